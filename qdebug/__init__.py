@@ -14,7 +14,7 @@ _HOME = {
     "Limits": "qdebug.compare.result.limits",
     "load_limits": "qdebug.limits.limits_file",
     "Explanation": "qdebug.api",
-    "open_recording": "qdebug.recording.opening",
+    "open_recording": "qdebug.recording.reading.opening",
     "Recorder": "qdebug.recording.recorder",
     "ProfileRecorder": "qdebug.recording.profile_recorder",
     "DiffResult": "qdebug.api",
@@ -49,8 +49,8 @@ if TYPE_CHECKING:
     from qdebug.model import Role as Role
     from qdebug.model import RunInfo as RunInfo
     from qdebug.model import TensorInfo as TensorInfo
-    from qdebug.recording.opening import open_recording as open_recording
     from qdebug.recording.profile_recorder import ProfileRecorder as ProfileRecorder
+    from qdebug.recording.reading.opening import open_recording as open_recording
     from qdebug.recording.recorder import Recorder as Recorder
 
 

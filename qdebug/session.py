@@ -39,7 +39,7 @@ from qdebug.model import Recording
 from qdebug.numerics.profile import TensorProfile
 from qdebug.numerics.stats import ErrorStats, WorstElement
 from qdebug.recording.cache import ColumnCache
-from qdebug.recording.opening import open_recording, opened_recording
+from qdebug.recording.reading.opening import open_recording, opened_recording
 from qdebug.replay.run import one_thread
 from qdebug.version import __version__
 

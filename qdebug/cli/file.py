@@ -181,7 +181,7 @@ def _verify(arguments: argparse.Namespace) -> int:
     """Check recordings, and say of each what is in it; the first that is not all right ends it."""
     options = typed(VerifyOptions, arguments)
     from qdebug.present import numbers
-    from qdebug.recording.verify import MEMORY_LIMIT, verify
+    from qdebug.recording.reading.verify import MEMORY_LIMIT, verify
 
     for path in options.files:
         memory = MEMORY_LIMIT if options.memory is None else options.memory << 20
@@ -197,7 +197,7 @@ def _pack(arguments: argparse.Namespace) -> int:
     """Pack a recording and say how small it is."""
     options = typed(PackOptions, arguments)
     from qdebug.present import numbers
-    from qdebug.recording.pack import pack
+    from qdebug.recording.writing.pack import pack
 
     with progress("packing") as note:
         done = pack(
@@ -221,7 +221,7 @@ def _join(arguments: argparse.Namespace) -> int:
             f"{len(options.prefix)} prefixes are given for {len(options.files)} recordings.",
             hint="Give --prefix once for each recording, in order.",
         )
-    from qdebug.recording.opening import JoinedRecording, join, read_manifest
+    from qdebug.recording.reading.opening import JoinedRecording, join, read_manifest
 
     join(options.files, options.output, by=options.by, force=options.force, prefixes=options.prefix)
     with JoinedRecording(read_manifest(options.output), options.output) as whole:
@@ -235,7 +235,7 @@ def _join(arguments: argparse.Namespace) -> int:
 def _recover(arguments: argparse.Namespace) -> int:
     """Rebuild a recording and say what is in it."""
     options = typed(RecoverOptions, arguments)
-    from qdebug.recording.recovery import recover
+    from qdebug.recording.writing.recovery import recover
 
     with progress("recovering") as note:
         done = recover(options.file, options.output, force=options.force, progress=note)

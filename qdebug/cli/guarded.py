@@ -99,7 +99,7 @@ def _files(arguments: argparse.Namespace) -> Iterator[Path]:
 
 def _parts(path: Path) -> Sequence[Path]:
     from qdebug.errors import QdebugError
-    from qdebug.recording.opening import is_manifest, read_manifest
+    from qdebug.recording.reading.opening import is_manifest, read_manifest
 
     try:
         return [part.path for part in read_manifest(path)] if is_manifest(path) else ()

@@ -29,7 +29,7 @@ def open_source(path: Path) -> Recording:
         NotARecordingError: The file is something else; says what, and what to do with it.
         RecordingError: It is missing, damaged, or of a newer format.
     """
-    from qdebug.recording.opening import open_recording
+    from qdebug.recording.reading.opening import open_recording
 
     try:
         recording = open_recording(path)
@@ -63,7 +63,7 @@ def verify_sources(arguments: argparse.Namespace) -> None:
     Raises:
         RecordingError: One of them is no sound recording.
     """
-    from qdebug.recording.verify import verify
+    from qdebug.recording.reading.verify import verify
 
     for name in arguments.untrusted_sources:
         given = getattr(arguments, name)

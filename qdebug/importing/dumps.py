@@ -25,7 +25,7 @@ from qdebug.errors import UsageError
 from qdebug.model import Graph, Node, Role, TensorInfo
 from qdebug.model.dtypes import logical_dtype
 from qdebug.recording.target import cause
-from qdebug.recording.write import At
+from qdebug.recording.writing.write import At
 from qdebug.regular_file import open_descriptor, read_regular
 from qdebug.running.feeds import UNREADABLE, check_expansion
 

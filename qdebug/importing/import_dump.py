@@ -24,8 +24,8 @@ from qdebug.model.dtypes import is_float, is_integer, logical_dtype, logical_nam
 from qdebug.model.json_object import JsonObject
 from qdebug.numerics.affine import dequantize, quantize
 from qdebug.recording.arguments import as_array
-from qdebug.recording.opening import is_manifest, opened_recording
-from qdebug.recording.payload import payload_hash
+from qdebug.recording.format.payload import payload_hash
+from qdebug.recording.reading.opening import is_manifest, opened_recording
 from qdebug.recording.recorder import Recorder
 from qdebug.recording.target import cause, check_target
 from qdebug.regular_file import open_binary

@@ -13,9 +13,9 @@ from qdebug.errors import RecordingError, UsageError
 from qdebug.model import QuantParams
 from qdebug.model.dtypes import LOGICAL_DTYPES, code_limits, is_float, is_integer, logical_dtype, logical_name
 from qdebug.model.recording import SkipCause
+from qdebug.recording.format.payload import storable_dtype
 from qdebug.recording.graph_builder import in_short
 from qdebug.recording.journal import MAX_NAME
-from qdebug.recording.payload import storable_dtype
 
 __all__ = ["QuantFacts", "as_array", "checked_cause", "doubt_of"]
 

@@ -32,7 +32,7 @@ import xxhash
 
 from qdebug import version
 from qdebug.model import Recording
-from qdebug.recording.read import FileRecording
+from qdebug.recording.reading.read import FileRecording
 
 __all__ = ["ColumnCache", "user_folder"]
 

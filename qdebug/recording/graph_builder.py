@@ -11,7 +11,7 @@ import numpy as np
 from qdebug.errors import GraphError, RecordingError
 from qdebug.model import AttrValue, Graph, Node, QuantParams, Role, TensorInfo
 from qdebug.model.frozen import same_value
-from qdebug.recording.facts import decode_attrs, encode_attrs
+from qdebug.recording.format.facts import decode_attrs, encode_attrs
 
 __all__ = [
     "NO_FACTS",

@@ -51,8 +51,8 @@ import numpy as np
 
 from qdebug.model.dtypes import LOGICAL_DTYPES
 from qdebug.model.kept import EXPONENT_BINS
-from qdebug.recording.format import INDEX_DIMS, MAX_NDIM, TABLES, Flag, physical_dtype
-from qdebug.recording.table_writing import Partly
+from qdebug.recording.format.payload import Partly
+from qdebug.recording.format.specification import INDEX_DIMS, MAX_NDIM, TABLES, Flag, physical_dtype
 
 __all__ = [
     "MAGIC",

@@ -15,7 +15,7 @@ from qdebug.model import QuantParams
 from qdebug.model.dtypes import logical_name
 from qdebug.model.kept import Kept
 from qdebug.numerics.summary import take_statistics
-from qdebug.recording.payload import payload_hash, to_bytes
+from qdebug.recording.format.payload import payload_hash, to_bytes
 
 __all__ = ["FULL", "Keep", "KeepPolicy", "KeepRule", "choose_positions", "keep_partly", "parse_size", "policy_of"]
 

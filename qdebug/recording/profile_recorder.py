@@ -15,8 +15,8 @@ from qdebug.model.kept import Kept
 from qdebug.numerics.range_histogram import BINS
 from qdebug.recording.recorder import Recorder
 from qdebug.recording.scale_profile import ScaleProfile, TensorCounter, profile_of_run, write_profile
-from qdebug.recording.sinks import MemorySink
-from qdebug.recording.write import At
+from qdebug.recording.writing.sinks import MemorySink
+from qdebug.recording.writing.write import At
 
 __all__ = ["ProfileRecorder", "why_not_profiled"]
 

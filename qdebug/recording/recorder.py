@@ -22,7 +22,8 @@ from qdebug.model.recording import SkipCause
 from qdebug.recording.arguments import QuantFacts, as_array, checked_cause, doubt_of
 from qdebug.recording.environment import run_facts
 from qdebug.recording.fidelity import FidelityCheck
-from qdebug.recording.format import INDEX_DIMS
+from qdebug.recording.format.payload import payload_hash, to_bytes
+from qdebug.recording.format.specification import INDEX_DIMS
 from qdebug.recording.graph_builder import (
     NO_FACTS,
     GraphBuilder,
@@ -32,11 +33,10 @@ from qdebug.recording.graph_builder import (
     node_facts,
     put_note,
 )
-from qdebug.recording.payload import payload_hash, to_bytes
 from qdebug.recording.policy import Keep, KeepPolicy, keep_partly, policy_of
-from qdebug.recording.sinks import BackgroundSink, MemorySink, Sink, warn_stopped
-from qdebug.recording.table_writing import check_quants, encode_tables
-from qdebug.recording.write import At, RecordingWriter
+from qdebug.recording.writing.sinks import BackgroundSink, MemorySink, Sink, warn_stopped
+from qdebug.recording.writing.tables import check_quants, encode_tables
+from qdebug.recording.writing.write import At, RecordingWriter
 
 __all__ = ["Recorder"]
 
@@ -74,7 +74,7 @@ class Recorder:
             breaks, and in a power cut.
         durable: Force what was recorded to the disk every second, or every so many seconds, in a thread, and the
             finished file with its name when it closes, so that both outlive a power cut.
-        sink: Takes everything in place of a file or memory, see `qdebug.recording.sinks`.
+        sink: Takes everything in place of a file or memory, see `qdebug.recording.writing.sinks`.
 
     Raises:
         OutputExistsError: The file exists and `force` is not set.

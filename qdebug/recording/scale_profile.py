@@ -37,7 +37,7 @@ from qdebug.numerics.affine import dequantize
 from qdebug.numerics.calibration import MinMax, calibrate
 from qdebug.numerics.range_histogram import MOST_BINS, RangeCounter, RangeHistogram, merge_histograms
 from qdebug.numerics.scheme import QuantScheme
-from qdebug.recording.hdf5_checks import open_dataset, open_hdf5, read_integer_attribute, read_text_attribute
+from qdebug.recording.reading.hdf5_checks import open_dataset, open_hdf5, read_integer_attribute, read_text_attribute
 from qdebug.recording.target import whole_file
 from qdebug.regular_file import open_binary
 

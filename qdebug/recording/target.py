@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from qdebug.errors import NotARecordingError, OutputExistsError, QdebugError, RecordingError
-from qdebug.recording.format import FORMAT_NAME, HDF5_MAGIC
+from qdebug.recording.format.specification import FORMAT_NAME, HDF5_MAGIC
 from qdebug.recording.journal import MAGIC, FrameKind, read_frames
 from qdebug.regular_file import NotRegularFileError, open_descriptor
 

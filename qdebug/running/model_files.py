@@ -75,7 +75,7 @@ def record_runs(
     Raises:
         QdebugError: A model cannot be recorded, or the inputs cannot be read.
     """
-    from qdebug.recording.opening import opened_recording
+    from qdebug.recording.reading.opening import opened_recording
     from qdebug.running.fitted_inputs import given_inputs, input_ranges, recorded_inputs
     from qdebug.running.model_runs import ModelRun, model_graph
 

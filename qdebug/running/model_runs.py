@@ -22,7 +22,7 @@ from qdebug.backends.protocol import Backend, OnProgress
 from qdebug.errors import BackendError, MissingExtraError, QdebugError, RecordingError, UsageError
 from qdebug.model import Graph
 from qdebug.recording.environment import cpu_flags, machine, package_versions
-from qdebug.recording.opening import opened_recording
+from qdebug.recording.reading.opening import opened_recording
 from qdebug.regular_file import open_binary
 from qdebug.running.feeds import ArrayFeeds
 from qdebug.running.fitted_inputs import (

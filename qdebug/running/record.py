@@ -16,11 +16,11 @@ from qdebug.backends.protocol import BackendRun, Feeds, OnProgress
 from qdebug.errors import OutputExistsError, RecordingError, UsageError
 from qdebug.model import Fidelity, Node, Recording
 from qdebug.recording.environment import recorded_facts
-from qdebug.recording.opening import is_manifest
 from qdebug.recording.policy import KeepPolicy
+from qdebug.recording.reading.opening import is_manifest
 from qdebug.recording.recorder import Recorder
-from qdebug.recording.sinks import RecordingStopped
 from qdebug.recording.target import recover_hint, unfinished
+from qdebug.recording.writing.sinks import RecordingStopped
 from qdebug.regular_file import open_binary
 from qdebug.running.feeds import ArrayFeeds, has_steps, read_inputs
 from qdebug.running.states import StateFeeds, paired_states, stated_pairs

@@ -154,7 +154,7 @@ def _opening(reference: Path, backend: Path, choices: TuiChoices, limits_file: P
     heard: list[Callable[[str], object]] = []
 
     def opened(side: str, path: Path) -> Recording:
-        from qdebug.recording.opening import open_recording
+        from qdebug.recording.reading.opening import open_recording
 
         found[path] = _looks(path)
         if choices.follow:

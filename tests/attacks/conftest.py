@@ -14,8 +14,8 @@ import pytest
 
 from qdebug.cli.main import main
 from qdebug.model import Graph, Node, QuantParams, Role, RunInfo, TensorInfo
-from qdebug.recording.read import FileRecording
-from qdebug.recording.write import RecordingWriter
+from qdebug.recording.reading.read import FileRecording
+from qdebug.recording.writing.write import RecordingWriter
 
 CHILD = Path(__file__).with_name("open_files.py")
 

@@ -28,7 +28,7 @@ from power_cuts import NAME, RUNS, Promise, after, in_child, judge, mutate, swee
 from qdebug.errors import QdebugError
 from qdebug.recording import target
 from qdebug.recording.recorder import Recorder
-from qdebug.recording.write import RecordingWriter
+from qdebug.recording.writing.write import RecordingWriter
 
 CALLS = {
     "write": ("pwrite", "write"),

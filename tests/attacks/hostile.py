@@ -36,11 +36,11 @@ import qdebug
 from qdebug.cli.main import main as run_command
 from qdebug.errors import QdebugError
 from qdebug.model import Graph, Node, QuantParams, RunInfo, TensorInfo
-from qdebug.recording.follow import FollowedRecording
-from qdebug.recording.opening import open_recording
+from qdebug.recording.reading.follow import FollowedRecording
+from qdebug.recording.reading.opening import open_recording
 from qdebug.recording.recorder import Recorder
-from qdebug.recording.recovery import recover
-from qdebug.recording.write import RecordingWriter
+from qdebug.recording.writing.recovery import recover
+from qdebug.recording.writing.write import RecordingWriter
 
 HERE = Path(__file__).parent
 SECONDS = 30

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from qdebug.errors import RecordingError
-from qdebug.recording.read import FileRecording
+from qdebug.recording.reading.read import FileRecording
 
 ADDRESS_SPACE = 4 << 30
 

@@ -25,16 +25,17 @@ from disk_model import EXTREMES, TORN, Promise, Trace, disk_at, random_style
 
 from qdebug.errors import QdebugError, RecordingError
 from qdebug.model import Graph, Node
-from qdebug.recording import pack as pack_module
-from qdebug.recording import recovery, verify, write
-from qdebug.recording.opening import join, read_manifest
-from qdebug.recording.pack import pack
-from qdebug.recording.read import FileRecording
+from qdebug.recording.reading import verify
+from qdebug.recording.reading.opening import join, read_manifest
+from qdebug.recording.reading.read import FileRecording
+from qdebug.recording.reading.verify import Verified
 from qdebug.recording.recorder import Recorder
-from qdebug.recording.recovery import recover
 from qdebug.recording.target import journal_of, part_of
-from qdebug.recording.verify import Verified
-from qdebug.recording.write import RecordingWriter
+from qdebug.recording.writing import pack as pack_module
+from qdebug.recording.writing import recovery, write
+from qdebug.recording.writing.pack import pack
+from qdebug.recording.writing.recovery import recover
+from qdebug.recording.writing.write import RecordingWriter
 
 NAME = "run.h5"
 _WRITE = os.write
@@ -268,7 +269,7 @@ def traced(folder, run):
 
 
 def verify_here(path):
-    """Verify a file as `qdebug.recording.verify` does, but in a fork, which is a hundred times as fast to start."""
+    """Verify a file as `qdebug.recording.reading.verify` does, but in a fork, which starts a hundred times as fast."""
     said = in_child(lambda: _verified(path))
     if isinstance(said, str):
         raise RecordingError(said)

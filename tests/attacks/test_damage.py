@@ -8,7 +8,7 @@ import random
 import h5py
 import pytest
 
-from qdebug.recording.format import TABLES
+from qdebug.recording.format.specification import TABLES
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ import h5py
 import numpy as np
 import pytest
 
-from qdebug.recording.format import TABLES
+from qdebug.recording.format.specification import TABLES
 
 PAYLOAD = "t/00000001"
 ATTACKS = {}

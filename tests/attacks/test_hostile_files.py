@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from qdebug.errors import RecordingError
-from qdebug.recording.opening import open_recording, read_manifest
+from qdebug.recording.reading.opening import open_recording, read_manifest
 
 WHERE = {
     "info": ["info", "ODD"],

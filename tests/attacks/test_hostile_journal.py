@@ -9,11 +9,11 @@ import pytest
 import qdebug
 from qdebug.errors import RecordingError
 from qdebug.recording.journal import FrameKind, Journal, encode_json
-from qdebug.recording.journal_reader import JournalReader
-from qdebug.recording.read import FileRecording
+from qdebug.recording.reading.journal_reader import JournalReader
+from qdebug.recording.reading.read import FileRecording
 from qdebug.recording.recorder import Recorder
-from qdebug.recording.recovery import recover
 from qdebug.recording.target import journal_of, part_of
+from qdebug.recording.writing.recovery import recover
 
 
 @pytest.fixture

@@ -7,8 +7,8 @@ import pytest
 
 from qdebug.errors import RecordingError
 from qdebug.model import Graph, Node, QuantParams, RunInfo, TensorInfo
-from qdebug.recording.opening import open_recording
-from qdebug.recording.write import RecordingWriter
+from qdebug.recording.reading.opening import open_recording
+from qdebug.recording.writing.write import RecordingWriter
 
 LAST = 2**32 - 2
 

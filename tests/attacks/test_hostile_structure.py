@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 from qdebug.errors import NotARecordingError, RecordingError
-from qdebug.recording.format import TABLES
-from qdebug.recording.read import FileRecording
+from qdebug.recording.format.specification import TABLES
+from qdebug.recording.reading.read import FileRecording
 
 PLACES = ["index", "names", "t/00000000"]
 

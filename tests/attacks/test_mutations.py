@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 
 from qdebug.errors import RecordingError
-from qdebug.recording.pack import pack
+from qdebug.recording.reading.verify import verify
 from qdebug.recording.recorder import Recorder
-from qdebug.recording.verify import verify
+from qdebug.recording.writing.pack import pack
 
 CHILD = Path(__file__).with_name("open_files.py")
 MOST_MB = 512

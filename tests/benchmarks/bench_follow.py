@@ -20,7 +20,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from qdebug.recording.follow import FollowedRecording
+from qdebug.recording.reading.follow import FollowedRecording
 from qdebug.recording.recorder import Recorder
 from qdebug.recording.target import journal_of
 

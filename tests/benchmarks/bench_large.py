@@ -112,7 +112,7 @@ def peak() -> float:
 
 def opening(reference: str, backend: str) -> dict[str, float]:
     """Open and align, and tell what it took."""
-    from qdebug.recording.opening import open_recording
+    from qdebug.recording.reading.opening import open_recording
     from qdebug.session import DiffSession
     from qdebug.tui.reading.plan_rows import describe
 
@@ -135,7 +135,7 @@ def opening(reference: str, backend: str) -> dict[str, float]:
 
 def summing_up(reference: str, backend: str) -> dict[str, float]:
     """Sum up results of a comparison, and tell what it took."""
-    from qdebug.recording.opening import open_recording
+    from qdebug.recording.reading.opening import open_recording
     from qdebug.session import DiffSession
 
     session = DiffSession(open_recording(reference), open_recording(backend))

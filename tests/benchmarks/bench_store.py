@@ -29,10 +29,10 @@ import xxhash
 from streamed import StreamedTable
 
 from qdebug.model import Graph, Node, RunInfo
-from qdebug.recording.opening import JoinedRecording, Part
-from qdebug.recording.read import FileRecording
+from qdebug.recording.reading.opening import JoinedRecording, Part
+from qdebug.recording.reading.read import FileRecording
 from qdebug.recording.recorder import Recorder
-from qdebug.recording.write import RecordingWriter
+from qdebug.recording.writing.write import RecordingWriter
 
 Writer = Callable[[Path, Sequence[np.ndarray]], None]
 INFO = RunInfo(backend="bench")

@@ -7,7 +7,7 @@ import pytest
 
 import qdebug
 from qdebug import data
-from qdebug.recording.read import FileRecording
+from qdebug.recording.reading.read import FileRecording
 from qdebug.running.demo import run_demo
 from qdebug.testing import assert_close
 

@@ -16,9 +16,9 @@ import pytest
 
 from qdebug.cli.interrupts import Interrupts, interrupts_kept
 from qdebug.cli.main import main
-from qdebug.recording.read import FileRecording
-from qdebug.recording.recovery import recover
+from qdebug.recording.reading.read import FileRecording
 from qdebug.recording.target import journal_of
+from qdebug.recording.writing.recovery import recover
 
 SAMPLES = 60
 

@@ -8,7 +8,7 @@ import pytest
 
 import qdebug
 from qdebug.errors import UsageError
-from qdebug.recording.opening import open_recording
+from qdebug.recording.reading.opening import open_recording
 from qdebug.running import model_runs
 
 onnx = pytest.importorskip("onnx")

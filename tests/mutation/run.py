@@ -38,7 +38,7 @@ ENOUGH = 90
 """Percent of the mutants of an area that tests must kill."""
 AREAS: dict[str, tuple[str, tuple[tuple[str, ...], ...]]] = {
     "numerics": ("numerics/*.py", (("tests/unit/numerics",), ("tests/properties",))),
-    "recording": ("recording/*.py", (("tests/unit/recording",), ("tests/attacks",))),
+    "recording": ("recording/**/*.py", (("tests/unit/recording",), ("tests/attacks",))),
     "search": (
         "arithmetic/**/*.py",
         (

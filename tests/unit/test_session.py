@@ -14,8 +14,8 @@ from qdebug.compare.result.limits import Limits
 from qdebug.compare.result.result import Status
 from qdebug.errors import AlignmentError, UsageError
 from qdebug.model import Graph, MemoryRecording, Node, QuantParams, Role, RunInfo, TensorInfo
-from qdebug.recording import opening
-from qdebug.recording.read import FileRecording
+from qdebug.recording.reading import opening
+from qdebug.recording.reading.read import FileRecording
 from qdebug.running.demo import run_demo
 from qdebug.session import DiffSession
 

@@ -15,7 +15,7 @@ from qdebug.api import diff
 from qdebug.compare.node_comparer import NodeComparer
 from qdebug.compare.result.limits import Limits
 from qdebug.errors import PayloadMismatchError
-from qdebug.recording.format import PAYLOADS
+from qdebug.recording.format.specification import PAYLOADS
 from qdebug.session import DiffSession, open_recording
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from qdebug.errors import QdebugError
 from qdebug.present.text import safe_text
-from qdebug.recording.follow import FollowedRecording, FollowState
+from qdebug.recording.reading.follow import FollowedRecording, FollowState
 
 if TYPE_CHECKING:
     from qdebug.model import Recording

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from qdebug.recording.opening import open_recording
+from qdebug.recording.reading.opening import open_recording
 from qdebug.repair.find import RepairOptions, find_repair
 from qdebug.repair.search import EditCost
 from qdebug.running.record import record_run

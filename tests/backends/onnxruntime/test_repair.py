@@ -7,7 +7,7 @@ from qdebug.arithmetic.arithmetic_file import find_arithmetic
 from qdebug.arithmetic.presets import DEFAULT_PRESET
 from qdebug.compare.attribute.backend_replay import real_values
 from qdebug.compare.graph_checks.graph_check import GraphCheck
-from qdebug.recording.opening import open_recording
+from qdebug.recording.reading.opening import open_recording
 from qdebug.repair.edited_replay import EditedReplay
 from qdebug.repair.edits import EditCatalog
 from qdebug.repair.find import RepairOptions, find_repair

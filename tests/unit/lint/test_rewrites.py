@@ -13,7 +13,7 @@ from qdebug.lint.rewrites import lint, open_model
 from qdebug.model import Graph, MemoryRecording, Node, QuantParams, Role, RunInfo, TensorInfo
 from qdebug.numerics.affine import dequantize, quantize
 from qdebug.present.reports.schema import load_schema
-from qdebug.recording.opening import open_recording
+from qdebug.recording.reading.opening import open_recording
 
 STEP = 1 / 32
 

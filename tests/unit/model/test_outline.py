@@ -7,7 +7,7 @@ import qdebug
 from qdebug.compare.measure.recordings import RecentTensors, real_where_varying
 from qdebug.model import Graph, MemoryRecording
 from qdebug.model.recording import shape_of
-from qdebug.recording.opening import JoinedRecording, Part
+from qdebug.recording.reading.opening import JoinedRecording, Part
 
 
 @pytest.fixture

@@ -9,11 +9,11 @@ import pytest
 
 from qdebug.model import Graph, Node, QuantParams, Role, RunInfo, TensorInfo
 from qdebug.numerics import large_arrays as spilled
-from qdebug.recording.journal_reader import JournalReader
-from qdebug.recording.read import FileRecording
+from qdebug.recording.reading.journal_reader import JournalReader
+from qdebug.recording.reading.read import FileRecording
 from qdebug.recording.recorder import Recorder
 from qdebug.recording.target import journal_of
-from qdebug.recording.write import RecordingWriter
+from qdebug.recording.writing.write import RecordingWriter
 
 
 def small_graph():

@@ -14,9 +14,9 @@ from pathlib import Path
 import numpy as np
 
 from qdebug.errors import NotARecordingError, RecordingError
-from qdebug.recording.read import FileRecording
+from qdebug.recording.reading.read import FileRecording
 from qdebug.recording.recorder import Recorder
-from qdebug.recording.recovery import recover
+from qdebug.recording.writing.recovery import recover
 
 SIZES = [3, 700, 0, 5000, 1, 20_000, 17, 9000]
 

@@ -15,9 +15,9 @@ from pathlib import Path
 import numpy as np
 
 from qdebug.errors import NotARecordingError
-from qdebug.recording.read import FileRecording
+from qdebug.recording.reading.read import FileRecording
 from qdebug.recording.recorder import Recorder
-from qdebug.recording.recovery import recover
+from qdebug.recording.writing.recovery import recover
 
 WORKLOADS = {"large": (400, 256, 2 << 20), "tiny": (5000, 16, 1000)}
 

@@ -13,7 +13,7 @@ from qdebug import version
 from qdebug.model import Graph, MemoryRecording
 from qdebug.recording import cache as module
 from qdebug.recording.cache import ColumnCache, user_folder
-from qdebug.recording.read import FileRecording
+from qdebug.recording.reading.read import FileRecording
 
 COLUMNS = {"a": np.array([1.5, np.nan, -0.0]), "b": np.array([2**62], np.int64), "c": np.zeros(0, np.uint8)}
 
@@ -108,7 +108,7 @@ def test_code_that_changed_is_another_key(recorded, tmp_path, monkeypatch):
 
 
 def test_the_two_sides_are_not_the_same_side(recorded, tmp_path, graph, info):
-    from qdebug.recording.write import RecordingWriter
+    from qdebug.recording.writing.write import RecordingWriter
 
     with_one = RecordingWriter(tmp_path / "other.h5")
     with_one.append("x", np.zeros(3, np.float32))

@@ -12,7 +12,7 @@ from qdebug.errors import NotARecordingError, RecordingError
 from qdebug.model import Graph, Node, RunInfo
 from qdebug.model.dtypes import LOGICAL_DTYPES
 from qdebug.recording import journal as journal_module
-from qdebug.recording.format import MAX_NDIM, TABLES
+from qdebug.recording.format.specification import MAX_NDIM, TABLES
 from qdebug.recording.journal import (
     FrameKind,
     Journal,
@@ -22,9 +22,9 @@ from qdebug.recording.journal import (
     encode_json,
     read_frames,
 )
-from qdebug.recording.journal_reader import JournalReader, journal_at
+from qdebug.recording.reading.journal_reader import JournalReader, journal_at
 from qdebug.recording.target import journal_of
-from qdebug.recording.write import RecordingWriter
+from qdebug.recording.writing.write import RecordingWriter
 
 
 @pytest.fixture
@@ -249,7 +249,7 @@ def frame(kind, body, inline=b""):
 
 def row(**fields):
     """A row of the index as a program without qdebug would make it."""
-    from qdebug.recording.format import TABLES
+    from qdebug.recording.format.specification import TABLES
 
     made = np.zeros((), TABLES["index"])
     for name, value in fields.items():

@@ -13,9 +13,9 @@ from qdebug.model.kept import EXPONENT_BINS, LOWEST_EXPONENT
 from qdebug.model.quant import QuantParams
 from qdebug.numerics.summary import take_statistics
 from qdebug.recording.policy import FULL, Keep, choose_positions, keep_partly, parse_size, policy_of
-from qdebug.recording.read import FileRecording
-from qdebug.recording.recovery import recover
-from qdebug.recording.verify import verify
+from qdebug.recording.reading.read import FileRecording
+from qdebug.recording.reading.verify import verify
+from qdebug.recording.writing.recovery import recover
 
 VALUES = np.random.default_rng(0).standard_normal((4, 50, 50)).astype(np.float32)
 

@@ -7,8 +7,8 @@ import pytest
 import qdebug
 from qdebug.errors import GraphError, OutputExistsError, RecordingError, UsageError
 from qdebug.model import Fidelity, Graph, Node, QuantParams, Role, RunInfo, TensorInfo
-from qdebug.recording.facts import decode_info
-from qdebug.recording.read import FileRecording
+from qdebug.recording.format.facts import decode_info
+from qdebug.recording.reading.read import FileRecording
 
 
 def test_only_put_is_needed(record):

@@ -6,7 +6,7 @@ import pytest
 import qdebug
 from qdebug.errors import RecordingError, UsageError
 from qdebug.model import Fidelity, Graph, Node, TensorInfo
-from qdebug.recording.read import FileRecording
+from qdebug.recording.reading.read import FileRecording
 
 
 @pytest.mark.parametrize(

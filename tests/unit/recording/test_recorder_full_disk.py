@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 from qdebug.errors import RecordingError
-from qdebug.recording.read import FileRecording
+from qdebug.recording.reading.read import FileRecording
 from qdebug.recording.recorder import Recorder
-from qdebug.recording.recovery import recover
-from qdebug.recording.sinks import RecordingStopped
+from qdebug.recording.writing.recovery import recover
+from qdebug.recording.writing.sinks import RecordingStopped
 
 PROGRAM = Path(__file__).with_name("full_disk_run.py")
 

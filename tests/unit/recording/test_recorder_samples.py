@@ -5,7 +5,7 @@ import pytest
 
 import qdebug
 from qdebug.model.recording import quant_of
-from qdebug.recording.read import FileRecording
+from qdebug.recording.reading.read import FileRecording
 
 
 @pytest.fixture(params=["file", "memory"])

@@ -13,8 +13,8 @@ import pytest
 
 import qdebug
 from qdebug.errors import RecordingError
-from qdebug.recording.read import FileRecording
-from qdebug.recording.verify import verify
+from qdebug.recording.reading.read import FileRecording
+from qdebug.recording.reading.verify import verify
 
 THREADS, EACH = 4, 150
 

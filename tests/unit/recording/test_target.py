@@ -8,11 +8,9 @@ import pytest
 
 from qdebug.errors import RecordingError
 from qdebug.recording import target as target_module
-from qdebug.recording.opening import join
-from qdebug.recording.pack import pack
-from qdebug.recording.read import FileRecording
+from qdebug.recording.reading.opening import join
+from qdebug.recording.reading.read import FileRecording
 from qdebug.recording.recorder import Recorder
-from qdebug.recording.recovery import recover
 from qdebug.recording.target import (
     WriterLock,
     folder_to_disk,
@@ -23,6 +21,8 @@ from qdebug.recording.target import (
     to_disk,
     whole_file,
 )
+from qdebug.recording.writing.pack import pack
+from qdebug.recording.writing.recovery import recover
 
 
 def recorded(path, value=1.0, **options):

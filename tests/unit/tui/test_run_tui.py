@@ -216,7 +216,10 @@ def test_the_first_screen_needs_neither_hdf5_nor_the_arithmetic():
 
 
 def test_the_names_need_nothing_of_the_analysis():
-    loaded = "import qdebug.recording.opening, sys; print([m for m in sys.modules if m.startswith('qdebug.compare')])"
+    loaded = (
+        "import qdebug.recording.reading.opening, sys; "
+        "print([m for m in sys.modules if m.startswith('qdebug.compare')])"
+    )
     found = subprocess.run([sys.executable, "-c", loaded], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "[]"
 
@@ -233,7 +236,7 @@ def test_garbage_is_collected_again_once_the_libraries_are_loaded():
 def test_the_names_need_no_unusual_dtypes(tmp_path):
     with Recorder(tmp_path / "a.h5", backend="npu") as recorder:
         recorder.put("y", np.zeros(3, np.int8), scale=0.5)
-    words = "import sys; from qdebug.recording.opening import open_recording"
+    words = "import sys; from qdebug.recording.reading.opening import open_recording"
     words += "; print(list(open_recording(sys.argv[1]).names), 'ml_dtypes' in sys.modules)"
     command = [sys.executable, "-c", words, str(tmp_path / "a.h5")]
     found = subprocess.run(command, capture_output=True, text=True, check=True)

@@ -9,7 +9,7 @@ from qdebug.compare.align.layouts import in_reference_order, layouts_of
 from qdebug.compare.align.pairs import Transform
 from qdebug.model import Graph, MemoryRecording, Node, QuantParams, Role, TensorInfo
 from qdebug.model.view import View
-from qdebug.recording.opening import open_recording
+from qdebug.recording.reading.opening import open_recording
 from qdebug.recording.recorder import Recorder
 
 RNG = np.random.default_rng(3)

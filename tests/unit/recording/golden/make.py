@@ -10,8 +10,8 @@ import ml_dtypes
 import numpy as np
 
 from qdebug.model.dtypes import LOGICAL_DTYPES
-from qdebug.recording.pack import pack
 from qdebug.recording.recorder import Recorder
+from qdebug.recording.writing.pack import pack
 
 
 def values(logical):

@@ -1,0 +1,1 @@
+"""What a recording file holds, to the byte: its specification, its facts and its payloads."""

@@ -1,0 +1,168 @@
+"""Attributes and facts of a run as JSON, and back."""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from qdebug.errors import RecordingError
+from qdebug.model import AttrValue, Fidelity, RunInfo
+from qdebug.model.dtypes import logical_name
+from qdebug.model.recording import SkipCause
+from qdebug.recording.format.payload import from_physical, to_bytes
+from qdebug.recording.format.specification import physical_dtype
+
+__all__ = ["decode_attrs", "decode_info", "encode_attrs", "plain_facts"]
+
+
+def encode_attrs(attrs: Mapping[str, AttrValue], node: str) -> bytes:
+    """Return attributes as JSON in UTF-8; nothing at all for no attributes.
+
+    Raises:
+        RecordingError: An attribute's type cannot be stored; the message names node and attribute.
+    """
+    if not attrs:
+        return b""
+    plain = {}
+    for name, value in attrs.items():
+        try:
+            plain[name] = _encode(value)
+        except (TypeError, ValueError) as exc:
+            raise RecordingError(f"Attribute {name!r} of node {node!r} cannot be recorded: {exc}.") from None
+    return json.dumps(plain, allow_nan=False, separators=(",", ":")).encode("ascii")
+
+
+def decode_attrs(text: bytes) -> dict[str, AttrValue]:
+    """Return the attributes that `encode_attrs` wrote.
+
+    Raises:
+        ValueError: The text is no such JSON object.
+    """
+    if not text:
+        return {}
+    try:
+        plain = json.loads(text)
+        return {str(name): _DECODERS[kind](value) for name, (kind, value) in plain.items()}
+    except (AttributeError, KeyError, TypeError, RecursionError) as exc:
+        raise ValueError(f"attributes cannot be decoded: {exc!r}") from None
+
+
+def _encode(value: Any) -> tuple[str, Any]:
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, np.ndarray):
+        return "a", _encode_array(value)
+    if isinstance(value, list | tuple):
+        return _encode_list(value)
+    for kind, code in ((bool, "b"), (int, "i"), (str, "s")):
+        if isinstance(value, kind):
+            return code, value
+    if isinstance(value, float):
+        return "f", _encode_float(value)
+    raise TypeError(f"its type {type(value).__name__} has no place in a recording")
+
+
+def _encode_list(values: list[Any] | tuple[Any, ...]) -> tuple[str, Any]:
+    kinds = {_encode(value)[0] for value in values}
+    if kinds <= {"b", "i"}:
+        return "is", [int(value) for value in values]
+    if kinds <= {"b", "i", "f"}:
+        return "fs", [_encode_float(float(value)) for value in values]
+    if kinds == {"s"}:
+        return "ss", list(values)
+    raise TypeError("a list must hold numbers only or text only")
+
+
+def _encode_float(value: float) -> float | str:
+    return value if math.isfinite(value) else repr(value)
+
+
+def _encode_array(array: np.ndarray) -> dict[str, Any]:
+    logical = logical_name(array.dtype)
+    data = base64.b64encode(to_bytes(array, logical)).decode("ascii")
+    return {"dtype": logical, "shape": list(array.shape), "data": data}
+
+
+def _decode_array(plain: Mapping[str, Any]) -> np.ndarray:
+    raw = np.frombuffer(base64.b64decode(plain["data"], validate=True), dtype=physical_dtype(plain["dtype"]))
+    shape = [int(extent) for extent in plain["shape"]]
+    if min(shape, default=0) < 0:
+        raise ValueError("attributes hold an array with a negative extent")
+    return from_physical(raw, plain["dtype"]).reshape(shape)
+
+
+_DECODERS: dict[str, Callable[[Any], AttrValue]] = {
+    "i": int,
+    "f": float,
+    "s": str,
+    "b": bool,
+    "is": lambda values: tuple(int(value) for value in values),
+    "fs": lambda values: tuple(float(value) for value in values),
+    "ss": lambda values: tuple(str(value) for value in values),
+    "a": _decode_array,
+}
+
+
+def plain_facts(info: RunInfo) -> dict[str, Any]:
+    """Return the facts of a run as JSON can hold them."""
+    plain = info.to_dict()
+    plain["options"] = {str(name): _plain_option(value) for name, value in info.options.items()}
+    return plain
+
+
+def _plain_option(value: Any) -> Any:
+    """Bring an option's value to JSON; what JSON cannot hold is kept as its text."""
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, bool | int | str) or value is None:
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else str(value)
+    if isinstance(value, Mapping):
+        return {str(key): _plain_option(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain_option(item) for item in value]
+    return str(value)
+
+
+_OLD_FUSED = "it is never made: "
+"""How the reason began, in files without causes, of a tensor that a fused node computes inside."""
+
+
+def _skips(plain: Mapping[str, Any]) -> tuple[dict[str, str], dict[str, SkipCause]]:
+    """Return the reasons and causes of skipped tensors; of files without causes those that the reasons imply."""
+    skipped = {str(name): str(reason) for name, reason in plain["skipped"].items()}
+    if "skip_causes" in plain:
+        return skipped, {str(name): SkipCause(cause) for name, cause in plain["skip_causes"].items()}
+    fused = {name: SkipCause.FUSED for name, reason in skipped.items() if reason.startswith(_OLD_FUSED)}
+    return {name: reason.removeprefix(_OLD_FUSED) for name, reason in skipped.items()}, fused
+
+
+def decode_info(run: Mapping[str, Any], *, complete: bool) -> RunInfo:
+    """Return the run facts; unknown keys are ignored.
+
+    Raises:
+        ValueError: A fact has a wrong type.
+    """
+    try:
+        plain = run["info"]
+        skipped, causes = _skips(plain)
+        return RunInfo(
+            **{name: str(plain[name]) for name in ("backend", "model", "model_sha256", "taps", "created")},
+            fidelity=Fidelity(plain["fidelity"]),
+            fidelity_detail=str(plain["fidelity_detail"]),
+            complete=complete and bool(plain["complete"]),
+            versions={str(name): str(value) for name, value in plain["versions"].items()},
+            cpu_flags=tuple(str(flag) for flag in plain["cpu_flags"]),
+            options=dict(plain["options"]),
+            skipped=skipped,
+            skip_causes=causes,
+            doubts={str(name): str(doubt) for name, doubt in plain.get("doubts", {}).items()},
+        )
+    except (KeyError, TypeError, AttributeError) as exc:
+        raise ValueError(f"the facts of the run cannot be decoded: {exc!r}") from None

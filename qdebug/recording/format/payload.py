@@ -1,0 +1,324 @@
+"""Arrays as they lie in a file, whole or in compressed chunks, and back: every element's bits are kept.
+
+Compressed payloads: cut into chunks, shuffled and compressed by us, in the form of HDF5's own filters. Reading goes the
+same way back, so that no filter plugin is ever loaded on a file's behalf, and what a chunk may grow to is known before
+it is decompressed.
+"""
+
+from __future__ import annotations
+
+import os
+import zlib
+from collections.abc import Callable, Iterator
+from itertools import product
+from types import ModuleType
+from typing import Any, NamedTuple
+
+import numpy as np
+import xxhash
+from h5py import h5z
+
+from qdebug.errors import MissingExtraError, RecordingError
+from qdebug.model.dtypes import logical_dtype, logical_name
+from qdebug.model.kept import Kept
+from qdebug.numerics.large_arrays import Making, passed_pages
+from qdebug.recording.format.specification import MAX_NDIM, physical_dtype
+
+__all__ = [
+    "ZSTD",
+    "Partly",
+    "Stored",
+    "array_hash",
+    "chunk_shape",
+    "chunks_of",
+    "compress",
+    "decompress",
+    "from_physical",
+    "payload_hash",
+    "read_bytes",
+    "storable_dtype",
+    "stretches",
+    "to_bytes",
+    "zstd_module",
+]
+
+_STRETCH = 1 << 20
+"""Bytes of a large array that are read at once."""
+
+_SMALL_INTEGERS = ("int4", "uint4", "int2", "uint2")
+_SMALL_FLOAT_BITS = {"float6_e2m3fn": 0x3F, "float6_e3m2fn": 0x3F, "float4_e2m1fn": 0x0F}
+
+
+class Stored(NamedTuple):
+    """What became of an array: enough to compare others with it and to read it back.
+
+    Args:
+        payload: Number of its dataset.
+        offset: Where its bytes lie in the file; None if it has none.
+        digest: Hash of its bytes.
+        dtype: Its logical dtype.
+        shape: Its shape.
+    """
+
+    payload: int
+    offset: int | None
+    digest: bytes
+    dtype: str
+    shape: tuple[int, ...]
+
+
+class Partly(NamedTuple):
+    """What became of an array that was not kept in full.
+
+    Args:
+        kept: What was kept of it.
+        values: Its elements in the file; None if none were kept.
+        positions: Their positions in the file.
+    """
+
+    kept: Kept
+    values: Stored | None = None
+    positions: Stored | None = None
+
+
+def storable_dtype(name: str, array: np.ndarray) -> str:
+    """Return the logical dtype of an array that a recording can hold.
+
+    Args:
+        name: The tensor, for the error.
+        array: Any array.
+
+    Raises:
+        RecordingError: Its dtype or its number of dimensions cannot be stored.
+    """
+    try:
+        logical = logical_name(array.dtype)
+    except ValueError:
+        raise RecordingError(
+            f"Tensor {name!r} has dtype {array.dtype}, which a recording cannot hold.",
+            hint="Convert it to integers, bool, float16/32/64, bfloat16, fp8 or complex64/128 before recording it.",
+        ) from None
+    if array.ndim > MAX_NDIM:
+        raise RecordingError(
+            f"Tensor {name!r} has {array.ndim} dimensions; a recording holds at most {MAX_NDIM}.",
+            hint="Reshape it before recording it.",
+        )
+    return logical
+
+
+def to_bytes(array: np.ndarray, logical: str) -> memoryview:
+    """Return an array's elements as they are stored: C order, little-endian; a view where possible.
+
+    Args:
+        array: An array whose logical dtype is `logical`, in any byte and memory order.
+        logical: Its logical dtype.
+    """
+    physical = physical_dtype(logical)
+    if array.dtype == physical:
+        stored = np.ascontiguousarray(array)
+    elif logical in _SMALL_INTEGERS:
+        # ml_dtypes keeps them in the low bits of a byte, whatever the high bits are; the file holds the value.
+        stored = np.ascontiguousarray(array.astype(physical))
+    elif logical in _SMALL_FLOAT_BITS:
+        stored = np.ascontiguousarray(array).view(np.uint8) & _SMALL_FLOAT_BITS[logical]
+    elif array.dtype.isnative and physical.itemsize == 1:
+        stored = np.ascontiguousarray(array)
+    elif logical == "bfloat16":
+        stored = np.ascontiguousarray(array).view(np.uint16).astype(physical, copy=False)
+    else:
+        stored = _exact_order(np.ascontiguousarray(array), physical)
+    return stored.reshape(-1).view(np.uint8).data
+
+
+def _exact_order(array: np.ndarray, physical: np.dtype[Any]) -> np.ndarray:
+    """Bring an array into the file's byte order without passing through a float, so that NaN payloads stay."""
+    if array.dtype.byteorder == physical.byteorder or array.dtype == physical:
+        return array
+    return array.byteswap().view(physical)
+
+
+def from_physical(raw: np.ndarray, logical: str) -> np.ndarray:
+    """Return stored elements as an array of their logical dtype.
+
+    A view on little-endian machines, but for elements of less than a byte: those have their high bits cleared, so
+    that an element has one representation in memory. What is no view is made as `qdebug.numerics.large_arrays` says.
+
+    Args:
+        raw: Elements in C order.
+        logical: Their logical dtype.
+    """
+    dtype = logical_dtype(logical)
+    if logical in _SMALL_INTEGERS:
+        return _made(raw, dtype, lambda part: part.astype(dtype))
+    if logical in _SMALL_FLOAT_BITS:
+        bits = _SMALL_FLOAT_BITS[logical]
+        return _made(raw, dtype, lambda part: np.asarray(part & bits).view(dtype))
+    if raw.dtype == dtype:
+        return raw
+    if raw.dtype.itemsize == dtype.itemsize and raw.dtype.isnative:
+        return raw.view(dtype)
+    return _made(raw, dtype, lambda part: part.byteswap().view(dtype))
+
+
+def _made(raw: np.ndarray, dtype: np.dtype[Any], turned: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
+    """Turn elements into those of another dtype, a stretch at a time."""
+    making = Making(raw.shape, dtype)
+    start = 0
+    for part in stretches(raw):
+        making.put_flat(start, turned(part))
+        start += part.size
+    return making.done()
+
+
+def stretches(array: np.ndarray) -> Iterator[np.ndarray]:
+    """List consecutive elements, 1-D, of which those that lie in a file are in memory for a while only.
+
+    Args:
+        array: Elements in C order, of any shape.
+    """
+    flat = array.reshape(-1)
+    pages, step = passed_pages(flat), _STRETCH // array.itemsize
+    for start in range(0, flat.size, step):
+        if pages is not None:
+            pages.read_up_to(start)
+        yield flat[start : start + step]
+
+
+def read_bytes(fd: int, offset: int, out: np.ndarray) -> None:
+    """Fill an array with the bytes at an offset of a file.
+
+    Args:
+        fd: Open file.
+        offset: Where to begin.
+        out: Contiguous uint8 array to fill.
+
+    Raises:
+        ValueError: The file ends before.
+    """
+    view = out.data
+    while view:
+        count = os.preadv(fd, [view[: 1 << 30]], offset)
+        if count == 0:
+            raise ValueError("it ends too early")
+        view = view[count:]
+        offset += count
+
+
+def array_hash(stored: np.ndarray) -> bytes:
+    """Return the xxh3-128 digest of the bytes of elements as they lie in a file, 16 bytes.
+
+    Args:
+        stored: Elements in C order.
+    """
+    digest = xxhash.xxh3_128()
+    for part in stretches(stored):
+        digest.update(part.view(np.uint8).data)
+    return digest.digest()
+
+
+def payload_hash(stored: memoryview | bytes) -> bytes:
+    """Return the xxh3-128 digest of a payload's bytes, 16 bytes."""
+    return xxhash.xxh3_128_digest(stored)
+
+
+ZSTD = 32015
+"""The number under which the HDF Group has registered the filter."""
+
+_CHUNK_BYTES = 1 << 20
+_CHECKSUM_BYTES = 4
+
+
+def zstd_module() -> ModuleType:
+    """Return the package that knows Zstandard.
+
+    Raises:
+        MissingExtraError: It is not installed.
+    """
+    try:
+        import zstandard
+    except ImportError:
+        raise MissingExtraError("zstandard", extra="zstd", purpose="A recording packed with zstd") from None
+    return zstandard
+
+
+def chunk_shape(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
+    """Return the shape of chunks of about a megabyte that are runs of elements where possible."""
+    left = max(1, _CHUNK_BYTES // itemsize)
+    chunk = []
+    for extent in reversed(shape):
+        size = max(1, min(extent, left))
+        chunk.append(size)
+        left = max(1, left // size)
+    return tuple(reversed(chunk))
+
+
+def chunks_of(shape: tuple[int, ...], chunk: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
+    """List the offsets of the chunks of an array."""
+    return product(*(range(0, extent, size) for extent, size in zip(shape, chunk, strict=True)))
+
+
+def compress(array: np.ndarray, *, codec: int, shuffle: bool, level: int) -> bytes:
+    """Return a whole chunk as HDF5 stores it.
+
+    Args:
+        array: The chunk, contiguous.
+        codec: `h5py.h5z.FILTER_DEFLATE` or `ZSTD`.
+        shuffle: Whether the bytes of the elements are sorted by their place within the element first.
+        level: How hard to try.
+    """
+    data = array.reshape(-1).view(np.uint8)
+    if shuffle:
+        data = np.ascontiguousarray(data.reshape(-1, array.itemsize).T)
+    if codec == ZSTD:
+        compressed: bytes = zstd_module().ZstdCompressor(level=level).compress(data.tobytes())
+        return compressed
+    return zlib.compress(data.data, level)
+
+
+def decompress(stored: bytes, filters: tuple[int, ...], *, nbytes: int, itemsize: int) -> np.ndarray:
+    """Return the bytes of a chunk, uint8.
+
+    Args:
+        stored: The chunk as it lies in the file.
+        filters: Numbers of the filters in the order in which they were applied.
+        nbytes: Size of the chunk.
+        itemsize: Size of an element.
+
+    Raises:
+        ValueError: The chunk is damaged.
+        MissingExtraError: It is compressed with Zstandard, and the package is not installed.
+    """
+    data: Any = stored
+    for number in reversed(filters):
+        if number == h5z.FILTER_DEFLATE:
+            data = _inflated(data, nbytes)
+        elif number == ZSTD:
+            data = _unzstd(data, nbytes)
+        elif number == h5z.FILTER_FLETCHER32:
+            data = data[:-_CHECKSUM_BYTES]  # the recording has a hash of its own
+        elif number == h5z.FILTER_SHUFFLE and len(data) == nbytes:
+            data = np.frombuffer(data, np.uint8).reshape(itemsize, -1).T.tobytes()
+        else:
+            raise ValueError("a chunk is damaged")
+    if len(data) != nbytes:
+        raise ValueError(f"a chunk has {len(data)} bytes instead of {nbytes}")
+    return np.frombuffer(data, np.uint8)
+
+
+def _inflated(data: bytes, nbytes: int) -> bytes:
+    machine = zlib.decompressobj()
+    try:
+        return machine.decompress(data, nbytes + _CHECKSUM_BYTES)
+    except zlib.error as exc:
+        raise ValueError(f"a chunk is damaged: {exc}") from None
+
+
+def _unzstd(data: bytes, nbytes: int) -> bytes:
+    zstd = zstd_module()
+    try:
+        if zstd.frame_content_size(data) > nbytes + _CHECKSUM_BYTES:
+            raise ValueError("a chunk is larger than it may be")
+        plain: bytes = zstd.ZstdDecompressor().decompress(data, max_output_size=nbytes + _CHECKSUM_BYTES)
+    except zstd.ZstdError as exc:
+        raise ValueError(f"a chunk is damaged: {exc}") from None
+    return plain

@@ -1,0 +1,262 @@
+"""Read a recording while another process writes it, without locks and without HDF5."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from qdebug.errors import RecordingError
+from qdebug.model import Graph, QuantParams, Recording, RunInfo
+from qdebug.model.kept import Kept
+from qdebug.model.recording import Outline, no_values, not_in_full
+from qdebug.recording.journal import HashKind, JournalEvent
+from qdebug.recording.reading.journal_reader import Account, JournalReader, journal_at
+from qdebug.recording.reading.read import Closable, FileRecording
+from qdebug.recording.target import journal_of, lock_holder, part_of
+
+__all__ = ["FollowState", "FollowedRecording"]
+
+_ANEW, _TRUNCATED, _REMOVED = "was written anew", "was truncated", "was removed"
+
+
+class FollowState(StrEnum):
+    """What becomes of a recording that is followed."""
+
+    WRITING = "writing"
+    """A process has it open; more may come."""
+    FINISHED = "finished"
+    """The recorder closed it; nothing more comes."""
+    STOPPED = "stopped"
+    """Its process is gone without closing it; what it recorded is here and can be recovered."""
+
+
+class FollowedRecording(Recording, Closable):
+    """A recording that may still grow, as of the last `refresh`.
+
+    Nothing changes but in `refresh`: between two calls `graph`, `names`, `samples`, `steps` and `info` are as fixed as
+    those of a finished file, so that a program can poll, look whether anything is new, and draw. Any number of
+    processes may follow a recording; the writer does not notice. Not for use by several threads at once.
+
+        recording = qdebug.open_recording("npu.h5", follow=True)
+        going = True
+        while going:
+            going = recording.state == "writing"      # asked before, so that what comes last is not missed
+            for name in recording.refresh():          # tensors with values for a sample or step they had none for
+                print(name, recording.samples)
+            time.sleep(0.02)
+
+    A recording that is finished already can be opened too: `refresh` has nothing new then. When another run records to
+    the same path, or somebody replaces or cuts off the file, `changed` says so.
+
+    Args:
+        path: What the recorder was told to record to.
+
+    Raises:
+        NotARecordingError: Nobody records there, and there is no recording.
+        RecordingError: The file or its journal is damaged.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+        self._reader: JournalReader | None = None
+        self._file: FileRecording | None = None
+        self._target = Path(os.path.realpath(path))
+        journal = journal_at(self._target)
+        self._reader = None if journal is None else _reader_of(journal)
+        if journal is None or self._reader is None:
+            self._looks = _looks(self._target)
+            self._file = FileRecording(self.path)
+            return
+        self._target = journal.with_name(journal.name.removesuffix(".journal"))
+        self._account = Account(self._reader)
+        self._model = ""
+        self._graph: Graph | None = None
+        self.refresh()
+
+    # -- what is new
+
+    def refresh(self) -> tuple[str, ...]:
+        """Take in what was recorded since the last time.
+
+        It costs as much as there is new: microseconds for nothing. Values are not read. Ask for `graph` only when
+        something is new, since it is put together anew then.
+
+        Returns:
+            Tensors that have values for a sample and step that they had none for, each once, in the order of recording.
+
+        Raises:
+            RecordingError: The journal is damaged; what was taken in before stays.
+        """
+        if self._reader is None:
+            return ()
+        new: dict[str, None] = {}
+        entries = self._reader.refresh()
+        for entry in entries:
+            self._account.take(entry)
+            if isinstance(entry, JournalEvent):
+                new[entry.name] = None
+        if entries:
+            self._graph = None
+            self._model = self._model or self.info.model
+        return tuple(new)
+
+    @property
+    def state(self) -> FollowState:
+        """Whether more may come; asks the operating system whether the writer lives."""
+        if self._reader is None or self._reader.end is not None:
+            return FollowState.FINISHED
+        if self._reader.replaced() or not lock_holder(self._target):
+            # It may have finished since the journal was last looked at.
+            return FollowState.FINISHED if self._reader.ends() else FollowState.STOPPED
+        return FollowState.WRITING
+
+    def changed(self) -> str:
+        """Say what became of the files otherwise than by the recorder that was followed; "" if nothing did.
+
+        What is held then is of the past: the same path, opened again, has what is there now.
+
+        Returns:
+            "was written anew", "was truncated", "was removed" or "".
+        """
+        reader = self._reader
+        if reader is None:
+            if journal_of(self._target).is_file() and part_of(self._target).is_file():
+                return _ANEW
+            now = _looks(self._target)
+            return "" if now == self._looks else _REMOVED if now is None else _ANEW
+        if not reader.replaced():
+            return _TRUNCATED if reader.shortened() else ""
+        if reader.path.exists():
+            return _ANEW
+        if not self._target.exists():
+            return _REMOVED
+        if reader.has_part and not reader.is_named(self._target):
+            return _ANEW
+        return _TRUNCATED if reader.shortened() else ""
+
+    # -- what it holds
+
+    @property
+    def info(self) -> RunInfo:
+        """Facts of the run so far; complete only when the recorder has closed it."""
+        if self._reader is None:
+            return self._whole().info
+        return self._account.info()
+
+    @property
+    def graph(self) -> Graph:
+        """The graph as far as it is known."""
+        if self._reader is None:
+            return self._whole().graph
+        if self._graph is None:
+            self._graph = self._account.graph(self._model)
+        return self._graph
+
+    @property
+    def samples(self) -> int:
+        """Number of samples so far."""
+        return self._whole().samples if self._reader is None else self._account.extent[0] + 1
+
+    @property
+    def steps(self) -> int:
+        """Number of steps of a sample so far."""
+        return self._whole().steps if self._reader is None else self._account.extent[1] + 1
+
+    @property
+    def names(self) -> Sequence[str]:
+        """Names of the tensors that have values, in the order they were first recorded."""
+        return self._whole().names if self._reader is None else tuple(self._account.names)
+
+    @property
+    def event_quants(self) -> Mapping[tuple[str, int, int], QuantParams]:
+        """Quantization of values that do not have their tensor's, by tensor, sample and step."""
+        return self._whole().event_quants if self._reader is None else self._account.quants
+
+    def places(self, tensor: str | None = None) -> Sequence[tuple[int, int]]:
+        """Return the samples and steps of which anything was kept of a tensor, or of any; in order."""
+        return self._whole().places(tensor) if self._reader is None else self._account.places(tensor)
+
+    def has(self, tensor: str, sample: int = 0, step: int = 0) -> bool:
+        """Tell whether values of a tensor were kept for a sample and step. A constant has them for all."""
+        if self._reader is None:
+            return self._whole().has(tensor, sample, step)
+        event = self._event(tensor, sample, step)
+        return event is not None and not event.partly
+
+    def load(self, tensor: str, sample: int = 0, step: int = 0) -> np.ndarray:
+        """Return the stored elements (codes, if quantized), read-only, in the logical dtype, checked by their hash.
+
+        Raises:
+            RecordingError: No values are kept under this name, sample and step, or they are damaged.
+        """
+        if self._reader is None:
+            return self._whole().load(tensor, sample, step)
+        event = self._event(tensor, sample, step)
+        if event is None:
+            raise no_values(tensor, sample, step, self.names)
+        values = self._reader.read(event)
+        if isinstance(values, Kept):
+            raise not_in_full(tensor, sample, step)
+        return values
+
+    def outline(self, tensor: str, sample: int = 0, step: int = 0) -> Outline | None:
+        """Return dtype, shape and hash of values as they were recorded, none of which are read; None if not known."""
+        if self._reader is None:
+            return self._whole().outline(tensor, sample, step)
+        event = self._event(tensor, sample, step)
+        if event is None or event.partly or event.hash_kind is not HashKind.XXH3:
+            return None
+        return Outline(event.dtype, event.shape, event.row["hash"].tobytes())
+
+    def kept(self, tensor: str, sample: int = 0, step: int = 0) -> Kept | None:
+        """Return what was kept of values that were not kept in full; None if they were, or there are none."""
+        if self._reader is None:
+            return self._whole().kept(tensor, sample, step)
+        event = self._event(tensor, sample, step)
+        kept = None if event is None or not event.partly else self._reader.read(event)
+        return kept if isinstance(kept, Kept) else None
+
+    def _event(self, tensor: str, sample: int, step: int) -> JournalEvent | None:
+        constant = self._account.builder.is_constant(tensor)
+        return self._account.events.get((tensor, 0, 0) if constant else (tensor, sample, step))
+
+    def _whole(self) -> FileRecording:
+        if self._file is None:
+            raise RecordingError(f"The recording {str(self.path)!r} is closed.", hint="Open it again.")
+        return self._file
+
+    # -- life
+
+    def close(self) -> None:
+        """Close the files. Again does nothing."""
+        if self._reader is not None:
+            self._reader.close()
+        if self._file is not None:
+            self._file.close()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return FollowedRecording, (self.path.absolute(),)
+
+
+def _looks(path: Path) -> tuple[int, ...] | None:
+    """Return what changes when somebody writes over a file; None if there is none."""
+    try:
+        facts = path.stat()
+    except OSError:
+        return None
+    return facts.st_dev, facts.st_ino, facts.st_size, facts.st_mtime_ns
+
+
+def _reader_of(journal: Path) -> JournalReader | None:
+    """Open a journal; None if its recording has been finished and it only has not been removed yet."""
+    target = journal.with_name(journal.name.removesuffix(".journal"))
+    reader = JournalReader(journal)
+    if target == journal or reader.has_part or not target.is_file():
+        return reader
+    reader.close()
+    return None

@@ -1,0 +1,275 @@
+"""A recording's HDF5 file as the library of HDF5 opens it: whatever wrote it, and whatever it holds.
+
+HDF5 follows external storage, external links and virtual datasets to other files without asking, and its own
+documentation puts hostile files out of scope. So every path component must be a hard link, a dataset must lie in the
+file itself, its types must be of fixed size, and what it declares must fit into the file, all of which is checked
+before it is opened or read. What is refused is a ValueError.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import h5py
+import numpy as np
+from h5py import h5a, h5d, h5f, h5g, h5p, h5t, h5z
+
+from qdebug.recording.format.payload import ZSTD
+
+__all__ = [
+    "MAX_CHUNK_BYTES",
+    "MAX_RATIO",
+    "Extent",
+    "open_dataset",
+    "open_group",
+    "open_hdf5",
+    "read_integer_attribute",
+    "read_text_attribute",
+]
+
+MAX_CHUNK_BYTES = 64 << 20
+"""Largest chunk of a compressed payload, uncompressed."""
+MAX_RATIO = 1100
+"""Largest ratio of declared to stored bytes: deflate cannot exceed 1032."""
+
+_FILTERS = {h5z.FILTER_SHUFFLE, h5z.FILTER_DEFLATE, h5z.FILTER_FLETCHER32, ZSTD}
+_PLAIN = {h5t.INTEGER, h5t.FLOAT}
+_MAX_MEMBERS = 256
+_MAX_DEPTH = 4
+
+
+class Extent(NamedTuple):
+    """Where a checked dataset lies.
+
+    Args:
+        shape: Its shape.
+        dtype: Type of its elements, as numpy has it.
+        itemsize: Bytes of an element in the file.
+        offset: Byte offset in the file of contiguous data; None if it is chunked or empty.
+        chunk: Shape of a chunk; None if it is contiguous.
+        filters: Numbers of the filters of a chunk, in the order in which they were applied.
+        kind: The type (h5py TypeID).
+    """
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    itemsize: int
+    offset: int | None
+    chunk: tuple[int, ...] | None = None
+    filters: tuple[int, ...] = ()
+    kind: Any = None
+
+    @property
+    def nbytes(self) -> int:
+        """Its size."""
+        return math.prod(self.shape) * self.itemsize
+
+
+def open_hdf5(path: Path, fd: int) -> Any:
+    """Open the container, as h5py does: one process may open a file twice only if both agree on locks and more.
+
+    Where the lock cannot be had, it is opened without: a finished file is never written to.
+    """
+    same = f"/proc/self/fd/{fd}"  # by this name it is the file that was opened, whatever lies at its path by now
+    name = os.fsencode(same if os.path.exists(same) else path)  # noqa: PTH110  a Path costs as much as the question
+    try:
+        file = h5f.open(name, h5f.ACC_RDONLY, fapl=_file_access(locking=True))
+    except OSError:
+        if not path.exists() or not os.path.samestat(os.fstat(fd), path.stat()):
+            raise ValueError("it was replaced while it was opened") from None
+        file = h5f.open(name, h5f.ACC_RDONLY, fapl=_file_access(locking=False))
+    if not os.path.samestat(os.fstat(fd), os.fstat(int(file.get_vfd_handle()))):
+        file.close()
+        raise ValueError("it was replaced while it was opened")
+    return file
+
+
+@cache
+def _file_access(*, locking: bool) -> Any:
+    """Return how files are opened (h5py PropFAID), with a lock or without."""
+    access = h5p.create(h5p.FILE_ACCESS)
+    access.set_fapl_sec2()
+    if not locking:
+        access.set_file_locking(False, True)  # noqa: FBT003  h5py takes them by position
+    return access
+
+
+_TYPES: dict[bytes, np.dtype[Any]] = {}
+"""Types of files that were checked, as numpy has them, by their encoded form. Most files have the same ones."""
+_MOST_TYPES = 256
+
+
+def open_group(parent: Any, name: bytes) -> Any:
+    """Open a group through a hard link (h5py GroupID).
+
+    Raises:
+        ValueError: There is no such group, or it is reached through another kind of link.
+    """
+    _check_link(parent, name)
+    try:
+        return h5g.open(parent, name)
+    except (OSError, RuntimeError, KeyError, ValueError):
+        raise _broken(name, "cannot be opened as a group") from None
+
+
+def open_dataset(parent: Any, name: bytes, *, file_size: int) -> tuple[Any, Extent]:
+    """Open a dataset through a hard link and check all of it.
+
+    Args:
+        parent: The group that must hold it.
+        name: Its name, one path component.
+        file_size: Size of the file in bytes.
+
+    Returns:
+        The open dataset (h5py DatasetID) and where it lies.
+
+    Raises:
+        ValueError: It is missing or is something that a recording never contains.
+    """
+    _check_link(parent, name)
+    try:
+        dataset = h5d.open(parent, name)
+    except (OSError, RuntimeError, KeyError, TypeError, NotImplementedError):
+        raise _broken(name, "cannot be opened as a dataset") from None
+    try:
+        return dataset, _check_dataset(dataset, name, file_size=file_size)
+    except (OSError, RuntimeError):
+        raise _broken(name, "cannot be opened as a dataset") from None
+
+
+def _check_link(parent: Any, name: bytes) -> None:
+    try:
+        kind = parent.links.get_info(name).type
+    except (OSError, RuntimeError, KeyError, ValueError):
+        raise ValueError(f"it lacks {_title(name)}") from None
+    if kind != h5py.h5l.TYPE_HARD:
+        raise _broken(name, "is a soft or external link")
+
+
+def _check_dataset(dataset: Any, name: bytes, *, file_size: int) -> Extent:
+    """Check storage, filters, type and size of an open dataset before anything is read of it.
+
+    Raises:
+        ValueError: It is something that a recording never contains.
+    """
+    offset = dataset.get_offset()  # contiguous data in this very file has one, and nothing else has
+    chunk, filters = (None, ()) if offset is not None else _check_storage(dataset, name)
+    kind = dataset.get_type()
+    extent = Extent(
+        shape=tuple(map(int, dataset.shape)),
+        dtype=_checked_type(kind, name),
+        itemsize=int(kind.get_size()),
+        offset=None if offset is None else int(offset),
+        chunk=chunk,
+        filters=filters,
+        kind=kind,
+    )
+    stored = int(dataset.get_storage_size())
+    if chunk is None:
+        missing = extent.nbytes > 0 and (extent.offset is None or stored != extent.nbytes)
+        if missing or (extent.offset or 0) + extent.nbytes > file_size:
+            raise _broken(name, f"declares {extent.nbytes} bytes that the file does not have")
+    elif math.prod(chunk) * extent.itemsize > MAX_CHUNK_BYTES or extent.nbytes > MAX_RATIO * min(stored, file_size):
+        raise _broken(name, f"declares {extent.nbytes} bytes out of {stored} stored ones")
+    return extent
+
+
+def _check_storage(dataset: Any, name: bytes) -> tuple[tuple[int, ...] | None, tuple[int, ...]]:
+    """Check where the values of a dataset are, and how they are stored; return the shape of a chunk, and its filters.
+
+    Raises:
+        ValueError: They are in another file, or stored as no recording does it.
+    """
+    plist = dataset.get_create_plist()
+    layout = plist.get_layout()
+    if layout not in (h5d.CONTIGUOUS, h5d.CHUNKED):
+        raise _broken(name, "is virtual or compact")
+    if plist.get_external_count():
+        raise _broken(name, "keeps its data in another file")
+    filters = tuple(int(plist.get_filter(number)[0]) for number in range(plist.get_nfilters()))
+    if not set(filters) <= _FILTERS or len(set(filters)) < len(filters):
+        raise _broken(name, f"needs the HDF5 filters {sorted(set(filters) - _FILTERS) or sorted(filters)}")
+    return (tuple(map(int, plist.get_chunk())) if layout == h5d.CHUNKED else None), filters
+
+
+def _checked_type(kind: Any, name: bytes) -> np.dtype[Any]:
+    """Return a type as numpy has it, checked unless the same one was before.
+
+    Raises:
+        ValueError: It is made of more than integers, floats, enums, arrays and compounds.
+    """
+    encoded = kind.encode()
+    known = _TYPES.get(encoded)
+    if known is None:
+        _check_members(kind, name)
+        try:
+            known = kind.dtype
+        except (TypeError, NotImplementedError):  # numpy has no such type
+            raise _broken(name, "has elements of a foreign type") from None
+        if len(_TYPES) < _MOST_TYPES:
+            _TYPES[encoded] = known
+    return known
+
+
+def _check_members(kind: Any, name: bytes, depth: int = 0) -> None:
+    """Check that a type is made of integers, floats, enums, arrays and compounds only.
+
+    Raises:
+        ValueError: It is not.
+    """
+    group = kind.get_class()
+    if group in _PLAIN:
+        return
+    if group == h5t.ENUM and kind.get_super().get_class() == h5t.INTEGER:
+        return
+    if depth < _MAX_DEPTH and group == h5t.COMPOUND and kind.get_nmembers() <= _MAX_MEMBERS:
+        for member in range(kind.get_nmembers()):
+            _check_members(kind.get_member_type(member), name, depth + 1)
+        return
+    if depth < _MAX_DEPTH and group == h5t.ARRAY:
+        _check_members(kind.get_super(), name, depth + 1)
+        return
+    raise _broken(name, "has elements of variable length or of a foreign type")
+
+
+def read_text_attribute(holder: Any, name: bytes) -> str | None:
+    """Read a scalar attribute of fixed-length text; None if there is none, or it is anything else."""
+    if not h5a.exists(holder, name):
+        return None
+    attribute = h5a.open(holder, name)
+    kind = attribute.get_type()
+    size = kind.get_size()
+    if kind.get_class() != h5t.STRING or kind.is_variable_str() or attribute.shape != () or size > 256:
+        return None
+    out = np.zeros(size, np.uint8)
+    attribute.read(out, mtype=kind)
+    return out.tobytes().rstrip(b"\0").decode("utf-8", "replace")
+
+
+def read_integer_attribute(holder: Any, name: bytes) -> int:
+    """Read a scalar attribute that is an integer.
+
+    Raises:
+        ValueError: There is none, or it is anything else.
+    """
+    try:
+        attribute = h5a.open(holder, name)
+    except KeyError:
+        raise ValueError(f"it lacks the attribute {name.decode()}") from None
+    if attribute.get_type().get_class() != h5t.INTEGER or attribute.shape != ():
+        raise ValueError(f"its attribute {name.decode()} is no integer")
+    value = np.zeros((), dtype=np.int64)
+    attribute.read(value, mtype=h5t.NATIVE_INT64)
+    return int(value)
+
+
+def _broken(name: bytes, what: str) -> ValueError:
+    return ValueError(f"{_title(name)} {what}, which no recording has")
+
+
+def _title(name: bytes) -> str:
+    return "/" + name.decode("ascii", "replace")

@@ -1,0 +1,373 @@
+"""Read a journal and the payloads it tells of, while it is written or after its writer has died.
+
+The HDF5 metadata of an unfinished file is never looked at: payloads are read from the addresses that the journal gives,
+checked against the file's size and against the hash they were written with.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from qdebug.errors import GraphError
+from qdebug.model import Fidelity, Graph, QuantParams, Role, RunInfo
+from qdebug.model.kept import Kept
+from qdebug.model.recording import SkipCause
+from qdebug.numerics.large_arrays import Making
+from qdebug.recording.arguments import doubt_of
+from qdebug.recording.format.facts import decode_info, plain_facts
+from qdebug.recording.format.payload import array_hash, from_physical, read_bytes, stretches
+from qdebug.recording.format.specification import Flag, physical_dtype
+from qdebug.recording.graph_builder import GraphBuilder, NodeFacts, apply_put
+from qdebug.recording.journal import (
+    Frame,
+    FrameKind,
+    HashKind,
+    JournalEvent,
+    Where,
+    decode_event,
+    decode_json,
+    decode_tables,
+    read_frames,
+)
+from qdebug.recording.reading.bad_file import BAD_FILE, damaged
+from qdebug.recording.reading.container import MAX_ROWS
+from qdebug.recording.reading.tables import check_graph, check_positions, decode_graph, decode_run, statistics_of
+from qdebug.recording.target import journal_of, open_regular, part_of
+
+__all__ = ["Account", "Entry", "JournalReader", "journal_at"]
+
+Entry = JournalEvent | Mapping[str, Any]
+"""What a journal tells, in order: values, and notes of what was said of them."""
+
+_MAX_NOTES_BYTES = 1 << 30
+_STRETCH = 1 << 18
+"""Elements that are read at once."""
+
+
+def journal_at(path: Path) -> Path | None:
+    """Find the journal that a path stands for: its own, that of the recording, or of its unfinished file.
+
+    Args:
+        path: NAME, NAME.part, NAME.journal, or a journal of any name.
+    """
+    if not path.name:
+        return None  # a folder, or the root
+    target = path.with_name(path.name.removesuffix(".part")) if path.name.endswith(".part") else path
+    if journal_of(target).is_file():
+        return journal_of(target)
+    if not path.is_file():
+        return None
+    fd = open_regular(path)
+    try:
+        return path if os.pread(fd, 4, 0) == b"QDJ1" else None
+    except OSError:
+        return None
+    finally:
+        os.close(fd)
+
+
+class JournalReader:
+    """A journal, open for reading.
+
+    Args:
+        journal: The journal.
+
+    Raises:
+        NotARecordingError: It is missing, or is something else.
+        RecordingError: It is damaged, or holds what a journal never does.
+    """
+
+    def __init__(self, journal: Path) -> None:
+        self.path = journal
+        self._fd = open_regular(journal)
+        self._part = -1
+        self._end = self._payloads = 0
+        self._rows = self._noted = 0
+        self.head: Mapping[str, Any] = {}
+        """The frame that begins the journal: facts of the run as JSON has them."""
+        self.graph: Graph | None = None
+        """The graph, if it was known beforehand."""
+        self.end: Mapping[str, Any] | None = None
+        """The frame that ends the journal; None while nobody has finished the recording."""
+        if journal.name.endswith(".journal"):
+            self._part = _open_part(part_of(journal.with_name(journal.name.removesuffix(".journal"))))
+
+    def refresh(self) -> list[Entry]:
+        """Return what was added since the last time, in order.
+
+        Raises:
+            RecordingError: It holds what a journal never does.
+        """
+        entries: list[Entry] = []
+        try:
+            for frame in read_frames(self._fd, self._end):
+                self._take(frame, entries)
+                self._end = frame.end
+        except BAD_FILE as exc:
+            if not entries:  # else what came before is given first
+                raise damaged(self.path, exc) from None
+        return entries
+
+    def _take(self, frame: Frame, entries: list[Entry]) -> None:
+        if frame.kind == FrameKind.EVENT:
+            event = decode_event(frame.body)
+            self._rows += 1
+            if self._rows > MAX_ROWS:
+                raise ValueError("it has more events than a recording can have")
+            if event.where is Where.INLINE:
+                if frame.inline != int(event.row["nbytes"]):
+                    raise ValueError(f"the values of {event.name!r} are not as many as it says")
+                event = replace(event, offset=frame.payload)
+            elif event.where is Where.PART:
+                self._payloads = max(self._payloads, event.offset + int(event.row["nbytes"]))
+            entries.append(event)
+            return
+        self._noted += len(frame.body)
+        if self._noted > _MAX_NOTES_BYTES:
+            raise ValueError("what it says of tensors is too much")
+        if frame.kind == FrameKind.RUN:
+            self.head = decode_json(frame.body)
+        elif frame.kind == FrameKind.GRAPH:
+            tables = decode_tables(frame.body)
+            check_graph(tables)
+            self.graph = decode_graph(tables, decode_run(tables))
+        elif frame.kind == FrameKind.NOTE:
+            entries.append(decode_json(frame.body))
+        elif frame.kind == FrameKind.END:
+            self.end = decode_json(frame.body)
+
+    @property
+    def has_part(self) -> bool:
+        """Whether the file with the payloads is there."""
+        return self._part >= 0
+
+    def ends(self) -> bool:
+        """Tell whether the journal has been finished, be it in a part that `refresh` has not given yet."""
+        try:
+            return any(frame.kind == FrameKind.END for frame in read_frames(self._fd, self._end))
+        except BAD_FILE:
+            return False
+
+    def replaced(self) -> bool:
+        """Tell whether the journal's name is gone or belongs to another journal."""
+        try:
+            return not os.path.samestat(os.fstat(self._fd), self.path.stat())
+        except OSError:
+            return True
+
+    def shortened(self) -> bool:
+        """Tell whether the files no longer hold all that `refresh` has told of."""
+        part = self._payloads if self._part < 0 else os.fstat(self._part).st_size
+        return os.fstat(self._fd).st_size < self._end or part < self._payloads
+
+    def is_named(self, path: Path) -> bool:
+        """Tell whether the file with the payloads has this name by now, as it has when the recording is finished."""
+        try:
+            return self._part >= 0 and os.path.samestat(os.fstat(self._part), path.stat())
+        except OSError:
+            return False
+
+    def read(self, event: JournalEvent) -> np.ndarray | Kept:
+        """Return the values of an event in their logical dtype, read-only; what was kept of them if it was not all.
+
+        Raises:
+            RecordingError: They are not there, or not those that were written.
+        """
+        try:
+            return self._kept(event) if event.partly else self._values(event)
+        except BAD_FILE as exc:
+            raise damaged(self.path, exc) from None
+
+    def _values(self, event: JournalEvent) -> np.ndarray:
+        raw = self._read(event, event.offset, event.shape, event.dtype)
+        if not _is_whole(event, raw):
+            raise ValueError(f"the values of {event.name!r} are not those recorded")
+        array = from_physical(raw, event.dtype)
+        array.flags.writeable = False
+        return array
+
+    def _kept(self, event: JournalEvent) -> Kept:
+        positions = values = None
+        if (where := event.sampled) is not None:
+            positions = self._read(event, where.positions, (where.size,), "int64")
+            values = self._read(event, where.values, (where.size,), event.dtype)
+            check_positions(positions, int(event.row["count"]))
+            if array_hash(positions) != where.check or array_hash(values) != where.digest:
+                raise ValueError(f"the kept elements of {event.name!r} are not those recorded")
+            values = from_physical(values, event.dtype)
+        return Kept(
+            dtype=event.dtype,
+            shape=event.shape,
+            digest=event.row["hash"].tobytes(),
+            statistics=statistics_of(event.row, event.bins),
+            positions=positions,
+            values=values,
+            truncated=Flag.TRUNCATED in event.flags,
+        )
+
+    def _read(self, event: JournalEvent, offset: int, shape: tuple[int, ...], logical: str) -> np.ndarray:
+        fd = self._fd if event.where is Where.INLINE and event.sampled is None else self._part
+        dtype, count = physical_dtype(logical), math.prod(shape)
+        nbytes = count * dtype.itemsize
+        if nbytes and event.where is Where.NOWHERE and event.sampled is None:
+            raise ValueError(f"the values of {event.name!r} were not kept")
+        if nbytes and (fd < 0 or offset + nbytes > os.fstat(fd).st_size):
+            raise ValueError(f"the values of {event.name!r} are not in the file")
+        making, block = Making(shape, dtype), np.empty(min(count, _STRETCH), dtype)
+        for start in range(0, count, _STRETCH):
+            part = block[: count - start]
+            read_bytes(fd, offset + start * dtype.itemsize, part.view(np.uint8))
+            making.put_flat(start, part)
+        return making.done()
+
+    def close(self) -> None:
+        """Close the files. Again does nothing."""
+        for name in ("_fd", "_part"):
+            if getattr(self, name, -1) >= 0:
+                os.close(getattr(self, name))
+                setattr(self, name, -1)
+
+    def __del__(self) -> None:
+        self.close()
+
+
+class Account:
+    """What a journal says of a run, entry after entry: the values, the graph and the facts so far.
+
+    Args:
+        reader: The journal.
+
+    Attributes:
+        events: Where values are, by tensor, sample and step; those put last come last.
+        quants: Quantization of values that do not have their tensor's.
+        extent: The last sample and the last step.
+        names: Tensors that have values, in the order of recording.
+        lost: Tensors of which values are damaged or missing, with what is to be said of them.
+    """
+
+    def __init__(self, reader: JournalReader) -> None:
+        self._reader = reader
+        self._builder: GraphBuilder | None = None
+        self.events: dict[tuple[str, int, int], JournalEvent] = {}
+        self.quants: dict[tuple[str, int, int], QuantParams] = {}
+        self.names: dict[str, None] = {}
+        self._places: dict[str | None, dict[tuple[int, int], None]] = {None: {}}
+        self.lost: dict[str, str] = {}
+        self.extent = (0, 0)
+        self._quant: QuantParams | None = None
+        self._skipped: dict[str, str] = {}
+        self._skip_causes: dict[str, SkipCause] = {}
+        self._doubts: dict[str, str] = {}
+        self._fidelity: tuple[Fidelity, str] = (Fidelity.UNKNOWN, "the run did not finish")
+
+    @property
+    def builder(self) -> GraphBuilder:
+        """What puts the graph together; the journal has been read at least up to its first tensor."""
+        if self._builder is None:
+            self._builder = GraphBuilder(self._reader.graph)
+        return self._builder
+
+    def places(self, tensor: str | None = None) -> Sequence[tuple[int, int]]:
+        """Return the samples and steps of which there is anything of a tensor, or of any that varies; in order."""
+        held = self._places.get(tensor, {})
+        return tuple(sorted(held)) if held or tensor is not None else ((0, 0),)
+
+    def graph(self, model: str) -> Graph:
+        """Put the graph together."""
+        return self.builder.build(self.names, model)
+
+    def take(self, entry: Entry) -> None:
+        """Take an entry into account.
+
+        Raises:
+            RecordingError: It contradicts earlier ones, or is something else.
+        """
+        try:
+            if isinstance(entry, JournalEvent):
+                self._take_event(entry)
+            else:
+                self._take_note(entry)
+        except (TypeError, ValueError, GraphError) as exc:
+            raise damaged(self._reader.path, exc) from None
+
+    def _take_event(self, event: JournalEvent) -> None:
+        role = Role.CONSTANT if event.constant else None
+        self.builder.note(event.name, event.shape, NodeFacts(), dtype=event.dtype, role=role)
+        self.names.setdefault(event.name)
+        self._skipped.pop(event.name, None)  # the last word holds
+        self._skip_causes.pop(event.name, None)
+        place = event.name, int(event.row["sample"]), int(event.row["step"])
+        self.events.pop(place, None)  # putting it was interrupted, and it is put once more
+        self.events[place] = event
+        for tensor in (event.name, *(() if event.constant else (None,))):
+            self._places.setdefault(tensor, {})[place[1:]] = None
+        self.extent = max(self.extent[0], place[1]), max(self.extent[1], place[2])
+        quant, self._quant = self._quant, None
+        if quant is not None:
+            self.quants[place] = quant
+
+    def _take_note(self, note: Mapping[str, Any]) -> None:
+        if "put" in note:
+            noted = apply_put(self.builder, note)
+            if doubt := doubt_of(noted.quant or self.builder.quant(str(note["put"]))):
+                self._doubts.setdefault(str(note["put"]), doubt)
+            self._quant = noted.quant
+        if "outputs" in note:
+            self.builder.outputs([str(name) for name in note["outputs"]])
+        if "skip" in note:
+            self._skip(str(note["skip"]), str(note.get("reason", "")), note.get("because"))
+        if "fidelity" in note:
+            self._fidelity = Fidelity(note["fidelity"]), str(note.get("detail", ""))
+
+    def _skip(self, name: str, reason: str, cause: Any) -> None:
+        self._skipped[name] = reason
+        self._skip_causes.pop(name, None)
+        if cause is not None:
+            self._skip_causes[name] = SkipCause(cause)
+
+    def info(self) -> RunInfo:
+        """Return the facts of the run; it is complete if the journal ends so.
+
+        Raises:
+            RecordingError: They make no sense.
+        """
+        try:
+            plain = self._reader.head.get("info", {})
+            known = decode_info({"info": {**plain_facts(RunInfo(backend="")), **plain}}, complete=True)
+        except (TypeError, ValueError) as exc:
+            raise damaged(self._reader.path, exc) from None
+        fidelity, detail = self._fidelity
+        return replace(
+            known,
+            complete=bool(self._reader.end and self._reader.end.get("complete")),
+            fidelity=fidelity,
+            fidelity_detail=detail,
+            skipped={**self._skipped, **self.lost},
+            skip_causes={name: cause for name, cause in self._skip_causes.items() if name not in self.lost},
+            doubts=self._doubts,
+        )
+
+
+def _is_whole(event: JournalEvent, raw: np.ndarray) -> bool:
+    recorded = bytes(event.row["hash"].tobytes())
+    if event.hash_kind is HashKind.XXH3:
+        return array_hash(raw) == recorded
+    if event.hash_kind is HashKind.CRC32:
+        crc = 0
+        for part in stretches(raw):
+            crc = zlib.crc32(part.view(np.uint8).data, crc)
+        return crc == int.from_bytes(recorded[:4], "little")
+    return True
+
+
+def _open_part(path: Path) -> int:
+    """Open the file with the payloads; -1 if there is none, which is so for a journal that has them itself."""
+    return -1 if path.is_symlink() or not path.is_file() else open_regular(path, flags=os.O_NOFOLLOW)

@@ -1,0 +1,522 @@
+"""Open a recording by what it is: a file, one that is still being written, or several files seen as one.
+
+Of several, the graphs are put together, and each tensor comes from the file that holds it.
+
+A manifest is a small JSON file that names the files of the processes, ranks or workers of one run:
+
+    {"format": "qdebug.manifest", "version": 1,
+     "parts": [{"path": "rank0.h5", "prefix": "", "first_sample": 0}, ...]}
+
+A path is relative to the manifest and stays below its folder. `prefix` goes before the names of a part's tensors and
+nodes, for ranks that call different tensors alike; `first_sample` is the number that a part's first sample has in the
+whole, for workers that each ran some of the samples. Nothing is linked inside the recordings, which the reader refuses.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path, PurePosixPath
+from threading import RLock
+from typing import TYPE_CHECKING, Any, Literal, overload
+
+import numpy as np
+
+from qdebug.errors import GraphError, NotARecordingError, RecordingError, UsageError
+from qdebug.model import Fidelity, Graph, Node, QuantParams, Recording, Role, RunInfo, TensorInfo
+from qdebug.model.kept import Kept
+from qdebug.model.recording import Outline, no_values, not_in_full
+from qdebug.recording.reading.read import Closable, FileRecording, KnownGraphs
+from qdebug.recording.target import cannot_write, cause, check_target, whole_file
+from qdebug.regular_file import open_binary, read_regular
+
+if TYPE_CHECKING:
+    from qdebug.recording.reading.follow import FollowedRecording
+
+__all__ = ["JoinedRecording", "Part", "is_manifest", "join", "open_recording", "opened_recording", "read_manifest"]
+
+FORMAT = "qdebug.manifest"
+VERSION = 1
+_MOST_BYTES = 16 << 20
+_MOST_PARTS = 100_000
+_MOST_OPEN = 64
+"""Files that are open at once: each takes two descriptors, and half a megabyte in HDF5."""
+_SHARED_EVENT = np.dtype([*((name, np.int64) for name in ("tensor", "sample", "step", "part")), ("hash", "u1", (16,))])
+
+
+def is_manifest(path: Path) -> bool:
+    """Tell whether a file is JSON and not HDF5, by its first character."""
+    try:
+        with open_binary(path) as file:
+            return file.read(64).lstrip()[:1] == b"{"
+    except OSError:
+        return False
+
+
+def read_manifest(path: Path) -> tuple[Part, ...]:
+    """Read the parts of a manifest.
+
+    Raises:
+        NotARecordingError: It is none.
+        RecordingError: It names a file outside its folder, or is of a newer version.
+    """
+    try:
+        text = read_regular(path, _MOST_BYTES)
+    except ValueError:
+        raise NotARecordingError(f"{str(path)!r} is too large for a manifest.", hint="Give a recording.") from None
+    except OSError as exc:
+        raise NotARecordingError(f"{str(path)!r} cannot be read: {cause(exc)}.", hint="Give a recording.") from None
+    try:
+        plain = json.loads(text)
+        known = isinstance(plain, dict) and plain.get("format") == FORMAT
+    except (ValueError, RecursionError):
+        known = False
+    if not known:
+        raise NotARecordingError(f"{str(path)!r} is JSON and no manifest of recordings.", hint="Give a recording.")
+    if plain.get("version") != VERSION:
+        raise RecordingError(
+            f"{str(path)!r} is a manifest of version {plain.get('version')!r}; this qdebug reads {VERSION}.",
+            hint="Upgrade qdebug: pip install --upgrade qdebug.",
+        )
+    try:
+        parts = tuple(_part(path, entry) for entry in plain["parts"])
+    except (KeyError, TypeError, ValueError, AttributeError) as exc:
+        raise RecordingError(
+            f"The manifest {str(path)!r} is damaged: {exc}.", hint="Make it anew: qdebug file join."
+        ) from None
+    if not 0 < len(parts) <= _MOST_PARTS:
+        raise RecordingError(
+            f"The manifest {str(path)!r} names {len(parts)} recordings.", hint="Make it anew: qdebug file join."
+        )
+    return parts
+
+
+def _part(path: Path, entry: Mapping[str, Any]) -> Part:
+    name, prefix, first = entry["path"], entry.get("prefix", ""), entry.get("first_sample", 0)
+    if not isinstance(name, str) or not isinstance(prefix, str) or type(first) is not int or not 0 <= first < 2**32:
+        raise ValueError("a part has a path, prefix or first sample of a wrong kind")
+    relative = PurePosixPath(name)
+    if relative.is_absolute() or ".." in relative.parts or not relative.parts or "\0" in name:
+        raise ValueError(f"{name!r} is outside its folder")
+    part, folder = path.parent / relative, os.path.realpath(path.parent)
+    if os.path.commonpath([folder, os.path.realpath(part)]) != folder:
+        raise ValueError(f"{name!r} leads out of its folder")
+    return Part(path=part, prefix=prefix, first_sample=first)
+
+
+def join(
+    paths: Sequence[Path], out: Path, *, by: str = "tensors", force: bool = False, prefixes: Sequence[str] | None = None
+) -> None:
+    """Write a manifest of recordings, and check that they can be read as one.
+
+    Args:
+        paths: The recordings, below the folder of the manifest.
+        out: The manifest.
+        by: "tensors" if each holds other tensors of the same samples, "samples" if each holds further samples.
+        force: Replace `out` if it exists.
+        prefixes: What goes before the names of each; nothing if None.
+
+    Raises:
+        UsageError: A recording is not below the manifest's folder, is the file to write, or comes twice.
+        OutputExistsError: The manifest exists and `force` is not set.
+        RecordingError: Its folder is missing, it is a folder or a device, it cannot be written, a recording cannot be
+            read, or they contradict each other.
+    """
+    check_target(out, force=force)
+    parts: list[Part] = []
+    first = 0
+    for number, path in enumerate(paths):
+        prefix = prefixes[number] if prefixes else ""
+        _check_part(path, prefix, parts, out)
+        parts.append(Part(path=path, prefix=prefix, first_sample=first))
+        with FileRecording(path) as recording:
+            first += recording.samples if by == "samples" else 0
+    JoinedRecording(parts, out).close()
+    entries = [
+        {"path": _relative(part.path, out), "prefix": part.prefix, "first_sample": part.first_sample} for part in parts
+    ]
+    text = json.dumps({"format": FORMAT, "version": VERSION, "parts": entries}, indent=1)
+    try:
+        with whole_file(out) as partial:
+            partial.write_text(text + "\n", encoding="utf-8")
+    except OSError as exc:
+        raise cannot_write(out, exc) from None
+
+
+def _check_part(path: Path, prefix: str, before: Sequence[Part], out: Path) -> None:
+    real = os.path.realpath(path)
+    if real == os.path.realpath(out):
+        raise UsageError(
+            f"{str(path)!r} is one of the recordings; the manifest would replace it.",
+            hint="Name another file for the manifest: -o run.json.",
+        )
+    if any(os.path.realpath(part.path) == real and part.prefix == prefix for part in before):
+        raise UsageError(f"The recording {str(path)!r} is given twice.", hint="Give each recording once.")
+
+
+def _relative(path: Path, out: Path) -> str:
+    folder = Path(os.path.realpath(out.parent))
+    try:
+        return Path(os.path.realpath(path)).relative_to(folder).as_posix()
+    except ValueError:
+        raise UsageError(
+            f"The recording {str(path)!r} is not below the folder of {str(out)!r}.",
+            hint="Put the manifest beside the recordings, or above them.",
+        ) from None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """One of the recordings.
+
+    Args:
+        path: Its file.
+        prefix: What goes before the names of its tensors and nodes.
+        first_sample: The number of its first sample in the whole.
+    """
+
+    path: Path
+    prefix: str = ""
+    first_sample: int = 0
+
+
+class JoinedRecording(Recording, Closable):
+    """Several recordings as one.
+
+    Args:
+        parts: The recordings.
+        path: What stands for all of them.
+
+    Raises:
+        RecordingError: A recording cannot be read, or two of them say different things of one node or tensor, or
+            hold different values of it for one sample and step.
+    """
+
+    graph: Graph = Graph()
+
+    def __init__(self, parts: Iterable[Part], path: Path) -> None:
+        self.path = path
+        self._parts: list[tuple[Part, FileRecording]] = []
+        self._open: dict[FileRecording, None] | None = {}
+        """The files that are open, that which was read last at the end; None once all are closed."""
+        self._opening = RLock()
+        opened: dict[Path, FileRecording] = {}
+        graphs = KnownGraphs()
+        try:
+            for part in parts:  # a file may stand for several
+                if part.path not in opened:
+                    opened[part.path] = _opened(part, path, graphs)
+                    self._keep_open(opened[part.path])
+                self._parts.append((part, opened[part.path]))
+            self.graph = _joined_graph(self._parts)
+            self._check_overlaps()
+        except BaseException:
+            self.close()
+            raise
+
+    @cached_property
+    def info(self) -> RunInfo:
+        """Facts of the run: those of the first part, complete and faithful only if every part is."""
+        infos = [file.info for _, file in self._parts]
+        order = (Fidelity.DIFFERS, Fidelity.NONDETERMINISTIC, Fidelity.UNKNOWN, Fidelity.BIT_EQUAL)
+        worst = min(infos, key=lambda info: order.index(info.fidelity))
+        skipped = {
+            part.prefix + name: reason for part, file in self._parts for name, reason in file.info.skipped.items()
+        }
+        causes = {
+            part.prefix + name: cause for part, file in self._parts for name, cause in file.info.skip_causes.items()
+        }
+        return replace(
+            infos[0],
+            complete=all(info.complete for info in infos),
+            fidelity=worst.fidelity,
+            fidelity_detail=worst.fidelity_detail,
+            skipped=skipped,
+            skip_causes=causes,
+        )
+
+    @cached_property
+    def samples(self) -> int:
+        """Number of samples of all parts together."""
+        return max(part.first_sample + file.samples for part, file in self._parts)
+
+    @cached_property
+    def steps(self) -> int:
+        """Number of steps of a sample."""
+        return max(file.steps for _, file in self._parts)
+
+    @cached_property
+    def names(self) -> Sequence[str]:
+        """Names of the tensors of which anything was kept."""
+        return tuple(self._holders)
+
+    @cached_property
+    def _holders(self) -> dict[str, list[tuple[Part, FileRecording, str]]]:
+        """The parts that hold a tensor, and its name there."""
+        found: dict[str, list[tuple[Part, FileRecording, str]]] = {}
+        for part, file in self._parts:
+            for name in file.names:
+                found.setdefault(part.prefix + name, []).append((part, file, name))
+        return found
+
+    def _check_overlaps(self) -> None:
+        """Refuse parts that hold different values of a tensor at one place: nobody knows which are right."""
+        shared = [tensor for tensor, holders in self._holders.items() if len(holders) > 1]
+        alike: dict[tuple[int, str], list[int]] = {}  # parts of one graph and prefix name their tensors alike
+        for number, (part, file) in enumerate(self._parts if shared else ()):
+            alike.setdefault((id(file.index_rows()[0]), part.prefix), []).append(number)
+        if not alike:
+            return
+        events = np.concatenate([self._shared_events(numbers, shared) for numbers in alike.values()])
+        events = events[np.lexsort((events["part"], events["step"], events["sample"], events["tensor"]))]
+        before, after = events[:-1], events[1:]
+        differ = (before["hash"] != after["hash"]).any(axis=1)
+        for column in ("tensor", "sample", "step"):
+            differ &= before[column] == after[column]
+        for at in differ.nonzero()[0].tolist():
+            first, second = (str(self._parts[number][0].path) for number in events["part"][at : at + 2].tolist())
+            raise RecordingError(
+                f"{first!r} and {second!r} hold different values of tensor {shared[events['tensor'][at]]!r}, "
+                f"sample {events['sample'][at]}, step {events['step'][at]}.",
+                hint=_PREFIX,
+            )
+
+    def _shared_events(self, numbers: Sequence[int], shared: Sequence[str]) -> np.ndarray:
+        """Return tensor, sample, step, part and hash of the values of some tensors in parts that name them alike.
+
+        Args:
+            numbers: The parts.
+            shared: The tensors. `tensor` of the result counts them.
+        """
+        names = self._parts[numbers[0]][1].index_rows()[0]
+        tables = [self._parts[number][1].index_rows()[1] for number in numbers]
+        prefix, counts = self._parts[numbers[0]][0].prefix, [len(table) for table in tables]
+        known = {tensor: number for number, tensor in enumerate(shared)}
+        tensors = np.array([known.get(prefix + name, -1) for name in names])
+        constant = np.array([self.graph.is_constant(prefix + name) for name in names])
+        rows = np.concatenate(tables)
+        firsts = np.repeat([self._parts[number][0].first_sample for number in numbers], counts)
+        events = np.empty(len(rows), _SHARED_EVENT)
+        events["tensor"], events["part"] = tensors[rows["tensor"]], np.repeat(numbers, counts)
+        events["sample"] = rows["sample"] + np.where(constant[rows["tensor"]], 0, firsts)
+        events["step"], events["hash"] = rows["step"], rows["hash"]
+        return events[events["tensor"] >= 0]
+
+    def _keep_open(self, file: FileRecording) -> None:
+        """Open a file if it is not, and close that which was not read for longest if too many are open."""
+        with self._opening:
+            if self._open is None:
+                raise RecordingError(f"The recording {str(self.path)!r} is closed.", hint="Open it again.")
+            file.reopen()
+            self._open.pop(file, None)
+            self._open[file] = None
+            if len(self._open) > _MOST_OPEN:
+                last = next(iter(self._open))
+                del self._open[last]
+                last.close()
+
+    def _place(self, tensor: str, sample: int) -> Iterable[tuple[FileRecording, str, int]]:
+        constant = self.graph.is_constant(tensor)
+        for part, file, name in self._holders.get(tensor, ()):
+            number = 0 if constant else sample - part.first_sample
+            if number >= 0:
+                yield file, name, number
+
+    def places(self, tensor: str | None = None) -> Sequence[tuple[int, int]]:
+        """Return the samples and steps of which anything was kept of a tensor, or of any; in order."""
+        if tensor is not None and self.graph.is_constant(tensor):
+            return ((0, 0),) if tensor in self._holders else ()
+        if tensor is None:
+            held = ((part, file.places()) for part, file in self._parts)
+        else:
+            held = ((part, file.places(name)) for part, file, name in self._holders.get(tensor, ()))
+        return tuple(sorted({(part.first_sample + sample, step) for part, places in held for sample, step in places}))
+
+    def has(self, tensor: str, sample: int = 0, step: int = 0) -> bool:
+        """Tell whether values of a tensor were kept for a sample and step. A constant has them for all."""
+        return any(file.has(name, number, step) for file, name, number in self._place(tensor, sample))
+
+    def load(self, tensor: str, sample: int = 0, step: int = 0) -> np.ndarray:
+        """Return the stored elements, read-only.
+
+        Raises:
+            RecordingError: No values are kept under this name, sample and step.
+        """
+        for file, name, number in self._place(tensor, sample):
+            if file.has(name, number, step):
+                with self._opening:  # no other thread closes it meanwhile
+                    self._keep_open(file)
+                    return file.load(name, number, step)
+        if self.kept(tensor, sample, step) is not None:
+            raise not_in_full(tensor, sample, step)
+        raise no_values(tensor, sample, step, self.names)
+
+    def outline(self, tensor: str, sample: int = 0, step: int = 0) -> Outline | None:
+        """Return dtype, shape and hash of values as they were recorded, none of which are read; None if not known."""
+        for file, name, number in self._place(tensor, sample):
+            if file.has(name, number, step):
+                return file.outline(name, number, step)
+        return None
+
+    def kept(self, tensor: str, sample: int = 0, step: int = 0) -> Kept | None:
+        """Return what was kept of values that were not kept in full; None if they were, or there are none."""
+        for file, name, number in self._place(tensor, sample):
+            if file.has_part(name, number, step):
+                with self._opening:
+                    self._keep_open(file)
+                    return file.kept(name, number, step)
+        return None
+
+    @cached_property
+    def event_quants(self) -> Mapping[tuple[str, int, int], QuantParams]:
+        """Quantization of values that do not have their tensor's, by tensor, sample and step."""
+        return {
+            (part.prefix + name, sample + part.first_sample, step): quant
+            for part, file in self._parts
+            for (name, sample, step), quant in file.event_quants.items()
+        }
+
+    def close(self) -> None:
+        """Close the files. Again does nothing."""
+        with self._opening:
+            for file in self._open or ():
+                file.close()
+            self._open = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return JoinedRecording, ([part for part, _ in self._parts], self.path.absolute())
+
+
+def _opened(part: Part, path: Path, graphs: KnownGraphs) -> FileRecording:
+    try:
+        return FileRecording(part.path, graphs=graphs)
+    except NotARecordingError as exc:
+        raise RecordingError(
+            f"{str(path)!r} stands for {str(part.path)!r} too, which cannot be read: {exc.message}",
+            hint="Put that recording back, or join the others anew: qdebug file join.",
+        ) from None
+
+
+def _joined_graph(parts: Sequence[tuple[Part, FileRecording]]) -> Graph:
+    nodes: dict[str, Node] = {}
+    tensors: dict[str, TensorInfo] = {}
+    ends: tuple[dict[str, None], dict[str, None]] = ({}, {})
+    added: set[tuple[int, str]] = set()
+    for part, file in parts:
+        graph, prefix = file.graph, part.prefix
+        if (id(graph), prefix) in added:  # files of one net share their graph
+            continue
+        added.add((id(graph), prefix))
+        for node in graph.nodes:
+            _add(nodes, _renamed_node(node, prefix), part)
+        for info in graph.tensors.values():
+            _add_tensor(tensors, replace(info, name=prefix + info.name), part)
+        for found, names in zip(ends, (graph.inputs, graph.outputs), strict=True):
+            found.update(dict.fromkeys(prefix + name for name in names))
+    first = parts[0][1].graph
+    produced = {name for node in nodes.values() for name in node.outputs}
+    for name in produced & tensors.keys():
+        if tensors[name].role is Role.INPUT:  # what one rank was handed, another one has made
+            tensors[name] = replace(tensors[name], role=Role.ACTIVATION)
+    try:
+        return Graph(
+            nodes.values(),
+            tensors=tensors.values(),
+            inputs=[name for name in ends[0] if name not in produced],
+            outputs=ends[1],
+            name=first.name,
+            opset=first.opset,
+        )
+    except GraphError as exc:
+        raise RecordingError(f"The recordings do not make one graph: {exc.message}", hint=exc.hint or _PREFIX) from None
+
+
+_PREFIX = "Tell them apart by prefixes: qdebug file join --prefix."
+
+
+def _renamed_node(node: Node, prefix: str) -> Node:
+    if not prefix:
+        return node
+    return replace(
+        node,
+        name=prefix + node.name,
+        inputs=tuple(name and prefix + name for name in node.inputs),
+        outputs=tuple(name and prefix + name for name in node.outputs),
+    )
+
+
+def _add(nodes: dict[str, Node], node: Node, part: Part) -> None:
+    if nodes.setdefault(node.name, node) != node:
+        raise RecordingError(
+            f"{str(part.path)!r} says other things of node {node.name!r} than the recordings before it.", hint=_PREFIX
+        )
+
+
+def _add_tensor(tensors: dict[str, TensorInfo], info: TensorInfo, part: Part) -> None:
+    known = tensors.get(info.name)
+    if known is None:
+        tensors[info.name] = info
+        return
+    if (known.quant, known.dtype, known.layout) != (info.quant, info.dtype, info.layout) and None not in (
+        known.dtype,
+        info.dtype,
+    ):
+        raise RecordingError(
+            f"{str(part.path)!r} says other things of tensor {info.name!r} than the recordings before it.", hint=_PREFIX
+        )
+    better = info if known.dtype is None else known
+    shape = known.shape if known.shape == info.shape else better.shape if None in (known.dtype, info.dtype) else None
+    tensors[info.name] = replace(better, shape=shape)
+
+
+@contextmanager
+def opened_recording(side: str | Path | Recording) -> Iterator[Recording]:
+    """Open a recording for a block, at whose end it is closed; one that is open already stays open.
+
+    Args:
+        side: A path, or an open recording.
+
+    Raises:
+        RecordingError: The file cannot be read.
+    """
+    if not isinstance(side, str | Path):
+        yield side
+        return
+    recording = open_recording(side)
+    try:
+        yield recording
+    finally:
+        recording.close()  # type: ignore[attr-defined]  # those of files have it
+
+
+@overload
+def open_recording(path: str | Path, *, follow: Literal[False] = False) -> Recording: ...
+@overload
+def open_recording(path: str | Path, *, follow: Literal[True]) -> FollowedRecording: ...
+def open_recording(path: str | Path, *, follow: bool = False) -> Recording:
+    """Open a recording file for reading.
+
+    Args:
+        path: A file that a recorder wrote, or the manifest of several.
+        follow: Read it while another process still writes it: `refresh()` takes in what is new.
+
+    Raises:
+        RecordingError: The file is missing, no recording, damaged, of a newer format, or not finished.
+
+    Example:
+        >>> recording = qdebug.open_recording("int8.h5")
+        >>> recording.samples, recording.load("logits_quantized", sample=3).shape
+        (10, (1, 10))
+    """
+    path = Path(path)
+    if is_manifest(path):
+        return JoinedRecording(read_manifest(path), path)
+    if follow:
+        from qdebug.recording.reading.follow import FollowedRecording
+
+        return FollowedRecording(path)
+    return FileRecording(path)

@@ -1,0 +1,658 @@
+"""Read a recording: opening it reads the tables only, payloads come on demand, straight from the file."""
+
+from __future__ import annotations
+
+import os
+import sys
+from bisect import bisect_left
+from collections import OrderedDict, deque
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property, partial
+from pathlib import Path
+from threading import Lock
+from typing import Any, NamedTuple, Self
+from weakref import WeakValueDictionary
+
+import numpy as np
+import xxhash
+
+from qdebug.errors import GraphError, PayloadMismatchError, RecordingError
+from qdebug.model import Graph, QuantParams, Recording, RunInfo
+from qdebug.model.dtypes import LOGICAL_DTYPES
+from qdebug.model.kept import Kept
+from qdebug.model.recording import Outline, no_values, not_in_full
+from qdebug.numerics.large_arrays import mapping_of
+from qdebug.recording.format.facts import decode_info
+from qdebug.recording.format.payload import from_physical
+from qdebug.recording.format.specification import GRAPH_TABLES, INDEX_DIMS, NO_PAYLOAD, PARTLY, TABLES, Flag
+from qdebug.recording.reading.bad_file import BAD_FILE, damaged
+from qdebug.recording.reading.container import Container, Expected, load_payload, payload_digest, read_payload
+from qdebug.recording.reading.tables import (
+    Tables,
+    check_graph,
+    check_index,
+    check_positions,
+    constant_tensors,
+    decode_graph,
+    decode_quants,
+    decode_run,
+    decode_texts,
+    statistics_of,
+)
+
+__all__ = ["Closable", "Event", "EventIndex", "FileRecording", "mismatch"]
+
+
+class Closable:
+    """A thing that is closed at the end of the block that opens it, however that ends."""
+
+    def close(self) -> None:
+        """Let go of what is held. Again does nothing."""
+        raise NotImplementedError
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self.close()
+
+
+_COLUMNS = ["tensor", "sample", "step", "payload", "quant", "flags", "dtype", "ndim", "shape", "nbytes", "hash"]
+_ROW = np.dtype([(name, TABLES["index"][name]) for name in _COLUMNS])
+
+
+class _ByPlace(NamedTuple):
+    """Columns of the index. One number comes several times as fast out of a buffer as out of an array.
+
+    Args:
+        order: The rows by tensor, sample and step.
+        starts: Where the rows of each tensor start in that order, and where the last one's end.
+        samples: The sample of each row.
+        steps: The step of each row.
+        flags: The flags of each row.
+    """
+
+    order: memoryview
+    starts: memoryview
+    samples: memoryview
+    steps: memoryview
+    flags: memoryview
+
+
+class _OtherElements(Exception):  # noqa: N818  whoever knows the tensor's name makes the error
+    """Elements that were kept of a tensor are not what their hash says."""
+
+
+class EventIndex:
+    """Events by row, and their rows by place.
+
+    Args:
+        index: The table /index, checked. Its statistics are not kept, but for events of which not all values were.
+        tensors: Number of rows of /tensors.
+        optional: The tables that only files with such events have, checked.
+
+    Attributes:
+        rows: The table without its statistics.
+    """
+
+    def __init__(self, index: np.ndarray, tensors: int, optional: Tables | None = None) -> None:
+        self.rows = index[_COLUMNS].astype(_ROW)
+        self._tensors = tensors
+        self._partly = (index["flags"] & PARTLY).nonzero()[0]
+        self._statistics = index[self._partly]
+        self._optional = {name: rows[np.argsort(rows["event"])] for name, rows in (optional or {}).items()}
+
+    @cached_property
+    def _by_place(self) -> _ByPlace:
+        order = np.lexsort((self.rows["step"], self.rows["sample"], self.rows["tensor"]))
+        starts = np.searchsorted(self.rows["tensor"][order], np.arange(self._tensors + 1))
+        return _ByPlace(order.data, starts.data, *(self.rows[name].copy().data for name in ("sample", "step", "flags")))
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def find(self, tensor: int, sample: int, step: int) -> int | None:
+        """Return the row of the event of a tensor at a sample and step; None if there is none.
+
+        Args:
+            tensor: Row of /tensors.
+            sample: The sample.
+            step: The step.
+        """
+        order, starts, samples, steps, _ = self._by_place
+        begin, end = starts[tensor], starts[tensor + 1]
+        if end - begin > 1:
+            begin = bisect_left(order, (sample, step), begin, end, key=lambda row: (samples[row], steps[row]))
+        if begin == end or (samples[row := order[begin]], steps[row]) != (sample, step):
+            return None
+        return int(row)
+
+    def places(self, tensor: int) -> tuple[tuple[int, int], ...]:
+        """Return samples and steps of the events of a tensor, in order."""
+        order, starts, samples, steps, _ = self._by_place
+        return tuple((samples[row], steps[row]) for row in order[starts[tensor] : starts[tensor + 1]])
+
+    def is_partly(self, row: int) -> bool:
+        """Tell whether not all values of an event were kept."""
+        return bool(self._by_place.flags[row] & PARTLY)
+
+    def expected(self, row: int) -> Expected:
+        """Return what an event's payload must be."""
+        return Expected.of_event(self.rows[row])
+
+    def digest(self, row: int) -> bytes:
+        """Return the hash of an event's values."""
+        return bytes(self.rows["hash"][row])
+
+    def outline(self, row: int) -> Outline | None:
+        """Return dtype, shape and hash of an event's values; None if the row has no room for the shape."""
+        event = self.rows[row]
+        if (ndim := event["ndim"]) > INDEX_DIMS:
+            return None
+        return Outline(LOGICAL_DTYPES[event["dtype"]], tuple(event["shape"][:ndim].tolist()), event["hash"].tobytes())
+
+    def kept(self, container: Container, row: int) -> Kept:
+        """Read what was kept of an event of which not all values were.
+
+        Raises:
+            _OtherElements: The elements are not what their hash says.
+            ValueError, OSError: It is not what was recorded.
+            MissingExtraError: It is compressed with Zstandard, and the package is not installed.
+        """
+        event, parts = self._statistics[np.searchsorted(self._partly, row)], {}
+        dtype = LOGICAL_DTYPES[event["dtype"]]
+        if (found := self._optional_row("samples", row)) is not None:
+            for name, logical, digest in (("positions", "int64", "check"), ("values", dtype, "hash")):
+                where = Expected.of_elements(int(found[name]), logical, int(found["count"]))
+                if payload_digest(container, where) != found[digest].tobytes():
+                    raise _OtherElements
+                parts[name] = from_physical(read_payload(container, where), logical)
+            check_positions(parts["positions"], int(event["count"]))
+        bins = self._optional_row("exponents", row)
+        return Kept(
+            dtype=dtype,
+            shape=Expected.of_event(event).shape,
+            digest=event["hash"].tobytes(),
+            statistics=statistics_of(event, None if bins is None else bins["counts"]),
+            positions=parts.get("positions"),
+            values=parts.get("values"),
+            truncated=bool(event["flags"] & Flag.TRUNCATED),
+        )
+
+    def _optional_row(self, table: str, event: int) -> Any:
+        """Return the row of an event in a table that only some events have a row in; None if it has none."""
+        if table not in self._optional:
+            return None
+        rows = self._optional[table]
+        at = int(np.searchsorted(rows["event"], event))
+        return rows[at] if at < len(rows) and rows["event"][at] == event else None
+
+
+_AT_ONCE = 8192
+"""Rows of the index that are hashed at once."""
+
+
+class Event(NamedTuple):
+    """One row of the index: a tensor's values at one sample and step.
+
+    Args:
+        tensor: Its name.
+        sample: The sample; 0 for a constant.
+        step: The step; 0 for a constant.
+        dtype: Logical dtype of the elements.
+        nbytes: Size of the values.
+        digest: xxh3-128 of the values' bytes, in hexadecimal.
+        payload: Number of the dataset that holds them; events with equal values share one.
+    """
+
+    tensor: str
+    sample: int
+    step: int
+    dtype: str
+    nbytes: int
+    digest: str
+    payload: int
+
+
+class RecordedGraph:
+    """What the tables but the index say: made into objects when it is first asked for.
+
+    Args:
+        tables: The tables. They are let go once the objects are made.
+        run: Facts of the run, of `decode_run`.
+
+    Attributes:
+        names: The name of each row of /tensors.
+        rows: The row of each name.
+        constant: Whether each row is a constant, a byte each.
+
+    Raises:
+        ValueError: A reference between the tables leads nowhere, or two tensors have one name.
+    """
+
+    def __init__(self, tables: Tables, run: Mapping[str, Any]) -> None:
+        check_graph(tables)
+        self.names = decode_texts(tables, tables["tensors"]["name"])
+        self.rows = {name: row for row, name in enumerate(self.names)}
+        if len(self.rows) < len(self.names):
+            raise ValueError("two tensors have one name")
+        self.constant = constant_tensors(tables).tobytes()
+        self._undecoded: tuple[Tables, Mapping[str, Any]] | None = (tables, run)
+        self._decoding = Lock()
+
+    def decoded(self) -> tuple[Graph, Sequence[QuantParams]]:
+        """Return the graph, and the quantizations by their row.
+
+        Raises:
+            ValueError: A text, quantization, shape or attribute makes no sense.
+            GraphError: The nodes form no graph.
+        """
+        if self._undecoded is not None:  # asked for with every tensor: the lock is for the first time
+            with self._decoding:
+                if self._undecoded is not None:
+                    self._graph = decode_graph(*self._undecoded)
+                    self._quants = decode_quants(self._undecoded[0])
+                    self._undecoded = None
+        return self._graph, self._quants
+
+
+class KnownGraphs:
+    """Graphs of files that are read together.
+
+    Attributes:
+        tables: The tables of each, by their hash.
+        graphs: What was made of them, by that hash and what a run says of its graph.
+    """
+
+    def __init__(self) -> None:
+        self.tables: dict[str, Tables] = {}
+        self.graphs: dict[tuple[str, str], RecordedGraph] = {}
+
+    def graph(self, tables: Tables, run: Mapping[str, Any], digest: str) -> RecordedGraph:
+        """Return the graph of some tables.
+
+        Args:
+            tables: The tables.
+            run: Facts of the run, of `decode_run`.
+            digest: The hash that the file gives for the tables.
+
+        Raises:
+            ValueError: They make none.
+        """
+        key = (digest, repr(run["graph"]))
+        if key not in self.graphs:
+            self.graphs[key] = RecordedGraph(tables, run)
+            self.tables.setdefault(digest, {name: tables[name] for name in GRAPH_TABLES})
+        return self.graphs[key]
+
+
+_HELD_BYTES = 64 << 20
+"""Bytes of arrays in memory that a recording holds on to: a comparison asks for the same few several times in a row."""
+_HELD_SPILLED = 2
+"""Arrays in temporary files that it holds on to besides."""
+
+
+class _HeldArrays:
+    """Arrays that were loaded: those that somebody holds, and the last ones."""
+
+    def __init__(self) -> None:
+        self._known: WeakValueDictionary[int, np.ndarray] = WeakValueDictionary()
+        self._last: OrderedDict[int, np.ndarray] = OrderedDict()
+        self._bytes = 0  # of all in _last
+        self._spilled: deque[np.ndarray] = deque(maxlen=_HELD_SPILLED)
+        self._lock = Lock()
+
+    def get(self, row: int) -> np.ndarray | None:
+        """Return the array of an event; None if it has to be read."""
+        with self._lock:
+            array = self._known.get(row)
+            if row in self._last:
+                self._last.move_to_end(row)
+        return None if array is None else array.view()
+
+    def add(self, row: int, array: np.ndarray) -> np.ndarray:
+        """Hold a read-only array, and return a view of it, which nobody can make writable."""
+        with self._lock:
+            self._known[row] = array
+            if mapping_of(array) is not None:
+                self._spilled.append(array)
+            elif array.nbytes <= _HELD_BYTES and row not in self._last:
+                self._last[row] = array
+                self._bytes += array.nbytes
+            while self._bytes > _HELD_BYTES:
+                self._bytes -= self._last.popitem(last=False)[1].nbytes
+        return array.view()
+
+    def clear(self) -> None:
+        """Let go of all arrays."""
+        with self._lock:
+            self._last.clear()
+            self._bytes = 0
+            self._spilled.clear()
+
+
+class FileRecording(Recording, Closable):
+    """A recording file, open for reading.
+
+    It can be handed to another process, which opens the file anew.
+
+    Args:
+        path: The file.
+        graphs: Graphs of the files that are read together with it: one with the same hash is taken, or its own added.
+
+    Raises:
+        NotARecordingError: The file is missing or is something else.
+        FormatVersionError: A newer qdebug wrote it.
+        RecordingError: It is damaged, or holds what a recording never does.
+    """
+
+    info: RunInfo = RunInfo(backend="")
+    samples: int = 1
+    steps: int = 1
+
+    def __init__(self, path: str | os.PathLike[str], *, graphs: KnownGraphs | None = None) -> None:
+        self.path = Path(path)
+        self._container = Container(self.path, graphs=None if graphs is None else graphs.tables)
+        tables = self._container.take_tables()
+        try:
+            run = decode_run(tables)
+            check_index(tables, self._container.optional, run, self._container.payloads)
+            self.info = decode_info(run, complete=self._container.complete)
+            index = tables.pop("index")
+            digest = self._container.graph_hash
+            if graphs is None or digest is None:
+                self._recorded = RecordedGraph(tables, run)
+            else:
+                self._recorded = graphs.graph(tables, run, digest)
+        except BAD_FILE as exc:
+            self.close()
+            raise damaged(self.path, exc) from None
+        self.samples = run["samples"]
+        self.steps = run["steps"]
+        self._names, self._rows, self._constant = self._recorded.names, self._recorded.rows, self._recorded.constant
+        self._index = EventIndex(index, len(self._names), self._container.optional)
+        self._held = _HeldArrays()
+        self._verified: set[int] = set()
+
+    # -- what it holds
+
+    @property
+    def graph(self) -> Graph:
+        """The graph that ran.
+
+        Raises:
+            RecordingError: The tables make no graph.
+        """
+        return self._decoded[0]
+
+    @cached_property
+    def event_quants(self) -> Mapping[tuple[str, int, int], QuantParams]:
+        """Quantization of values that do not have their tensor's, by tensor, sample and step.
+
+        Raises:
+            RecordingError: The tables make no quantization.
+        """
+        rows = self._index.rows[self._index.rows["quant"] >= 0]
+        quants = self._decoded[1]
+        return {place: quants[row] for place, row in zip(self._places(rows), rows["quant"].tolist(), strict=True)}
+
+    @property
+    def _decoded(self) -> tuple[Graph, Sequence[QuantParams]]:
+        try:
+            return self._recorded.decoded()
+        except (*BAD_FILE, GraphError) as exc:
+            raise damaged(self.path, exc) from None
+
+    def _places(self, rows: np.ndarray) -> Iterator[tuple[str, int, int]]:
+        """List tensor, sample and step of rows of the index."""
+        columns = (rows[name].tolist() for name in ("tensor", "sample", "step"))
+        return ((self._names[tensor], sample, step) for tensor, sample, step in zip(*columns, strict=True))
+
+    @cached_property
+    def names(self) -> Sequence[str]:
+        """Names of the tensors of which anything was kept, in the order they were first recorded."""
+        return tuple([self._names[row] for row in dict.fromkeys(self._index.rows["tensor"].tolist())])
+
+    def index_rows(self) -> tuple[Sequence[str], np.ndarray]:
+        """Return the names of all tensors, and the rows of the index, whose `tensor` counts these names.
+
+        The names are the same object for files of one graph that are read together.
+        """
+        return self._names, self._index.rows
+
+    @cached_property
+    def content_hash(self) -> str:
+        """Hash of what was recorded, in hexadecimal: equal for files with equal values, graph and facts.
+
+        Raises:
+            RecordingError: The file is closed, or damaged since it was opened.
+        """
+        container = self._open_container()
+        try:
+            return _content_hash(container.read_tables())
+        except BAD_FILE as exc:
+            raise damaged(self.path, exc) from None
+
+    @property
+    def event_count(self) -> int:
+        """Number of rows of the index."""
+        return len(self._index)
+
+    @cached_property
+    def tensor_bytes(self) -> int:
+        """Bytes of all values in the file, shared payloads counted for each tensor that has them."""
+        rows = self._index.rows
+        return int(rows["nbytes"][rows["payload"] != NO_PAYLOAD].sum(dtype=np.uint64))
+
+    def events(self) -> Iterator[Event]:
+        """List the rows of the index in the order of recording."""
+        for row, (tensor, sample, step) in enumerate(self._places(self._index.rows)):
+            what = self._index.expected(row)
+            digest = self._index.digest(row).hex()
+            yield Event(tensor, sample, step, what.dtype, what.nbytes, digest, what.number)
+
+    # -- values
+
+    def places(self, tensor: str | None = None) -> Sequence[tuple[int, int]]:
+        """Return the samples and steps of which anything was kept of a tensor, or of any; in order.
+
+        A constant has sample 0 and step 0 alone.
+        """
+        if tensor is None:
+            return self._all_places
+        row = self._rows.get(tensor)
+        return () if row is None else self._index.places(row)
+
+    @cached_property
+    def _all_places(self) -> Sequence[tuple[int, int]]:
+        rows = self._index.rows
+        constant = np.frombuffer(self._constant, bool)[rows["tensor"]]
+        places = set(zip(rows["sample"][~constant].tolist(), rows["step"][~constant].tolist(), strict=True))
+        return tuple(sorted(places)) or ((0, 0),)
+
+    def has(self, tensor: str, sample: int = 0, step: int = 0) -> bool:
+        """Tell whether values of a tensor were kept for a sample and step. A constant has them for all."""
+        return self._row(tensor, sample, step) is not None
+
+    def has_part(self, tensor: str, sample: int = 0, step: int = 0) -> bool:
+        """Tell whether something was kept for a sample and step, but not all values."""
+        event = self._event(tensor, sample, step)
+        return event is not None and self._index.is_partly(event)
+
+    def load(self, tensor: str, sample: int = 0, step: int = 0) -> np.ndarray:
+        """Return the stored elements (codes, if quantized), read-only, in the logical dtype.
+
+        Values are compared with the hash that they were recorded with, and stay valid after `close`. Very large ones
+        lie in a temporary file. While somebody holds an array, others who ask are given the same elements.
+
+        Raises:
+            PayloadMismatchError: The values are not what their hash says.
+            RecordingError: No values are kept under this name, sample and step, or the file is damaged or closed.
+        """
+        row = self._row(tensor, sample, step)
+        if row is None and self.kept(tensor, sample, step) is not None:
+            raise not_in_full(tensor, sample, step)
+        if row is None:
+            raise no_values(tensor, sample, step, self.names)
+        container, expected = self._open_container(), self._index.expected(row)
+        held = self._held.get(row)
+        if held is not None:
+            return held
+        try:
+            array = from_physical(self._read(container, expected, row), expected.dtype)
+        except BAD_FILE as exc:
+            container.check_unchanged()
+            raise damaged(self.path, exc, at=f"payload {expected.number}: ") from None
+        array.flags.writeable = False
+        return self._held.add(row, array)
+
+    def _read(self, container: Container, expected: Expected, row: int) -> np.ndarray:
+        """Read the payload of an event, and compare it with its hash if that was not done before.
+
+        Raises:
+            PayloadMismatchError: It is not what the hash says.
+            ValueError, OSError: It is not what the index says, or is damaged.
+        """
+        if row in self._verified:
+            return read_payload(container, expected)
+        path, name = self.path, self._names[self._index.rows["tensor"][row]]
+        digest, done = self._index.digest(row), partial(self._verified.add, row)
+        try:
+            return load_payload(container, expected, digest, done=done, wrong=lambda: mismatch(path, [name]))
+        except PayloadMismatchError:
+            container.check_unchanged()
+            raise
+
+    def outline(self, tensor: str, sample: int = 0, step: int = 0) -> Outline | None:
+        """Return dtype, shape and hash of values as they were recorded, none of which are read.
+
+        None if they were not kept in full, or have more dimensions than the index has room for.
+        """
+        row = self._row(tensor, sample, step)
+        return None if row is None else self._index.outline(row)
+
+    def kept(self, tensor: str, sample: int = 0, step: int = 0) -> Kept | None:
+        """Return what was kept of values that were not kept in full; None if they were, or there are none.
+
+        Raises:
+            RecordingError: The file is damaged or closed.
+        """
+        event = self._event(tensor, sample, step)
+        if event is None or not self._index.is_partly(event):
+            return None
+        return self._kept(event)
+
+    def _kept(self, event: int) -> Kept:
+        """Read what was kept of an event of which not all values were.
+
+        Raises:
+            PayloadMismatchError: It is not what its hash says.
+            RecordingError: The file is damaged or closed.
+        """
+        try:
+            return self._index.kept(self._open_container(), event)
+        except _OtherElements:
+            raise mismatch(self.path, [self._names[self._index.rows["tensor"][event]]]) from None
+        except BAD_FILE as exc:
+            raise damaged(self.path, exc) from None
+
+    def check_payload(self, event: int) -> None:
+        """Compare the values of one row of the index with the hash they were recorded with.
+
+        Raises:
+            PayloadMismatchError: They differ.
+            RecordingError: The file is damaged or closed.
+        """
+        expected = self._index.expected(event)
+        if expected.number == NO_PAYLOAD:
+            self._kept(event)
+            return
+        try:
+            right = payload_digest(self._open_container(), expected) == self._index.digest(event)
+        except BAD_FILE as exc:
+            raise damaged(self.path, exc, at=f"payload {expected.number}: ") from None
+        if not right:
+            raise mismatch(self.path, [self._names[self._index.rows["tensor"][event]]])
+
+    def check_tables(self) -> bool:
+        """Compare the tables with the hash they were written with; False if the file has none.
+
+        Raises:
+            RecordingError: They differ.
+        """
+        container = self._open_container()
+        for recorded, names in ((container.graph_hash, GRAPH_TABLES), (container.tables_hash, ())):
+            if recorded is not None and recorded != container.hash_tables(names):
+                raise damaged(self.path, "its graph and index are not those that were written")
+        return container.tables_hash is not None
+
+    def _row(self, tensor: str, sample: int, step: int) -> int | None:
+        """Return the row of the index where all values were kept; None if they were not."""
+        event = self._event(tensor, sample, step)
+        return None if event is None or self._index.is_partly(event) else event
+
+    def _event(self, tensor: str, sample: int, step: int) -> int | None:
+        row = self._rows.get(tensor)
+        if row is None:
+            return None
+        return self._index.find(row, 0, 0) if self._constant[row] else self._index.find(row, sample, step)
+
+    def _open_container(self) -> Container:
+        if self._container.fd < 0:
+            raise RecordingError(f"The recording {str(self.path)!r} is closed.", hint="Open it again.")
+        return self._container
+
+    # -- life
+
+    def reopen(self) -> None:
+        """Open the file again that was closed. An open one stays as it is.
+
+        Raises:
+            RecordingError: It is not the file that was closed, as it was.
+        """
+        self._container.reopen()
+
+    def close(self) -> None:
+        """Close the file; arrays that were loaded stay valid. Again does nothing."""
+        if hasattr(self, "_held"):
+            self._held.clear()
+        self._container.close()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return FileRecording, (self.path.absolute(),)
+
+    def __del__(self) -> None:
+        if hasattr(self, "_container") and not sys.is_finalizing():  # then modules that closing needs may be gone
+            self.close()
+
+
+def mismatch(path: Path, tensors: Sequence[str]) -> PayloadMismatchError:
+    """Make the error for tensors whose values are not what their hashes say.
+
+    Args:
+        path: The file.
+        tensors: Their names, at least one.
+    """
+    shown = ", ".join(map(repr, tensors[:_SHOWN]))
+    more = f" and {len(tensors) - _SHOWN} more" if len(tensors) > _SHOWN else ""
+    return PayloadMismatchError(
+        f"The bytes of tensor{'s' if len(tensors) > 1 else ''} {shown}{more} in {str(path)!r} are not what was "
+        "recorded.",
+        hint="Copy the file again, or record the run again.",
+    )
+
+
+_SHOWN = 5
+"""Tensors that an error names."""
+
+
+def _content_hash(tables: Tables) -> str:
+    digest = xxhash.xxh3_128()
+    for name in ("tensor", "sample", "step", "quant", "dtype", "shape", "hash"):
+        column = tables["index"][name]
+        for start in range(0, len(column), _AT_ONCE):
+            digest.update(np.ascontiguousarray(column[start : start + _AT_ONCE]).data)
+    for name in TABLES:
+        if name != "index":
+            digest.update(np.ascontiguousarray(tables[name]).view(np.uint8).data)
+    return digest.hexdigest()

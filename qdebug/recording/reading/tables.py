@@ -1,0 +1,407 @@
+"""Tables of a recording file: checked column by column before anything is made of them, and made into objects."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from sys import intern
+from typing import Any
+
+import numpy as np
+
+from qdebug.model import AttrValue, Graph, Node, QuantParams, Role, TensorInfo
+from qdebug.model.dtypes import LOGICAL_DTYPES
+from qdebug.model.frozen import frozen_mapping
+from qdebug.model.kept import EXPONENT_BINS, Statistics
+from qdebug.recording.format.facts import decode_attrs
+from qdebug.recording.format.specification import (
+    INDEX_DIMS,
+    MAX_NDIM,
+    NO_PAYLOAD,
+    OPTIONAL_FACTS,
+    PARTLY,
+    ROLES,
+    STATISTICS,
+    TABLES,
+    UNKNOWN,
+    Flag,
+    Has,
+    physical_dtype,
+)
+
+__all__ = [
+    "Tables",
+    "check_graph",
+    "check_index",
+    "check_positions",
+    "constant_tensors",
+    "decode_graph",
+    "decode_quants",
+    "decode_run",
+    "decode_texts",
+    "rows_of",
+    "statistics_of",
+]
+
+Tables = Mapping[str, np.ndarray]
+"""Tables by name, with the row types of `qdebug.recording.format.specification.TABLES`."""
+
+_NODE_RUNS = {"inputs": "operands", "outputs": "operands", "origin": "origins", "attrs": "attributes"}
+_REFERENCES = (
+    *(("tensors", column, "strings", lowest) for column, lowest in (("name", 0), ("stands_for", -1), ("layout", -1))),
+    *(("nodes", column, "strings", 0) for column in ("name", "op", "domain")),
+    ("tensors", "quant", "quants", -1),
+    ("operands", "", "tensors", -1),
+    ("origins", "", "strings", 0),
+)
+"""Columns of tables that count rows of other tables, and the lowest number that they may have."""
+
+
+def check_runs(what: str, offsets: np.ndarray, lengths: np.ndarray, size: int) -> None:
+    """Check that runs lie inside a pool, without overflow, and that they are no more than the pool together.
+
+    They do not overlap as written. Overlapping ones would let a small file grow without bound in memory.
+
+    Raises:
+        ValueError: One does not, or they are more.
+    """
+    lengths = lengths.astype(np.uint64)
+    if bool(np.any(offsets > np.uint64(size) - np.minimum(lengths, size))):  # of longer ones the sum tells
+        raise ValueError(f"{what} point outside their pool")
+    if float(lengths.sum(dtype=np.float64)) > size:
+        raise ValueError(f"{what} are more than their pool together")
+
+
+def check_rows(what: str, rows: np.ndarray, size: int, *, lowest: int = 0) -> None:
+    """Check that row numbers exist in a table of `size` rows.
+
+    Raises:
+        ValueError: One does not.
+    """
+    if len(rows) and not (int(np.minimum.reduce(rows)) >= lowest and int(np.maximum.reduce(rows)) < size):
+        raise ValueError(f"{what} point outside their table")
+
+
+def check_index(tables: Tables, optional: Tables, run: Mapping[str, Any], payloads: int) -> None:
+    """Check the index, column by column.
+
+    Args:
+        tables: The tables.
+        optional: The tables that only some files have.
+        run: Facts of the run, of `decode_run`.
+        payloads: Number of datasets that hold payloads.
+
+    Raises:
+        ValueError: A row points nowhere or contradicts itself, or two rows are for one place.
+    """
+    index, tensors = tables["index"], tables["tensors"]
+    if not len(index):
+        raise ValueError("it holds no tensor")
+    check_rows("tensors of the index", index["tensor"], len(tensors))
+    check_rows("dtypes of the index", index["dtype"], len(LOGICAL_DTYPES))
+    check_rows("dimensions of the index", index["ndim"], MAX_NDIM + 1)
+    check_rows("quantizations of the index", index["quant"], len(tables["quants"]), lowest=-1)
+    numbers = np.sort(index["payload"][index["payload"] != NO_PAYLOAD])
+    if np.count_nonzero(np.diff(numbers)) + (len(numbers) > 0) > payloads:
+        raise ValueError("payloads are missing")
+    _check_sizes(index)
+    _check_places(index, constant_tensors(tables), run)
+    _check_optional(optional, index)
+
+
+def _check_sizes(index: np.ndarray) -> None:
+    """Check that shape, dtype and size of each row agree; float64 is exact for all sizes that a file can have."""
+    ndim, shape = index["ndim"], index["shape"]
+    counts = np.multiply.reduce(np.where(np.arange(INDEX_DIMS) < ndim[:, None], shape, 1), axis=1, dtype=np.float64)
+    if bool(((counts * _itemsizes(index["dtype"]) != index["nbytes"]) & (ndim <= INDEX_DIMS)).any()):
+        raise ValueError("sizes and shapes of the index contradict each other")
+
+
+def _itemsizes(codes: np.ndarray) -> np.ndarray:
+    """Return the bytes of an element for the number of each dtype, which is checked."""
+    sizes = np.zeros(len(LOGICAL_DTYPES), np.uint64)
+    present = np.bincount(codes).nonzero()[0]  # np.unique would load all of numpy.ma
+    for code in present.tolist():  # some dtypes need a library, which most recordings can do without
+        sizes[code] = physical_dtype(LOGICAL_DTYPES[code]).itemsize
+    return np.asarray(sizes[codes])
+
+
+def _check_places(index: np.ndarray, constant: np.ndarray, run: Mapping[str, Any]) -> None:
+    """Check that no two values are for one place; `constant` tells of each tensor whether it is one."""
+    tensor, sample, step = (np.ascontiguousarray(index[column]) for column in ("tensor", "sample", "step"))
+    if (int(np.maximum.reduce(sample)) + 1, int(np.maximum.reduce(step)) + 1) != (run["samples"], run["steps"]):
+        raise ValueError("the samples or steps of the index are not those of the run")
+    if bool((((sample > 0) | (step > 0)) & constant[tensor]).any()):
+        raise ValueError("a constant has values for a sample")
+    order = np.lexsort((step, sample, tensor))
+    in_order = [column[order] for column in (tensor, sample, step)]
+    same_tensor, same_sample, same_step = (column[1:] == column[:-1] for column in in_order)
+    if bool((same_tensor & same_sample & same_step).any()):
+        raise ValueError("a tensor has two values for one sample and step")
+
+
+def constant_tensors(tables: Tables) -> np.ndarray:
+    """Tell of each row of the tensor table whether it is a constant."""
+    constant: np.ndarray = tables["tensors"]["role"] == ROLES.index(Role.CONSTANT)
+    return constant
+
+
+def check_graph(tables: Tables) -> None:
+    """Check every reference between the tables of the graph, column by column.
+
+    Raises:
+        ValueError: One points nowhere.
+    """
+    tensors, nodes, quants = tables["tensors"], tables["nodes"], tables["quants"]
+    for table, column, target, lowest in _REFERENCES:
+        rows = tables[table][column] if column else tables[table]
+        check_rows(f"{column or 'rows'} of {table}", rows, len(tables[target]), lowest=lowest)
+    known = tensors["dtype"][tensors["dtype"] != UNKNOWN]
+    check_rows("dtypes of tensors", known, len(LOGICAL_DTYPES))
+    check_rows("dtypes of quantizations", quants["dtype"], len(LOGICAL_DTYPES))
+    check_rows("roles", tensors["role"], len(ROLES))
+    check_runs("shapes", tensors["dims"], np.where(tensors["ndim"] == UNKNOWN, 0, tensors["ndim"]), len(tables["dims"]))
+    for run, pool in _NODE_RUNS.items():
+        check_runs(f"{run} of nodes", nodes[f"{run}_off"], nodes[f"{run}_len"], len(tables[pool]))
+    for name in ("scale", "multiplier", "shift"):
+        check_runs(f"shapes of {name}", quants[f"{name}_dims"], quants[f"{name}_ndim"], len(tables["dims"]))
+
+
+def check_positions(positions: np.ndarray, count: int) -> None:
+    """Check positions of a file: ascending, and inside the tensor.
+
+    Raises:
+        ValueError: They are not.
+    """
+    if positions.size and not (int(positions[0]) >= 0 and int(positions[-1]) < count):
+        raise ValueError("kept elements lie outside their tensor")
+    if bool(np.any(np.diff(positions) <= 0)):
+        raise ValueError("kept elements are in no order")
+
+
+def _check_optional(tables: Mapping[str, np.ndarray], index: np.ndarray) -> None:
+    """Check the tables that only some files have against the index.
+
+    Raises:
+        ValueError: A row is of no event that needs it, or an event lacks its row.
+    """
+    flags = index["flags"]
+    if bool((((flags & PARTLY) != 0) != (index["payload"] == NO_PAYLOAD)).any()):
+        raise ValueError("the index does not say of which events all values were kept")
+    for name, flag in (("samples", Flag.SAMPLED), ("exponents", Flag.HISTOGRAM)):
+        needed = (flags & int(flag)).nonzero()[0]
+        if not (np.array_equal(np.sort(tables[name]["event"]), needed) if name in tables else not len(needed)):
+            raise ValueError(f"/{name} and the index contradict each other")
+
+
+def statistics_of(row: Any, bins: np.ndarray | None) -> Statistics:
+    """Return the statistics of an event.
+
+    Args:
+        row: Its row of /index.
+        bins: Its histogram; None if it has none.
+    """
+    values: dict[str, Any] = {}
+    for column, (name, flag) in STATISTICS.items():
+        missing = 0 if row.dtype[column].kind == "u" else math.nan
+        values[name] = row[column].item() if row["flags"] & flag else missing
+    negative, positive = np.zeros((2, EXPONENT_BINS), np.uint64) if bins is None else bins
+    return Statistics(count=int(row["count"]), **values, negative=negative, positive=positive)
+
+
+def decode_texts(tables: Tables, rows: np.ndarray | None = None) -> list[str]:
+    """Return strings of a recording or a journal; recordings of one net share those that are the same in both.
+
+    Args:
+        tables: The tables.
+        rows: Rows of /strings; None for all of them in order.
+
+    Raises:
+        ValueError: A row lies outside the text, or is no UTF-8.
+    """
+    data = tables["names"].tobytes()
+    starts, lengths = (np.ascontiguousarray(tables["strings"][field]) for field in ("offset", "length"))
+    check_runs("strings", starts, lengths, len(data))
+    if rows is not None:
+        starts, lengths = starts[rows], lengths[rows]
+    spans = zip(starts.tolist(), (starts + lengths).tolist(), strict=True)
+    if data.isascii():  # of all at once: one text is cut out of it in a third of the time
+        text = data.decode("ascii")
+        return [intern(text[start:stop]) for start, stop in spans]
+    return [intern(data[start:stop].decode("utf-8", "surrogatepass")) for start, stop in spans]
+
+
+_ROWS_AT_ONCE = 1000
+
+
+def decode_run(tables: Tables) -> dict[str, Any]:
+    """Return the JSON object of the run.
+
+    Raises:
+        ValueError: It is none, or lacks a key.
+    """
+    try:
+        run = json.loads(tables["run"].tobytes())
+        samples, steps, graph = run["samples"], run["steps"], run["graph"]
+        rows = [*graph["inputs"], *graph["outputs"]]
+        numbers = all(type(number) is int for number in (samples, steps, *rows, *graph["opset"].values()))
+        if not (numbers and 1 <= samples <= 2**32 and 1 <= steps <= 2**32 and isinstance(graph["name"], str)):
+            raise ValueError("the facts of the run have impossible values")
+    except (KeyError, TypeError, AttributeError, RecursionError) as exc:
+        raise ValueError(f"the facts of the run cannot be decoded: {exc!r}") from None
+    if rows and not (min(rows) >= 0 and max(rows) < len(tables["tensors"])):
+        raise ValueError("graph inputs and outputs point outside their table")
+    return dict(run)
+
+
+def decode_graph(tables: Tables, run: Mapping[str, Any]) -> Graph:
+    """Make the graph out of checked tables, as objects.
+
+    Raises:
+        ValueError: A text, quantization, shape or attribute makes no sense.
+        GraphError: The nodes form no graph.
+    """
+    texts = decode_texts(tables)
+    tensors = _decode_tensors(tables, texts)
+    names = [tensor.name for tensor in tensors]
+    facts = run["graph"]
+    return Graph(
+        _decode_nodes(tables, texts, names, _placements(run, len(tables["nodes"]))),
+        tensors=tensors,
+        inputs=[names[row] for row in facts["inputs"]],
+        outputs=[names[row] for row in facts["outputs"]],
+        name=facts["name"],
+        opset=facts["opset"],
+    )
+
+
+def rows_of(table: np.ndarray) -> Iterator[tuple[Any, ...]]:
+    """List the rows of a table as tuples, not all at once: that takes 60 ms in which no other thread can run."""
+    for start in range(0, len(table), _ROWS_AT_ONCE):
+        yield from table[start : start + _ROWS_AT_ONCE].tolist()
+
+
+def _decode_tensors(tables: Tables, texts: Sequence[str]) -> list[TensorInfo]:
+    quants = decode_quants(tables)
+    dims = [None if extent < 0 else extent for extent in tables["dims"].tolist()]
+    result = []
+    shapes: dict[tuple[int | None, ...], tuple[int | None, ...]] = {}  # most tensors have the shape of others
+    for name, stands_for, layout, quant, start, ndim, dtype, role, _ in rows_of(tables["tensors"]):
+        shape = None
+        if ndim != UNKNOWN:
+            shape = tuple(dims[start : start + ndim])
+            shape = shapes.setdefault(shape, shape)
+        result.append(
+            TensorInfo(
+                name=texts[name],
+                shape=shape,
+                dtype=None if dtype == UNKNOWN else LOGICAL_DTYPES[dtype],
+                role=ROLES[role],
+                layout=None if layout < 0 else texts[layout],
+                quant=None if quant < 0 else quants[quant],
+                stands_for=None if stands_for < 0 else texts[stands_for],
+            )
+        )
+    return result
+
+
+def _placements(run: Mapping[str, Any], count: int) -> dict[int, str]:
+    """Return where nodes ran by their rows; older files do not say it.
+
+    Args:
+        run: The JSON object of the run.
+        count: Number of nodes.
+
+    Raises:
+        ValueError: It makes no sense.
+    """
+    places = run["graph"].get("placements", {})
+    if not isinstance(places, dict) or not all(isinstance(rows, list) for rows in places.values()):
+        raise ValueError("where nodes ran cannot be decoded")
+    found = {row: place for place, rows in places.items() for row in rows if type(row) is int and 0 <= row < count}
+    if len(found) != sum(map(len, places.values())):
+        raise ValueError("where nodes ran is said of nodes that do not exist, or twice")
+    return found
+
+
+def _decode_nodes(
+    tables: Tables, texts: Sequence[str], names: Sequence[str], placements: Mapping[int, str]
+) -> list[Node]:
+    operands = [names[row] if row >= 0 else "" for row in tables["operands"].tolist()]
+    origins = [texts[row] for row in tables["origins"].tolist()]
+    attributes = tables["attributes"].tobytes()
+    alike: dict[bytes, Mapping[str, AttrValue]] = {}
+    result = []
+    for number, row in enumerate(rows_of(tables["nodes"])):
+        name, op, domain, n_inputs, n_outputs, n_origin, n_attrs, inputs, outputs, origin, attrs = row
+        text = attributes[attrs : attrs + n_attrs]
+        if text not in alike:
+            alike[text] = frozen_mapping(decode_attrs(text))
+        node = Node(
+            name=texts[name],
+            op=texts[op],
+            attrs=alike[text],
+            domain=texts[domain],
+            inputs=tuple(operands[inputs : inputs + n_inputs]),
+            outputs=tuple(operands[outputs : outputs + n_outputs]),
+            origin=tuple(origins[origin : origin + n_origin]),
+            placement=placements.get(number, ""),
+        )
+        result.append(node)
+    return result
+
+
+def decode_quants(tables: Tables) -> list[QuantParams]:
+    """Make the quantizations out of checked tables.
+
+    Raises:
+        ValueError: One makes no sense.
+    """
+    used, quants = 0, []
+    for row in rows_of(tables["quants"]):
+        quant = _decode_quant(row, tables)
+        used += sum(part.size for part in (quant.zero_point, quant.multiplier, quant.shift) if part is not None)
+        if used > len(tables["integers"]):
+            raise ValueError("quantizations are more than their pool together")
+        quants.append(quant)
+    return quants
+
+
+def _decode_quant(row: tuple[Any, ...], tables: Tables) -> QuantParams:
+    """Make a quantization out of its row in checked tables.
+
+    Raises:
+        ValueError: It makes no sense.
+    """
+    found = dict(zip(TABLES["quants"].names or (), row, strict=True))
+    has, dtype = found["has"], LOGICAL_DTYPES[found["dtype"]]
+    if dtype == "uint64":
+        found |= {name: found[name] % 2**64 for name in ("qmin", "qmax")}
+
+    def array(name: str, pool: str, shape_of: str) -> np.ndarray:
+        start, ndim = found[f"{shape_of}_dims"], found[f"{shape_of}_ndim"]
+        return _slice(tables[pool], found[f"{name}_off"], tables["dims"][start : start + ndim])
+
+    for name in ("multiplier", "shift"):
+        if has & Has[name.upper()]:
+            found[name] = array(name, "integers", name)
+    return QuantParams(
+        dtype=dtype,
+        scale=array("scale", "scales64" if has & Has.SCALE64 else "scales32", "scale"),
+        zero_point=array("zero_point", "integers", "scale"),
+        **{name: found[name] for bit, name in OPTIONAL_FACTS.items() if has & bit},
+    )
+
+
+def _slice(pool: np.ndarray, offset: int, dims: np.ndarray) -> np.ndarray:
+    """Return an array of a pool; the extents are those of an untrusted file."""
+    shape = [int(extent) for extent in dims]
+    count = 1
+    for extent in shape:
+        if extent < 0:
+            raise ValueError("a quantization has a negative extent")
+        count *= extent
+    if offset + count > len(pool):
+        raise ValueError("a quantization points outside its pool")
+    return pool[offset : offset + count].reshape(shape)

@@ -1,0 +1,177 @@
+"""Read a whole recording in a process of its own, and say what is wrong with it.
+
+The HDF5 library does not promise to survive hostile files. So the reading is done by a child with a limit on memory and
+on time: it may crash, hang or swell, and the parent tells what became of it.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import resource
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from qdebug.errors import NotARecordingError, PayloadMismatchError, RecordingError, UsageError
+from qdebug.recording.reading.opening import is_manifest, read_manifest
+
+__all__ = ["Verified", "main", "verify"]
+
+MEMORY_LIMIT = 2 << 30
+"""Bytes of address space that the child may take; what it really uses is a small part of that."""
+
+_KINDS = (NotARecordingError, PayloadMismatchError)
+"""Errors that the child may raise, apart from their base."""
+_LEAST_MEMORY = 256 << 20
+_LEAST_SECONDS = 20
+_BYTES_A_SECOND = 20 << 20
+_WAITING = 10
+"""Times its processor time that the child may take by the clock."""
+_GRACE = 5
+"""Seconds of the processor after its time in which it may end by itself."""
+_START = (
+    "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from qdebug.recording.reading.verify import main; main()"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verified:
+    """What a recording that is all right holds.
+
+    Args:
+        path: The file.
+        tensors: Number of arrays, each of which has the hash it was recorded with.
+        bytes: Their size in all, as recorded.
+        complete: Whether the run finished.
+        tables: Whether graph and index have the hash they were written with; False if the file has none.
+    """
+
+    path: Path
+    tensors: int
+    bytes: int
+    complete: bool
+    tables: bool
+
+
+def verify(path: Path, *, memory: int = MEMORY_LIMIT, timeout: float | None = None) -> Verified:
+    """Check all of a recording in a guarded process: structure, graph, and the hash of every array.
+
+    Args:
+        path: The file.
+        memory: Bytes of address space that the process may take.
+        timeout: Seconds of the processor that it may take; 20 and what reading so many bytes takes on a slow disk if
+            None. The clock may show ten times as much: on a busy machine a sound file waits.
+
+    Raises:
+        UsageError: `memory` is too little for any file.
+        NotARecordingError: The file is something else.
+        RecordingError: Something is wrong with the file, or reading it crashes, hangs, or needs too much memory.
+    """
+    if memory < _LEAST_MEMORY:
+        raise UsageError(
+            f"{memory >> 20} MB are too little memory to read any recording in.",
+            hint=f"Give at least {_LEAST_MEMORY >> 20}: qdebug file verify --memory {_LEAST_MEMORY >> 20}.",
+        )
+    parts = [part.path for part in read_manifest(path)] if is_manifest(path) else [path]
+    return _verify_files(path, list({os.path.realpath(part): part for part in parts}.values()), memory, timeout)
+
+
+def _verify_files(path: Path, parts: Sequence[Path], memory: int, timeout: float | None) -> Verified:
+    """Check files one after the other in one process, whose limits are for all of them together.
+
+    Args:
+        path: What they are together.
+        parts: The files, each of them once.
+        memory: Bytes of address space.
+        timeout: Seconds of the processor.
+    """
+    if timeout is None:
+        size = sum(part.stat().st_size for part in parts if part.is_file())
+        timeout = _LEAST_SECONDS + size / _BYTES_A_SECOND
+    seconds = max(math.ceil(timeout), 1)
+    command = [sys.executable, "-P", "-c", _START, json.dumps(sys.path), str(memory), str(seconds)]
+    try:
+        done = subprocess.run(  # noqa: S603  this very interpreter
+            command,
+            capture_output=True,
+            timeout=_WAITING * seconds,
+            check=False,
+            input=json.dumps([os.fspath(part) for part in parts]).encode(),
+        )
+    except subprocess.TimeoutExpired:
+        raise _refused(path, f"reading it takes more than {_WAITING * seconds} seconds") from None
+    if -done.returncode == signal.SIGXCPU:
+        raise _refused(path, f"reading it takes more than {seconds} seconds of the processor")
+    try:
+        said: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    except (ValueError, IndexError):
+        raise _refused(path, _end_of(done.returncode)) from None
+    if "error" in said:
+        kind = next((each for each in _KINDS if each.__name__ == said.get("kind")), RecordingError)
+        raise kind(str(said["error"]), hint=str(said["hint"]))
+    return Verified(path=path, **said)
+
+
+def _refused(path: Path, why: str) -> RecordingError:
+    return RecordingError(f"{str(path)!r} is not safe to read: {why}.", hint="Ask whoever made it for another copy.")
+
+
+def _end_of(code: int) -> str:
+    """Say how a process ended that told nothing."""
+    if code < 0:
+        return f"the process that read it was ended by {signal.Signals(-code).name}"
+    return f"the process that read it ended with code {code}"
+
+
+def main() -> None:
+    """Check the files named on standard input, and print what came of them as JSON. The child's part."""
+    memory, seconds = int(sys.argv[2]), int(sys.argv[3])
+    path = Path()
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + _GRACE))
+    if sys.platform == "linux":  # elsewhere it does not hold, or hits the loader
+        resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (memory, memory))  # of what is made in temporary files instead
+    parts = []
+    try:
+        for path in map(Path, json.load(sys.stdin)):
+            parts.append(_check(path))
+        said = {
+            "tensors": sum(part["tensors"] for part in parts),
+            "bytes": sum(part["bytes"] for part in parts),
+            "complete": all(part["complete"] for part in parts),
+            "tables": all(part["tables"] for part in parts),
+        }
+    except RecordingError as error:
+        said = {"error": error.message, "hint": error.hint, "kind": type(error).__name__}
+    except MemoryError:
+        said = {"error": f"{str(path)!r} is not safe to read: it needs too much memory.", "hint": "Do not open it."}
+    sys.stdout.write(json.dumps(said) + "\n")
+
+
+def _check(path: Path) -> dict[str, Any]:
+    from qdebug.recording.reading.read import FileRecording, mismatch
+
+    with FileRecording(path) as recording:
+        tables = recording.check_tables()
+        _ = recording.graph, recording.event_quants
+        bad: dict[str, None] = {}
+        for number, event in enumerate(recording.events()):
+            try:
+                recording.check_payload(number)
+            except PayloadMismatchError:
+                bad.setdefault(event.tensor)
+        if bad:
+            raise mismatch(path, list(bad))
+        return {
+            "tensors": recording.event_count,
+            "bytes": recording.tensor_bytes,
+            "complete": recording.info.complete,
+            "tables": tables,
+        }

@@ -1,0 +1,90 @@
+"""Payloads of a recording that is being written: equal ones are stored once, each is hashed on the way.
+
+Their bytes are with the operating system when `store` returns. Until the file is finished the journal alone knows what
+is where.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import xxhash
+
+from qdebug.model.dtypes import logical_dtype
+from qdebug.recording.format.payload import Stored, from_physical, payload_hash, read_bytes, to_bytes
+from qdebug.recording.format.specification import Flag, physical_dtype
+from qdebug.recording.writing.hdf5_file import PayloadFile, Placed
+
+__all__ = ["PayloadStore"]
+
+_NO_FLAGS = Flag(0)
+_HEAD_BYTES = 1 << 12
+"""Bytes at the beginning of a payload that tell whether an equal one may have been stored before."""
+
+
+class PayloadStore:
+    """The payloads of one file.
+
+    Args:
+        path: The HDF5 file to make.
+        mode: Its permissions; those of a new file if None.
+
+    Raises:
+        OSError: It cannot be made.
+    """
+
+    def __init__(self, path: Path, *, mode: int | None = None) -> None:
+        self.file = PayloadFile(path, mode=mode)
+        self._known: dict[tuple[bytes, str, tuple[int, ...]], tuple[int, int | None]] = {}
+        """Number and offset by digest, dtype and shape: plain tuples, which the garbage collector need not visit."""
+        self._heads: set[tuple[bytes, str, tuple[int, ...]]] = set()
+
+    def store(self, array: np.ndarray, logical: str) -> tuple[Stored, Flag]:
+        """Write an array's values, unless equal ones are there.
+
+        Args:
+            array: The values.
+            logical: Their logical dtype.
+
+        Returns:
+            What became of them, and `Flag.DEDUP` if they were there.
+
+        Raises:
+            OSError: The disk is full, or it broke.
+        """
+        data, shape = to_bytes(array, logical), array.shape
+        small = len(data) <= _HEAD_BYTES
+        head = (xxhash.xxh3_128_digest(data if small else data[:_HEAD_BYTES]), logical, shape)
+        digest = head[0] if small else None
+        if not small and head in self._heads:  # else nothing equal is there: it is hashed while it is written
+            digest = payload_hash(data)
+        if digest is not None and (known := self._known.get((digest, logical, shape))) is not None:
+            return Stored(*known, digest, logical, shape), Flag.DEDUP
+        hashing = xxhash.xxh3_128() if digest is None and len(data) else None
+        offset = self.file.write(data, hashing) if len(data) else None
+        if hashing is not None:
+            digest = hashing.digest()
+        digest = digest or head[0]
+        number = len(self._known)
+        self._known[digest, logical, shape] = number, offset
+        if not small:
+            self._heads.add(head)
+        return Stored(number, offset, digest, logical, shape), _NO_FLAGS
+
+    def finish(self, tables: Mapping[str, np.ndarray], *, complete: bool) -> None:
+        """Write all that says what is where; arguments and errors as of `PayloadFile.finish`."""
+        payloads = (Placed(number, dtype, shape, at) for (_, dtype, shape), (number, at) in self._known.items())
+        self.file.finish(payloads, tables, complete=complete)
+
+    def read_back(self, stored: Stored) -> np.ndarray:
+        """Return the values of an array that was stored.
+
+        Raises:
+            OSError, ValueError: They cannot be read.
+        """
+        out = np.empty(stored.shape, dtype=physical_dtype(stored.dtype))
+        if stored.offset is not None:
+            read_bytes(self.file.fd, stored.offset, out.reshape(-1).view(np.uint8))
+        return from_physical(out, stored.dtype).view(logical_dtype(stored.dtype))

@@ -1,0 +1,243 @@
+"""Rebuild the recording of a run that did not finish, from its journal and its payloads."""
+
+from __future__ import annotations
+
+import math
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from qdebug.errors import NotARecordingError, QdebugError, RecordingError
+from qdebug.recording.journal import Where
+from qdebug.recording.reading.journal_reader import Account, JournalReader, journal_at
+from qdebug.recording.reading.read import FileRecording
+from qdebug.recording.reading.verify import Verified, verify
+from qdebug.recording.target import (
+    WriterLock,
+    cannot_write,
+    check_target,
+    is_ours,
+    is_whole,
+    journal_of,
+    part_of,
+    take_name,
+    whole_file,
+)
+from qdebug.recording.writing.write import RecordingWriter
+
+__all__ = ["Recovered", "recover"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recovered:
+    """What came of a recovery.
+
+    Args:
+        path: The recording.
+        tensors: Number of arrays that are in it.
+        complete: Whether the run had finished, and only the recording had not.
+        lost: Arrays that the journal tells of and that are damaged or missing, by tensor, sample and step.
+    """
+
+    path: Path
+    tensors: int
+    complete: bool
+    lost: tuple[tuple[str, int, int], ...]
+
+
+def recover(
+    path: Path,
+    out: Path | None = None,
+    *,
+    force: bool = False,
+    progress: Callable[[int, int], None] | None = None,
+) -> Recovered:
+    """Rebuild the recording of a run that did not finish.
+
+    Only values whose hash is right are taken over. The recording is marked as incomplete. When it is finished, is where
+    the run would have put it and outlives a power cut, journal and unfinished file are removed. An unfinished file that
+    is whole needs no journal: it only gets its name.
+
+    Args:
+        path: The recording as the run was told to name it, its unfinished file, or its journal.
+        out: The recording to make; where the run would have put it if None.
+        force: Replace that file if it exists.
+        progress: Called with the number of arrays that were taken over and their total.
+
+    Raises:
+        NotARecordingError: There is no run to recover.
+        OutputExistsError: The file exists and `force` is not set.
+        RecordingError: The run still goes on, the journal is damaged, or the recording cannot be written.
+    """
+    journal, whole = journal_at(path), _whole_part(path)
+    if whole is not None:
+        try:
+            found = verify(whole)
+        except RecordingError:
+            if journal is None:
+                raise
+        else:
+            return _named(found, out, force=force)
+    if journal is None:
+        _check_unfinished(path)
+        raise NotARecordingError(
+            f"No unfinished run lies at {str(path)!r}.",
+            hint="Give the name that the run was told, or that of its journal.",
+        )
+    named = journal.name.endswith(".journal")
+    target = journal.with_name(journal.name.removesuffix(".journal")) if named else None
+    if out is None and target is None:
+        raise RecordingError(f"{str(journal)!r} does not say where to put the recording.", hint="Add -o OUT.h5.")
+    in_place = target is not None and (out is None or out.resolve() == target.resolve())
+    if target is None or not in_place:
+        return _rebuilt(journal, out or path, force=force, progress=progress)[0]
+    if target.exists() and not part_of(target).exists():
+        raise _finished(target)
+    return _in_place(journal, target, force=force, progress=progress)
+
+
+def _in_place(journal: Path, target: Path, *, force: bool, progress: Callable[[int, int], None] | None) -> Recovered:
+    """Make the recording where the run would have put it, and remove what it was made from."""
+    lock = WriterLock(target)  # refuses while the run goes on
+    try:
+        if target.exists() and not force:
+            raise _exists(target)
+        done, made_from = _rebuilt(journal, target, force=force, progress=progress, source=part_of(target))
+        for left in made_from:
+            left.unlink(missing_ok=True)
+    except OSError as exc:
+        raise exc if isinstance(exc, QdebugError) else cannot_write(target, exc) from None
+    finally:
+        lock.release()
+    return done
+
+
+def _exists(target: Path) -> RecordingError:
+    return RecordingError(
+        f"{str(target)!r} exists.", hint="Add --force to replace it, or name another file: -o OUT.h5."
+    )
+
+
+def _whole_part(path: Path) -> Path | None:
+    """Find the unfinished file that a path stands for, if it says that all of it was written."""
+    if not path.name:
+        return None  # a folder, or the root
+    ending = next((ending for ending in (".part", ".journal") if path.name.endswith(ending)), "")
+    part = part_of(path.with_name(path.name.removesuffix(ending)))
+    return part if is_whole(part) else None
+
+
+def _named(whole: Verified, out: Path | None, *, force: bool) -> Recovered:
+    """Rename an unfinished file that lacks nothing but its name.
+
+    Args:
+        whole: What it holds.
+        out: The recording to make; where the run would have put it if None.
+        force: Replace that file if it exists.
+
+    Raises:
+        OutputExistsError: `out` exists and `force` is not set.
+        RecordingError: The recording is there already and `force` is not set, it cannot be written, or the run goes on.
+    """
+    part = whole.path
+    target = part.with_name(part.name.removesuffix(".part"))
+    lock = WriterLock(target)  # refuses while the run goes on
+    try:
+        if out is not None and out.resolve() != target.resolve():
+            check_target(out, force=force)
+            with whole_file(out) as partial:
+                shutil.copyfile(part, partial)
+        else:
+            try:
+                take_name(part, target, force=force)
+            except FileExistsError:
+                raise _exists(target) from None
+            if is_ours(journal_of(target)):
+                journal_of(target).unlink()
+    except OSError as exc:
+        raise exc if isinstance(exc, QdebugError) else cannot_write(out or target, exc) from None
+    finally:
+        lock.release()
+    return Recovered(path=out or target, tensors=whole.tensors, complete=whole.complete, lost=())
+
+
+def _check_unfinished(path: Path) -> None:
+    """Refuse the path of a recording that is finished, or of what cannot be recovered."""
+    if not path.name:
+        return  # a folder, or the root
+    ending = next((ending for ending in (".part", ".journal") if path.name.endswith(ending)), "")
+    target = path.with_name(path.name.removesuffix(ending))
+    if target.is_file() and not part_of(target).exists():
+        with FileRecording(target):  # one that was cut off, or is none, is said to be that
+            raise _finished(target)
+    if part_of(target).is_file():
+        raise NotARecordingError(
+            f"{str(part_of(target))!r} lies there without its journal, and nothing can be read without it.",
+            hint="Put the journal back beside it, or record the run again.",
+        )
+
+
+def _finished(path: Path) -> NotARecordingError:
+    hint = f"Use it: qdebug info {str(path)!r}."
+    return NotARecordingError(f"{str(path)!r} is finished; there is nothing to recover.", hint=hint)
+
+
+def _rebuilt(
+    journal: Path,
+    out: Path,
+    *,
+    force: bool,
+    progress: Callable[[int, int], None] | None,
+    source: Path | None = None,
+) -> tuple[Recovered, list[Path]]:
+    """Make the recording that a journal tells of; return what came of it, and the files that are in it."""
+    reader = JournalReader(journal)
+    try:
+        account = Account(reader)
+        for entry in reader.refresh():
+            account.take(entry)
+        if not account.events:
+            raise NotARecordingError(
+                f"{str(journal)!r} tells of no tensor: the run did not get far.", hint="Record the run again."
+            )
+        writer = RecordingWriter(out, force=force, sync_every=math.inf, source=source)
+        try:
+            lost = _take_over(reader, account, writer, progress)
+            if not writer.events:
+                part = journal.with_suffix(".part")
+                gone = journal.suffix == ".journal" and not part.exists()
+                why = f", since {str(part)!r}, which held the values, is gone" if gone else ""
+                raise RecordingError(f"No tensor of {str(journal)!r} can be read{why}.", hint="Record the run again.")
+            known = account.info()
+            info = replace(known, complete=known.complete and not lost)
+            writer.close(account.graph(info.model), info)
+        except BaseException:
+            writer.discard()
+            raise
+    finally:
+        reader.close()
+    made_from, part = [journal], part_of(journal.with_name(journal.name.removesuffix(".journal")))
+    taken = (event for place, event in account.events.items() if place not in lost)
+    if is_ours(part) or any(event.where is Where.PART for event in taken):
+        made_from.insert(0, part)  # else it has nothing to do with this journal
+    done = Recovered(path=out, tensors=writer.events, complete=info.complete, lost=lost)
+    return done, made_from
+
+
+def _take_over(
+    reader: JournalReader, account: Account, writer: RecordingWriter, progress: Callable[[int, int], None] | None
+) -> tuple[tuple[str, int, int], ...]:
+    """Write all values that are there and are those that were written; return the places of the others."""
+    lost = []
+    for done, (place, event) in enumerate(account.events.items(), start=1):
+        try:
+            values = reader.read(event)
+        except RecordingError:
+            lost.append(place)
+            account.lost[event.name] = "its values were damaged or missing when the run was recovered"
+        else:
+            writer.append(event.name, values, place[1:], constant=event.constant, quant=account.quants.get(place))
+        if progress is not None:
+            progress(done, len(account.events))
+    return tuple(lost)

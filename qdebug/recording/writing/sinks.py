@@ -1,0 +1,287 @@
+"""Where a recorder's arrays go: a file, memory, or a file written by a thread of its own.
+
+A sink that writes in a thread of its own: the program that is recorded waits only when too much is waiting. What is
+waiting when the process is killed is lost: that is the price. What has been written survives as ever. A program that
+ends or drops its recorder without closing it loses nothing: the recorder then calls `leave`.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+import threading
+import warnings
+from collections import deque
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, Protocol
+
+import numpy as np
+
+from qdebug.errors import QdebugError, RecordingError
+from qdebug.model import Graph, MemoryRecording, QuantParams, RunInfo
+from qdebug.model.kept import Kept
+from qdebug.recording.format.payload import storable_dtype
+from qdebug.recording.writing.write import At, Values
+
+__all__ = [
+    "MOST_WAITING",
+    "BackgroundSink",
+    "MemorySink",
+    "RecordingStopped",
+    "Sink",
+    "warn_stopped",
+]
+
+
+class RecordingStopped(UserWarning):
+    """Recording stopped since the disk is full or broken; the program that is being recorded goes on."""
+
+
+def warn_stopped(error: QdebugError) -> None:
+    """Warn that recording stopped, and why."""
+    try:
+        warnings.warn(f"Recording stopped: {error}", RecordingStopped, stacklevel=_host_level())
+    except RecordingStopped:
+        return  # warnings are errors here, and still no concern of a run that is only looked at
+
+
+def _host_level() -> int:
+    """Return the stack level of the program that is being recorded, as seen from `warn_stopped`."""
+    frame, level = inspect.currentframe(), 0
+    while frame is not None and frame.f_back is not None:
+        if frame.f_globals.get("__name__", "").partition(".")[0] not in ("qdebug", "contextlib"):
+            break
+        frame, level = frame.f_back, level + 1
+    return level
+
+
+class Sink(Protocol):
+    """What a recorder writes to; a `RecordingWriter` is one. Arguments as there."""
+
+    @property
+    def counts(self) -> bool:
+        """Whether it only counts values: it is given all of each array, with all that is known of its quantization."""
+
+    @property
+    def failure(self) -> str | None:
+        """Why nothing can be written any more; None while all is well."""
+
+    @property
+    def events(self) -> int:
+        """How many arrays are safe so far."""
+
+    def note(self, plain: Mapping[str, Any], *, now: bool = True) -> None:
+        """Keep what was said, for whoever reads the recording before it is finished."""
+
+    def append(
+        self, name: str, array: Values, place: At = (0, 0), *, constant: bool = False, quant: QuantParams | None = None
+    ) -> None:
+        """Keep the values of a tensor, or what there is of them; the caller may change the array afterwards."""
+
+    def read_back(self, name: str, place: At = (0, 0)) -> np.ndarray | None:
+        """Return values that were kept in full, or None."""
+
+    def close(self, graph: Graph, info: RunInfo) -> object:
+        """Finish."""
+
+    def leave(self) -> None:
+        """Stop without finishing, and lose nothing that can be kept."""
+
+    def discard(self) -> None:
+        """Leave nothing behind."""
+
+
+class MemorySink:
+    """Keeps copies of arrays in memory."""
+
+    counts = False
+
+    def __init__(self) -> None:
+        self.failure: str | None = None
+        self._arrays: dict[tuple[str, int, int], np.ndarray] = {}
+        self._quants: dict[tuple[str, int, int], QuantParams] = {}
+        self._partly: dict[tuple[str, int, int], Kept] = {}
+        self._open = True
+        self.recording: MemoryRecording | None = None
+
+    @property
+    def events(self) -> int:
+        """How many arrays are held."""
+        return len(self._arrays) + len(self._partly)
+
+    def note(self, plain: Mapping[str, Any], *, now: bool = True) -> None:
+        """Do nothing: nobody reads it before it is finished."""
+
+    def append(
+        self, name: str, array: Values, place: At = (0, 0), *, constant: bool = False, quant: QuantParams | None = None
+    ) -> None:
+        """Copy the values of a tensor, or keep what there is of them."""
+        del constant  # the graph knows
+        self._check_open()
+        if isinstance(array, Kept):
+            self._partly[name, *place] = array
+        else:
+            storable_dtype(name, array)
+            kept = np.array(array, order="C")
+            kept.flags.writeable = False
+            self._arrays[name, *place] = kept
+        if quant is not None:
+            self._quants[name, *place] = quant
+
+    def read_back(self, name: str, place: At = (0, 0)) -> np.ndarray | None:
+        """Return values that were kept in full, or None."""
+        return self._arrays.get((name, *place))
+
+    def close(self, graph: Graph, info: RunInfo) -> None:
+        """Make the recording."""
+        self._check_open()
+        self._open = False
+        self.recording = MemoryRecording(graph, self._arrays, info, quants=self._quants, partly=self._partly)
+
+    def leave(self) -> None:
+        """Forget everything: memory cannot be recovered."""
+        self.discard()
+
+    def discard(self) -> None:
+        """Forget everything."""
+        self._open = False
+        self._arrays = {}
+
+    def _check_open(self) -> None:
+        if not self._open:
+            raise RecordingError("The recording is closed.", hint="Open a new recorder.")
+
+
+MOST_WAITING = 256 << 20
+"""Bytes of arrays that may be waiting; an array larger than that waits alone."""
+
+
+class BackgroundSink:
+    """Hands everything on to another sink, in order, from a thread.
+
+    Args:
+        sink: The other sink; nobody else uses it.
+        most: Bytes of arrays that may be waiting.
+    """
+
+    def __init__(self, sink: Sink, *, most: int = MOST_WAITING) -> None:
+        self.inner = sink
+        self._most = most
+        self._pid = os.getpid()
+        self._waiting: deque[tuple[int, Callable[[], object]]] = deque()
+        self._bytes = self._running = 0
+        self._stopping = False
+        self._error: BaseException | None = None
+        self._changed = threading.Condition()
+        self._thread = threading.Thread(target=self._work, name="qdebug recorder", daemon=True)
+        self._thread.start()
+
+    @property
+    def counts(self) -> bool:
+        """Whether the other one only counts values."""
+        return self.inner.counts
+
+    @property
+    def failure(self) -> str | None:
+        """Why nothing can be written any more; None while all is well."""
+        return self.inner.failure
+
+    @property
+    def events(self) -> int:
+        """How many arrays have been written."""
+        return self.inner.events
+
+    def note(self, plain: Mapping[str, Any], *, now: bool = True) -> None:
+        """Write down what was said, after what was put before."""
+        self._hand_on(0, partial(self.inner.note, dict(plain), now=now))
+
+    def append(
+        self, name: str, array: Values, place: At = (0, 0), *, constant: bool = False, quant: QuantParams | None = None
+    ) -> None:
+        """Copy the values of a tensor, or take what there is of them, to be written soon."""
+        if isinstance(array, Kept):
+            size = 0 if array.values is None else array.values.nbytes
+        else:
+            array, size = np.array(array, order="C"), array.nbytes
+        self._hand_on(size, partial(self.inner.append, name, array, place, constant=constant, quant=quant))
+
+    def read_back(self, name: str, place: At = (0, 0)) -> np.ndarray | None:
+        """Return values that were kept in full, or None; waits until all is written."""
+        self._drain()
+        return self.inner.read_back(name, place)
+
+    def close(self, graph: Graph, info: RunInfo) -> None:
+        """Write all that is waiting, and finish."""
+        self._stop()
+        self.inner.close(graph, info)
+        with self._changed:
+            self._raise_error()
+
+    def leave(self) -> None:
+        """Write all that is waiting, and stop without finishing."""
+        self._stop()
+        self.inner.leave()
+
+    def discard(self) -> None:
+        """Leave nothing behind."""
+        with self._changed:
+            self._waiting.clear()
+        self._stop()
+        self.inner.discard()
+
+    def _hand_on(self, size: int, work: Callable[[], object]) -> None:
+        if os.getpid() != self._pid:
+            work()  # a forked child has no such thread; the sink says that it must not write
+            return
+        with self._changed:
+            self._raise_error()
+            while self._waiting and self._bytes + size > self._most:
+                self._changed.wait()
+                self._raise_error()
+            self._waiting.append((size, work))
+            self._bytes += size
+            self._changed.notify_all()
+
+    def _raise_error(self) -> None:
+        """Raise what went wrong in the thread, once. Called with the lock held."""
+        error, self._error = self._error, None
+        if error is not None:
+            raise error
+
+    def _work(self) -> None:
+        while True:
+            with self._changed:
+                while not self._waiting and not self._stopping:
+                    self._changed.wait()
+                if not self._waiting:
+                    return
+                size, work = self._waiting.popleft()
+                self._running = 1
+            failed: BaseException | None = None
+            try:
+                work()
+            except BaseException as error:  # noqa: BLE001  raised where the next array is put
+                failed = error
+            with self._changed:
+                if failed is not None and (self._error is None or not isinstance(failed, RecordingError)):
+                    self._error = failed
+                self._running = 0
+                self._bytes -= size
+                self._changed.notify_all()
+
+    def _drain(self) -> None:
+        if os.getpid() != self._pid:
+            return
+        with self._changed:
+            while (self._waiting or self._running) and self._thread.is_alive():
+                self._changed.wait(0.1)
+            self._raise_error()
+
+    def _stop(self) -> None:
+        if os.getpid() != self._pid:
+            return
+        with self._changed:
+            self._stopping = True
+            self._changed.notify_all()
+        self._thread.join()

@@ -1,0 +1,372 @@
+"""The tables of a recording that is being written: one row an event, and what comes of graph and facts in the end."""
+
+from __future__ import annotations
+
+import json
+import math
+import struct
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from qdebug.errors import RecordingError
+from qdebug.model import Graph, QuantParams, Role, RunInfo, TensorInfo
+from qdebug.recording.format.facts import encode_attrs, plain_facts
+from qdebug.recording.format.payload import Partly, Stored
+from qdebug.recording.format.specification import (
+    DTYPE_CODES,
+    INDEX_DIMS,
+    NO_PAYLOAD,
+    OPTIONAL_FACTS,
+    OPTIONAL_TABLES,
+    ROLES,
+    STATISTICS,
+    TABLES,
+    UNKNOWN,
+    Flag,
+    Has,
+    physical_dtype,
+)
+
+__all__ = ["EventPlace", "IndexRows", "check_quants", "encode_tables", "pack_kept_row", "pack_row"]
+
+# One row of TABLES["index"]: before the hash, and behind it.
+_EVENT, _VALUES, _NUMBERS = struct.Struct("<5IiH"), struct.Struct("<BBf8QQ"), struct.Struct("<6Q7d")
+_UNKNOWN = math.nan
+"""When an event began and how long it took: nobody measures it."""
+_ZEROS = (0,) * INDEX_DIMS
+
+
+class EventPlace(NamedTuple):
+    """Where an event belongs: row of its tensor, sample and step."""
+
+    tensor: int
+    sample: int
+    step: int
+
+
+def pack_row(seq: int, place: EventPlace, stored: Stored, flags: Flag) -> bytes:
+    """Make the row of an event whose values are kept in full."""
+    values, numbers = _described(stored.dtype, stored.shape)
+    return b"".join((_EVENT.pack(seq, *place, stored.payload, -1, flags), values, stored.digest, numbers))
+
+
+@lru_cache(maxsize=1024)
+def _described(dtype: str, shape: tuple[int, ...]) -> tuple[bytes, bytes]:
+    """Return what stands before the hash in the row of values, and behind it if they are kept in full."""
+    extents, count = shape[:INDEX_DIMS], math.prod(shape)
+    nbytes = count * physical_dtype(dtype).itemsize
+    values = _VALUES.pack(DTYPE_CODES[dtype], len(shape), _UNKNOWN, *extents, *_ZEROS[len(extents) :], nbytes)
+    return values, _NUMBERS.pack(count, 0, 0, 0, 0, 0, *(math.nan,) * 6, _UNKNOWN)
+
+
+def pack_kept_row(seq: int, place: EventPlace, partly: Partly) -> bytes:
+    """Make the row of an event whose values are not kept in full."""
+    kept, found = partly.kept, partly.kept.statistics
+    flags = Flag.COUNTS | Flag.RAILS | Flag.SUMMARY | Flag.HISTOGRAM
+    flags |= Flag.STATS_ONLY if partly.values is None else Flag.SAMPLED
+    for flag, holds in (
+        (Flag.EXTREMES, not math.isnan(found.low)),
+        (Flag.HAS_NAN, found.nan),
+        (Flag.HAS_INF, found.inf),
+        (Flag.TRUNCATED, kept.truncated),
+    ):
+        flags |= flag if holds else Flag(0)
+    numbers = _NUMBERS.pack(found.count, *(getattr(found, name) for name, _ in STATISTICS.values()), _UNKNOWN)
+    values, _ = _described(kept.dtype, kept.shape)
+    return b"".join((_EVENT.pack(seq, *place, NO_PAYLOAD, -1, flags), values, kept.digest, numbers))
+
+
+class IndexRows:
+    """Rows of the index, and what else is known of events."""
+
+    def __init__(self) -> None:
+        self._rows = bytearray()
+        self._tensors: dict[str, tuple[int, str]] = {}
+        self._constants: set[str] = set()
+        self._quants: dict[int, QuantParams] = {}
+        self._samples: list[tuple[int, Stored, Stored]] = []
+        self._histograms: list[tuple[int, np.ndarray]] = []
+        self._samples_seen = self._steps_seen = 1
+        self.count = 0
+        """Number of rows."""
+
+    def place(self, name: str, sample: int, step: int, *, constant: bool) -> EventPlace:
+        """Return the place of the next event; the tensor is known from the moment its first row is added."""
+        known = self._tensors.get(name)
+        tensor = len(self._tensors) if known is None else known[0]
+        return EventPlace(tensor, 0, 0) if constant else EventPlace(tensor, sample, step)
+
+    def add(
+        self,
+        row: bytes,
+        name: str,
+        place: EventPlace,
+        dtype: str,
+        *,
+        constant: bool,
+        quant: QuantParams | None,
+        partly: Partly | None = None,
+    ) -> None:
+        """Add the row of an event.
+
+        Args:
+            row: The row.
+            name: The tensor.
+            place: Where it belongs.
+            dtype: Logical dtype of the tensor.
+            constant: Whether the tensor is a constant.
+            quant: The quantization of these values, where it is not their tensor's.
+            partly: What was kept, if it was not all.
+        """
+        number, (tensor, sample, step) = self.count, place
+        if tensor == len(self._tensors):
+            self._tensors[name] = tensor, dtype
+        if constant:
+            self._constants.add(name)
+        if sample >= self._samples_seen:
+            self._samples_seen = sample + 1
+        if step >= self._steps_seen:
+            self._steps_seen = step + 1
+        if quant is not None:
+            self._quants[number] = quant
+        if partly is not None:
+            found = partly.kept.statistics
+            self._histograms.append((number, np.stack([found.negative, found.positive])))
+            if partly.values is not None and partly.positions is not None:
+                self._samples.append((number, partly.values, partly.positions))
+        self._rows += row
+        self.count += 1
+
+    def tables(self, graph: Graph, info: RunInfo) -> dict[str, np.ndarray]:
+        """Make all tables.
+
+        Raises:
+            RecordingError: The graph cannot be stored.
+        """
+        recorded = [
+            TensorInfo(name=name, dtype=dtype, role=Role.CONSTANT if name in self._constants else Role.ACTIVATION)
+            for name, (_, dtype) in self._tensors.items()
+            if name not in graph.tensors
+        ]
+        extent = {"samples": self._samples_seen, "steps": self._steps_seen}
+        quants = list(self._quants.values())
+        tables, rows, quant_rows = encode_tables(graph, info, recorded, **extent, quants=quants)
+        index = np.frombuffer(self._rows, dtype=TABLES["index"])
+        index["tensor"] = np.array([rows[name] for name in self._tensors], dtype=np.uint32)[index["tensor"]]
+        if quants:
+            index["quant"][list(self._quants)] = quant_rows
+        return {**tables, "index": index, **self._optional()}
+
+    def _optional(self) -> dict[str, np.ndarray]:
+        tables = {}
+        if self._samples:
+            samples = np.zeros(len(self._samples), OPTIONAL_TABLES["samples"])
+            for number, (event, values, positions) in enumerate(self._samples):
+                digests = [np.frombuffer(stored.digest, np.uint8) for stored in (values, positions)]
+                samples[number] = (event, values.payload, positions.payload, values.shape[0], *digests)
+            tables["samples"] = samples
+        if self._histograms:
+            histograms = np.zeros(len(self._histograms), OPTIONAL_TABLES["exponents"])
+            histograms["event"] = [event for event, _ in self._histograms]
+            histograms["counts"] = [bins for _, bins in self._histograms]
+            tables["exponents"] = histograms
+        return tables
+
+
+def encode_tables(
+    graph: Graph,
+    info: RunInfo,
+    recorded: Iterable[TensorInfo],
+    *,
+    samples: int,
+    steps: int,
+    quants: Iterable[QuantParams] = (),
+) -> tuple[dict[str, np.ndarray], dict[str, int], list[int]]:
+    """Make every table but the index.
+
+    Args:
+        graph: The graph that ran.
+        info: Facts of the run.
+        recorded: Tensors that have values; those the graph does not know are added to the tensor table.
+        samples: Number of samples.
+        steps: Number of steps of each sample.
+        quants: Quantizations of single events.
+
+    Returns:
+        The tables by name, the row of each tensor by its name, and the row of each of `quants`.
+
+    Raises:
+        RecordingError: An attribute or option cannot be stored; the message names it.
+    """
+    encoder = _Encoder()
+    tensors = dict(graph.tensors)
+    for tensor in recorded:
+        tensors.setdefault(tensor.name, tensor)
+    rows = {name: row for row, name in enumerate(tensors)}
+    for tensor in tensors.values():
+        encoder.add_tensor(tensor)
+    for node in graph.nodes:
+        encoder.add_node(node, rows)
+    run = {
+        "info": plain_facts(info),
+        "graph": {
+            "name": str(graph.name),
+            "opset": {str(domain): int(version) for domain, version in graph.opset.items()},
+            "inputs": [rows[name] for name in graph.inputs],
+            "outputs": [rows[name] for name in graph.outputs],
+            "placements": _placements(graph),
+        },
+        "samples": samples,
+        "steps": steps,
+    }
+    quant_rows = [encoder.add_quant(quant) for quant in quants]
+    return encoder.tables(json.dumps(run, allow_nan=False).encode("ascii")), rows, quant_rows
+
+
+def _placements(graph: Graph) -> dict[str, list[int]]:
+    """Return the rows of the nodes that ran at each place that is known."""
+    found: dict[str, list[int]] = {}
+    for row, node in enumerate(graph.nodes):
+        if node.placement:
+            found.setdefault(node.placement, []).append(row)
+    return found
+
+
+def check_quants(graph: Graph) -> None:
+    """Refuse a graph whose codes cannot be at their zero points: better before a run than after it.
+
+    Raises:
+        RecordingError: So it is for a tensor; the message names it.
+    """
+    for tensor in graph.tensors.values():
+        try:
+            if tensor.quant is not None:
+                tensor.quant.check_zero_point()
+        except ValueError as exc:
+            raise RecordingError(f"The quantization of tensor {tensor.name!r} makes no sense: {exc}.") from None
+
+
+class _Encoder:
+    """Rows and pools under construction."""
+
+    def __init__(self) -> None:
+        self._strings: dict[str, int] = {}
+        self._quants: dict[QuantParams, int] = {}
+        self._rows: dict[str, list[tuple[Any, ...]]] = {"tensors": [], "nodes": [], "quants": []}
+        pools = ("dims", "operands", "origins", "integers", "scales32", "scales64")
+        self._pools: dict[str, list[Any]] = {name: [] for name in pools}
+        self._attributes = bytearray()
+
+    def _text(self, text: str | None) -> int:
+        return -1 if text is None else self._strings.setdefault(text, len(self._strings))
+
+    def _run(self, pool: str, values: Iterable[Any]) -> tuple[int, int]:
+        """Append values to a pool; give their offset and number."""
+        items = self._pools[pool]
+        offset = len(items)
+        items.extend(values)
+        return offset, len(items) - offset
+
+    def add_tensor(self, tensor: TensorInfo) -> None:
+        """Append the row of a tensor."""
+        shape = tensor.shape
+        _check_described(tensor)
+        dims, _ = self._run("dims", [-1 if extent is None else extent for extent in shape or ()])
+        self._rows["tensors"].append(
+            (
+                self._text(tensor.name),
+                self._text(tensor.stands_for),
+                self._text(tensor.layout),
+                self._quant(tensor.quant, tensor.name),
+                dims,
+                UNKNOWN if shape is None else len(shape),
+                UNKNOWN if tensor.dtype is None else DTYPE_CODES[tensor.dtype],
+                ROLES.index(tensor.role),
+                0,
+            )
+        )
+
+    def add_node(self, node: Any, rows: Mapping[str, int]) -> None:
+        """Append the row of a node."""
+        inputs, n_inputs = self._run("operands", [rows[name] if name else -1 for name in node.inputs])
+        outputs, n_outputs = self._run("operands", [rows[name] if name else -1 for name in node.outputs])
+        origin, n_origin = self._run("origins", [self._text(name) for name in node.origin])
+        attrs = encode_attrs(node.attrs, node.name)
+        heads = (self._text(node.name), self._text(node.op), self._text(node.domain))
+        lengths = (n_inputs, n_outputs, n_origin, len(attrs))
+        self._rows["nodes"].append((*heads, *lengths, inputs, outputs, origin, len(self._attributes)))
+        self._attributes += attrs
+
+    def add_quant(self, quant: QuantParams) -> int:
+        """Append the row of a quantization, unless it is there; give its number."""
+        return self._quant(quant, "of one sample")
+
+    def _quant(self, quant: QuantParams | None, tensor: str) -> int:
+        if quant is None:
+            return -1
+        if quant not in self._quants:
+            self._rows["quants"].append(self._quant_row(quant, tensor))
+            self._quants[quant] = len(self._quants)
+        return self._quants[quant]
+
+    def _quant_row(self, quant: QuantParams, tensor: str) -> tuple[int, ...]:
+        wide = quant.scale.dtype == np.float64
+        has = Has.SCALE64 if wide else Has(0)
+        for bit, name in OPTIONAL_FACTS.items():
+            has |= bit if getattr(quant, name) is not None else Has(0)
+        row = {"dtype": DTYPE_CODES[quant.dtype], "has": int(has)}
+        row |= {"axis": quant.axis or 0, "block_size": quant.block_size or 0}
+        row |= {name: _signed(getattr(quant, name), quant.dtype, tensor) for name in ("qmin", "qmax")}
+        row["zero_point_off"], _ = self._run("integers", quant.zero_point.ravel().tolist())
+        for name, pool in (
+            ("scale", "scales64" if wide else "scales32"),
+            ("multiplier", "integers"),
+            ("shift", "integers"),
+        ):
+            if (values := getattr(quant, name)) is not None:
+                row[f"{name}_off"], _ = self._run(pool, values.ravel())  # as numpy's numbers: every bit stays
+                row[f"{name}_dims"], row[f"{name}_ndim"] = self._run("dims", values.shape)
+        return tuple(row.get(name, 0) for name in TABLES["quants"].names or ())
+
+    def tables(self, run: bytes) -> dict[str, np.ndarray]:
+        """Return the finished tables."""
+        texts = [text.encode("utf-8", "surrogatepass") for text in self._strings]
+        lengths = np.array([len(text) for text in texts], dtype=np.uint64)
+        strings = np.zeros(len(texts), dtype=TABLES["strings"])
+        strings["length"] = lengths
+        strings["offset"] = np.cumsum(lengths) - lengths
+        tables = {name: np.array(rows, TABLES[name]) for name, rows in (self._rows | self._pools).items()}
+        for name, data in (("names", b"".join(texts)), ("attributes", bytes(self._attributes)), ("run", run)):
+            tables[name] = np.frombuffer(data, dtype=np.uint8)
+        return tables | {"strings": strings}
+
+
+def _check_described(tensor: TensorInfo) -> None:
+    if tensor.dtype is not None and tensor.dtype not in DTYPE_CODES:
+        raise RecordingError(
+            f"Tensor {tensor.name!r} of the graph has dtype {tensor.dtype!r}, which a recording does not know.",
+            hint="Leave its dtype out (None).",
+        )
+    shape = tensor.shape or ()
+    if len(shape) >= UNKNOWN or not all(map(_is_extent, shape)):
+        raise RecordingError(
+            f"Tensor {tensor.name!r} of the graph has shape {str(shape)[:80]}; an extent is a number or None.",
+            hint="Give None for an extent that varies.",
+        )
+
+
+def _is_extent(value: Any) -> bool:
+    return value is None or (isinstance(value, (int, np.integer)) and 0 <= int(value) < 2**63)
+
+
+def _signed(limit: int | None, dtype: str, tensor: str) -> int:
+    """Return a code limit as a 64-bit two's complement number."""
+    low, high = (0, 2**64 - 1) if dtype == "uint64" else (-(2**63), 2**63 - 1)
+    if limit is None:
+        return 0
+    if not low <= limit <= high:
+        raise RecordingError(f"Tensor {tensor!r} has a code limit {limit} that {dtype} codes cannot reach.")
+    return limit - 2**64 if limit >= 2**63 else limit

@@ -1,0 +1,528 @@
+"""Write a recording: events are appended one by one, the tables come last, and only a finished file gets its name.
+
+While it is written the file is called NAME.part, and NAME.journal tells what is in it (`qdebug.recording.journal`).
+When `append` returns, payload and frame are with the operating system and survive the process however it dies. The
+library of HDF5 takes no part: it costs more for a small tensor than all else together, and one that flushes after each
+tensor can leave a file that no reader opens.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import stat
+import threading
+import weakref
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from qdebug.errors import QdebugError, RecordingError
+from qdebug.model import Graph, QuantParams, RunInfo
+from qdebug.model.kept import Kept
+from qdebug.recording.format.facts import plain_facts
+from qdebug.recording.format.payload import Partly, Stored, storable_dtype
+from qdebug.recording.journal import FrameKind, Journal, encode_event, encode_json, encode_tables_body
+from qdebug.recording.reading.read import FileRecording
+from qdebug.recording.target import (
+    WriterLock,
+    cannot_write,
+    cause,
+    check_ours,
+    check_target,
+    exists,
+    folder_to_disk,
+    journal_of,
+    mode_of,
+    part_of,
+    recover_hint,
+    remove_own,
+    rename_new,
+    settle,
+    take_name,
+    to_disk,
+    unfinished,
+)
+from qdebug.recording.writing.payload_store import PayloadStore
+from qdebug.recording.writing.tables import IndexRows, encode_tables, pack_kept_row, pack_row
+from qdebug.version import __version__
+
+__all__ = ["At", "RecordingWriter", "Values", "begin", "check_finished", "give_name"]
+
+
+def begin(
+    part: Path,
+    journal_path: Path,
+    info: RunInfo,
+    graph: Mapping[str, np.ndarray] | None,
+    *,
+    mode: int | None,
+    durable: bool,
+) -> tuple[PayloadStore, Journal]:
+    """Make the two files of a recording that is written; neither is there if that fails.
+
+    Args:
+        part: The file for the payloads; nothing may be there.
+        journal_path: The journal; nothing may be there.
+        info: Facts of the run.
+        graph: The tables of the graph, if it is known beforehand.
+        mode: Permissions of both; those of new files if None.
+        durable: Return only when a power cut cannot take the files, nor what tells that a recorder made them.
+
+    Raises:
+        OSError: They cannot be made.
+    """
+    payloads = PayloadStore(part, mode=mode)
+    fd = -1
+    try:
+        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
+        fd = os.open(journal_path, flags, 0o666)
+        if mode is not None:
+            os.fchmod(fd, mode)
+        journal = Journal(fd)
+        head = {"journal": 1, "created_by": f"qdebug {__version__}", "info": plain_facts(info)}
+        journal.add(FrameKind.RUN, encode_json(head))
+        if graph is not None:
+            journal.add(FrameKind.GRAPH, encode_tables_body(graph))
+        journal.commit()
+        if durable:
+            to_disk(payloads.file.fd)
+            to_disk(fd)
+            folder_to_disk(part.parent)
+    except BaseException:
+        payloads.file.abandon()
+        remove_own(part, payloads.file.made)
+        if fd >= 0:
+            remove_own(journal_path, os.fstat(fd))
+            os.close(fd)
+        raise
+    return payloads, journal
+
+
+def check_finished(path: Path, events: int) -> None:
+    """Read a finished file as everybody will, down to the bytes of the last payload.
+
+    Raises:
+        RecordingError: It cannot be read, or does not hold so many events.
+    """
+    with FileRecording(path) as recording:
+        if recording.event_count != events:
+            raise RecordingError(f"{str(path)!r} holds {recording.event_count} of {events} events.")
+        if events:
+            recording.check_payload(events - 1)
+
+
+def give_name(part: Path, path: Path, *, force: bool, durable: bool) -> None:
+    """Rename a finished file to its target.
+
+    Args:
+        part: The finished file.
+        path: Its name.
+        force: Replace what has this name.
+        durable: Return only when a power cut cannot take the name back.
+
+    Raises:
+        OutputExistsError: Somebody else made a file of that name, and `force` is not set.
+        OSError: The file cannot be renamed, or not be forced to the disk.
+    """
+    try:
+        if durable:
+            take_name(part, path, force=force)
+        elif not force:
+            rename_new(part, path)
+        else:
+            if path.exists():
+                settle(part, path)  # else a power cut could take the old file and the new one
+            part.replace(path)
+    except FileExistsError:
+        raise exists(path, f"The recording is in {str(part)!r}: give it another name.") from None
+
+
+class _Ticker:
+    """Forces what a writer wrote to the disk each so many seconds, in a thread, whether or not anything is appended.
+
+    The thread ends when it is stopped, when the writer is gone or has failed.
+
+    Args:
+        writer: The writer.
+        seconds: From the end of one time to the next.
+    """
+
+    def __init__(self, writer: RecordingWriter, seconds: float) -> None:
+        self._writer = weakref.ref(writer)
+        self._seconds = min(seconds, threading.TIMEOUT_MAX)
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._work, name="qdebug durable", daemon=True)
+        self._thread.start()
+
+    def _work(self) -> None:
+        while not self._stopped.wait(self._seconds):
+            writer = self._writer()
+            if writer is None or writer.failure:
+                return
+            with contextlib.suppress(RecordingError):  # the writer says so at the next call
+                writer.sync()
+            del writer  # else it could never be given up while this thread waits
+
+    def stop(self) -> None:
+        """Return when nothing is being forced to the disk, and never again will be."""
+        self._stopped.set()
+        if self._thread is not threading.current_thread():  # which may be the last to let go of the writer
+            self._thread.join()
+
+
+_MAX_NUMBER = 2**32 - 1
+
+At = tuple[int, int]
+"""Sample and step; (0, 0) for a constant."""
+Values = np.ndarray | Kept
+"""All values of a tensor, or what is kept of them."""
+
+
+class RecordingWriter:
+    """Write one recording file. Not for use by several threads at once.
+
+    Args:
+        path: The file to make.
+        force: Replace the file if it exists; it stays untouched until the new one is complete.
+        info: Facts of the run known beforehand, for whoever has only the journal.
+        graph: The graph, if it is known beforehand; for the same.
+        sync_every: Seconds after which a thread forces what was written to the disk, so that it outlives a power cut;
+            infinity does that with the finished file alone; None leaves it to the operating system, which is enough to
+            outlive the process.
+        source: The unfinished file that the recording is made from: it gets the permissions of that, unless it replaces
+            a file, and is called NAME.recovered while it is written.
+
+    Raises:
+        OutputExistsError: The file exists and `force` is not set.
+        RecordingError: The folder is missing or not writable, somebody writes this file already, a run that did
+            not finish left values there and `force` is not set, a name beside it belongs to somebody else's file, or
+            the graph cannot be stored.
+    """
+
+    counts = False
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        force: bool = False,
+        info: RunInfo | None = None,
+        graph: Graph | None = None,
+        sync_every: float | None = None,
+        source: Path | None = None,
+    ) -> None:
+        self._pid = os.getpid()
+        self._open = False  # until there is something to let go of
+        try:
+            self.path = Path(os.path.realpath(path))
+            check_target(self.path, force=force)
+        except (OSError, ValueError) as exc:
+            if isinstance(exc, QdebugError):
+                raise
+            raise cannot_write(Path(path), exc) from None
+        self._force, self._source = force, source
+        self._index = IndexRows()
+        self._stored: dict[tuple[str, int, int], tuple[Any, ...]] = {}
+        """Fields of `Stored` by tensor, sample and step: plain tuples, which the garbage collector need not visit."""
+        self._durable = sync_every is not None
+        self._ticker: _Ticker | None = None
+        self.failure: str | None = None
+        """Why nothing is written any more; None while all is well."""
+        stem = self.path if source is None else self.path.with_name(self.path.name + ".recovered")
+        self._lock = WriterLock(stem)
+        self._part, self._journal_path = part_of(stem), journal_of(stem)
+        try:
+            self._start(info or RunInfo(backend=""), graph)
+        except BaseException as exc:
+            self._lock.release()
+            if isinstance(exc, OSError) and not isinstance(exc, QdebugError):
+                raise cannot_write(self.path, exc) from None
+            raise
+        self._open = True
+        _WRITERS.add(self)
+        if sync_every is not None and sync_every < math.inf:
+            self._ticker = _Ticker(self, sync_every)
+
+    def _start(self, info: RunInfo, graph: Graph | None) -> None:
+        if not self._force and self._source is None and unfinished(self.path):
+            raise RecordingError(
+                f"A run that recorded to {str(self.path)!r} did not finish; what it recorded is still there.",
+                hint=f"{recover_hint(self.path)[:-1]}, or write over it: --force (in Python: force=True).",
+            )
+        left = self._part, self._journal_path  # of a process that died; the lock says nobody owns it
+        for name in left:
+            check_ours(name)
+        tables = None if graph is None else encode_tables(graph, info, (), samples=1, steps=1)[0]  # or it is refused
+        for name in left:
+            name.unlink(missing_ok=True)
+        mode = mode_of(self.path)
+        if mode is None and self._source is not None:
+            mode = mode_of(self._source)
+        mode = None if mode is None else mode | stat.S_IRUSR | stat.S_IWUSR
+        self._payloads, self._journal = begin(*left, info, tables, mode=mode, durable=self._durable)
+        self._journal_made = os.fstat(self._journal.fd)
+
+    @property
+    def events(self) -> int:
+        """Number of events appended so far."""
+        return self._index.count
+
+    def note(self, plain: Mapping[str, Any], *, now: bool = True) -> None:
+        """Write into the journal what was said of the run or of a tensor.
+
+        Args:
+            plain: A JSON object.
+            now: Write it at once; else together with the next event.
+
+        Raises:
+            RecordingError: As of `append`.
+        """
+        self._check_usable()
+        self._journal.add(FrameKind.NOTE, encode_json(plain))
+        if now:
+            try:
+                self._journal.commit()
+            except BaseException as exc:
+                self.fail("What is known of the run", exc)
+                raise
+
+    def append(
+        self, name: str, array: Values, place: At = (0, 0), *, constant: bool = False, quant: QuantParams | None = None
+    ) -> None:
+        """Store a tensor's values, or what is kept of them; when this returns they survive the process.
+
+        Args:
+            name: The tensor.
+            array: Its values, of any dtype that has a logical name.
+            place: Sample and step that they belong to.
+            constant: Whether the tensor is a constant, whose values hold for every sample and step.
+            quant: The quantization of these values, where it is not their tensor's.
+
+        Raises:
+            RecordingError: The dtype cannot be stored, a number is out of range, the writer is closed or
+                belongs to another process, or the disk is full.
+        """
+        self._check_usable()
+        sample, step = place
+        if not (0 <= sample < _MAX_NUMBER and 0 <= step < _MAX_NUMBER):
+            raise RecordingError(f"Tensor {name!r} is put at sample {sample}, step {step}, which no file can hold.")
+        dtype = array.dtype if isinstance(array, Kept) else storable_dtype(name, array)
+        where = self._index.place(name, sample, step, constant=constant)
+        partly = offset = None
+        try:
+            if isinstance(array, Kept):
+                partly = self._store_partly(array)
+                row = pack_kept_row(self.events, where, partly)
+            else:
+                stored, flags = self._payloads.store(array, dtype)
+                offset, row = stored.offset, pack_row(self.events, where, stored, flags)
+            event = encode_event(row, array.shape, name, offset=offset, constant=constant, partly=partly)
+            self._journal.add(FrameKind.EVENT, event)
+            self._journal.commit()
+        except BaseException as exc:
+            self.fail(f"Tensor {name!r}", exc)
+            raise
+        if partly is None:
+            self._stored[name, *where[1:]] = tuple(stored)
+        self._index.add(row, name, where, dtype, constant=constant, quant=quant, partly=partly)
+
+    def _store_partly(self, kept: Kept) -> Partly:
+        if kept.values is None or kept.positions is None:
+            return Partly(kept)
+        values, _ = self._payloads.store(kept.values, kept.dtype)
+        return Partly(kept, values, self._payloads.store(kept.positions, "int64")[0])
+
+    def fail(self, what: str, exc: BaseException) -> None:
+        """Take back what was begun; if it is the disk that is full or broken, remember that and say so.
+
+        Raises:
+            RecordingError: It is.
+        """
+        self._journal.forget()
+        if isinstance(exc, OSError | RuntimeError):
+            self.failure = f"{what} could not be written to {str(self._part)!r}: {cause(exc)}."
+            raise RecordingError(self.failure, hint="Free some space, or record to another disk.") from None
+
+    def sync(self) -> None:
+        """Force what was appended to the disk: when this returns, it outlives a power cut. For any thread.
+
+        Raises:
+            RecordingError: It cannot be written; nothing more is, since the system may have dropped what it held.
+        """
+        try:
+            to_disk(self._payloads.file.fd)
+            to_disk(self._journal.fd)
+        except OSError as exc:
+            self.failure = f"What was recorded so far could not be written to {str(self._part)!r}: {cause(exc)}."
+            raise RecordingError(self.failure, hint="Free some space, or record to another disk.") from None
+
+    def _sync_last(self) -> None:
+        """Stop the thread that syncs, and do so once more."""
+        ticker, self._ticker = self._ticker, None
+        if ticker is None:
+            return
+        ticker.stop()
+        if self.failure is None:
+            with contextlib.suppress(RecordingError):  # `failure` says so
+                self.sync()
+
+    def read_back(self, name: str, place: At = (0, 0)) -> np.ndarray | None:
+        """Return values that were appended; None if there are none, or not all were kept.
+
+        Raises:
+            RecordingError: The writer is closed or belongs to another process, or the file cannot be read.
+        """
+        self._check_usable(failed=True)
+        stored = self._stored.get((name, *place))
+        try:
+            return None if stored is None else self._payloads.read_back(Stored(*stored))
+        except (OSError, ValueError) as exc:
+            raise RecordingError(f"{str(self._part)!r} cannot be read back: {cause(exc)}.") from None
+
+    def close(self, graph: Graph, info: RunInfo) -> Path:
+        """Write the tables, verify the file, and give it its name.
+
+        Args:
+            graph: The graph that ran.
+            info: Facts of the run; a writer that failed or `info.complete` False marks the file as incomplete.
+
+        Returns:
+            The finished file.
+
+        Raises:
+            OutputExistsError: Somebody else made the file meanwhile; the recording stays in NAME.part.
+            RecordingError: The file cannot be finished; what was recorded can be recovered.
+        """
+        self._check_usable(failed=True)
+        self._sync_last()  # what follows may fail
+        complete = info.complete and self.failure is None
+        try:
+            tables = self._index.tables(graph, info)
+            if not self._part.exists():
+                raise self._cannot_finish(self._gone())
+            self._payloads.finish(tables, complete=complete)
+            self._payloads.file.close()
+            check_finished(self._part, self.events)
+            self._end(complete=complete)
+        except (OSError, RuntimeError) as exc:
+            self.leave()
+            raise self._cannot_finish(cause(exc)) from None
+        except BaseException:
+            self.leave()
+            raise
+        self._open = False
+        try:
+            give_name(self._part, self.path, force=self._force, durable=self._durable)
+            remove_own(self._journal_path, self._journal_made)
+        except OSError as exc:
+            if isinstance(exc, QdebugError):
+                raise
+            error = self._cannot_finish(cause(exc)) if self._part.exists() else self._not_durable(exc)
+            if self._source is not None:
+                self._remove_files()
+            raise error from None
+        finally:
+            self._journal.close()
+            self._lock.release()
+        return self.path
+
+    def _cannot_finish(self, why: str) -> RecordingError:
+        kept = self.events > 0 and self._part.exists()
+        error = RecordingError(
+            f"{str(self.path)!r} cannot be finished: {why}.{' What was recorded is kept beside it.' if kept else ''}",
+            hint=recover_hint(self.path) if kept or self._source is not None else self._instead(),
+        )
+        self.failure = self.failure or error.message
+        return error
+
+    def _not_durable(self, exc: OSError) -> RecordingError:
+        self.failure = f"{str(self.path)!r} is finished, but may not outlive a power cut: {cause(exc)}."
+        return RecordingError(self.failure, hint="Copy it to another disk.")
+
+    def _gone(self) -> str:
+        if self._journal_path.exists():
+            return f"somebody removed {str(self._part)!r}"
+        return f"{str(self._part)!r} and the journal are gone, or the folder has another name now"
+
+    def _instead(self) -> str:
+        if self.events and not self._journal_path.exists():
+            return "If the folder was renamed, rebuild the recording in it: qdebug file recover FILE."
+        return "Record the run again, to a disk that has room."
+
+    def _end(self, *, complete: bool) -> None:
+        """Tell those who follow that the recording is finished."""
+        self._journal.add(FrameKind.END, encode_json({"complete": complete, "events": self.events}))
+        with contextlib.suppress(OSError):  # the file is: whoever opens it now needs no journal
+            self._journal.commit()
+
+    def leave(self) -> None:
+        """Stop, and leave file and journal as they are: they can be recovered. Again does nothing.
+
+        In a forked child nothing happens but that the child lets go.
+        """
+        nothing_new = not self.events or self._source is not None  # else it is what can be recovered
+        self._stop(remove=nothing_new)
+
+    def discard(self) -> None:
+        """Close and remove everything. Again, or after `close`, does nothing.
+
+        In a forked child nothing happens but that the child lets go.
+        """
+        self._stop(remove=True)
+
+    def _stop(self, *, remove: bool) -> None:
+        if not self._open or self._pid != os.getpid():
+            return
+        self._open = False
+        if not remove:
+            self._sync_last()
+        elif self._ticker is not None:
+            self._ticker.stop()
+        self._payloads.file.abandon()
+        self._journal.close()
+        if remove:
+            self._remove_files()
+        self._lock.release()
+
+    def _remove_files(self) -> None:
+        remove_own(self._part, self._payloads.file.made)
+        remove_own(self._journal_path, self._journal_made)
+
+    def __del__(self) -> None:
+        # Nobody can finish it any more.
+        if getattr(self, "_open", False):
+            with contextlib.suppress(Exception):
+                self.leave()
+
+    def abandon(self) -> None:
+        """Let go of the file in a forked child, without a trace in it."""
+        if self._open:
+            self._lock.abandon()
+            self._journal.close()
+            self._payloads.file.abandon()
+
+    def _check_usable(self, *, failed: bool = False) -> None:
+        if self._pid != os.getpid():
+            raise RecordingError(
+                f"{str(self.path)!r} is being written by process {self._pid}; this is a child that it forked.",
+                hint="Open a recorder of its own, on another file, in each process.",
+            )
+        if not self._open:
+            raise RecordingError(f"The recording {str(self.path)!r} is closed.", hint="Open a new one.")
+        if self.failure and not failed:
+            raise RecordingError(self.failure, hint="Free some space, or record to another disk.")
+
+
+_WRITERS: weakref.WeakSet[RecordingWriter] = weakref.WeakSet()
+
+
+def _abandon_all() -> None:
+    for writer in list(_WRITERS):
+        writer.abandon()
+
+
+os.register_at_fork(after_in_child=_abandon_all)

@@ -1,0 +1,295 @@
+"""Packed recordings hold the same to the last bit, are smaller, and are read by plain h5py."""
+
+import subprocess
+import sys
+
+import h5py
+import ml_dtypes
+import numpy as np
+import pytest
+
+from qdebug.errors import MissingExtraError, OutputExistsError, RecordingError, UsageError
+from qdebug.model import Graph, Node, RunInfo
+from qdebug.model.dtypes import LOGICAL_DTYPES
+from qdebug.recording.format import payload as chunks
+from qdebug.recording.reading.read import FileRecording
+from qdebug.recording.reading.verify import verify
+from qdebug.recording.recorder import Recorder
+from qdebug.recording.writing.pack import pack
+from qdebug.recording.writing.write import RecordingWriter
+
+RNG = np.random.default_rng(0)
+
+
+@pytest.fixture(params=["gzip", "zstd"])
+def codec(request):
+    if request.param == "zstd":
+        pytest.importorskip("zstandard", reason="the extra zstd is not installed")
+    return request.param
+
+
+def write(path, arrays):
+    writer = RecordingWriter(path)
+    for name, array in arrays.items():
+        writer.append(name, array)
+    writer.close(Graph([Node(name="n", op="Relu", inputs=("a",), outputs=("b",))]), RunInfo(backend="b"))
+    return path
+
+
+def arrays():
+    steps = np.cumsum(RNG.integers(-1, 2, (1, 64, 70, 70)), axis=-1)
+    return {
+        "codes": steps.astype(np.int8),
+        "floats": (steps / 7).astype(np.float32),
+        "grid": (RNG.integers(-8, 8, (700, 700)) * np.float32(0.37)).astype(np.float32),
+        "noise": RNG.random((300, 300)),
+        "zeros": np.zeros((2000, 2000), np.float32),
+        "long": np.arange(3_000_000, dtype=np.int64),
+        "odd": steps[0, :7, :13, :11].astype(np.float16),
+        "scalar": np.float32(3),
+        "empty": np.zeros((0, 5)),
+        "tiny": np.arange(5),
+    }
+
+
+@pytest.mark.usefixtures("made_in")
+def test_everything_comes_back(tmp_path, codec):
+    given = arrays()
+    path = write(tmp_path / "run.h5", given)
+    with FileRecording(path) as recording:
+        before = recording.content_hash
+    done = pack(path, codec=codec)
+    assert done.after < 0.5 * done.before
+    assert path.stat().st_size == done.after
+    assert [entry.name for entry in tmp_path.iterdir()] == ["run.h5"]
+    with FileRecording(path) as recording:
+        assert recording.content_hash == before
+        for name, array in given.items():
+            found = recording.load(name)
+            assert (found.dtype, found.shape, found.tobytes()) == (array.dtype, array.shape, array.tobytes())
+    assert verify(path).tensors == len(given)
+    with FileRecording(path) as recording:
+        assert recording.graph.nodes[0].name == "n"
+
+
+@pytest.mark.parametrize("logical", LOGICAL_DTYPES)
+@pytest.mark.usefixtures("made_in")
+def test_every_dtype(tmp_path, codec, logical):
+    array = RNG.integers(0, 2, (40, 40)).astype(np.dtype(getattr(ml_dtypes, logical, logical)))
+    path = write(tmp_path / "run.h5", {"x": array})
+    pack(path, codec=codec)
+    with FileRecording(path) as recording:
+        assert recording.load("x").tobytes() == array.tobytes()
+        assert recording.load("x").dtype == array.dtype
+
+
+def test_plain_h5py_reads_gzip(tmp_path):
+    given = arrays()
+    path = write(tmp_path / "run.h5", given)
+    pack(path)
+    with h5py.File(path) as file:
+        datasets = list(file["t"].values())
+        for dataset, array in zip(datasets, given.values(), strict=True):
+            assert np.array_equal(dataset[()], array)
+        assert datasets[0].compression == "gzip"
+        assert not datasets[0].shuffle
+        assert datasets[1].chunks is not None
+        assert datasets[-1].chunks is None
+
+
+def test_what_another_program_compressed_is_read(tmp_path):
+    array = np.cumsum(RNG.integers(-1, 2, (60, 70, 8)), axis=0).astype(np.float32)
+    path = write(tmp_path / "run.h5", {"x": array})
+    with h5py.File(path, "a") as file:
+        del file["t/00000000"]
+        file["t"].create_dataset(
+            "00000000", data=array, chunks=(7, 33, 5), compression="gzip", shuffle=True, fletcher32=True
+        )
+    with FileRecording(path) as recording:
+        assert np.array_equal(recording.load("x"), array)
+        recording.check_payload(0)
+
+
+def test_elements_and_statistics_are_packed_too(tmp_path, codec):
+    array = np.cumsum(RNG.integers(-1, 2, 100_000)).astype(np.int32)
+    with Recorder(tmp_path / "run.h5", backend="b", keep=["x=elements:5000", "y=stats"]) as rec:
+        rec.put("x", array)
+        rec.put("y", array)
+    pack(tmp_path / "run.h5", codec=codec)
+    with FileRecording(tmp_path / "run.h5") as recording:
+        kept = recording.kept("x")
+        assert np.array_equal(kept.values, array[kept.positions])
+        assert recording.kept("y").statistics.count == array.size
+    verify(tmp_path / "run.h5")
+
+
+def test_elsewhere_leaves_the_original(tmp_path):
+    path = write(tmp_path / "run.h5", {"x": np.zeros(100_000)})
+    before = path.read_bytes()
+    assert pack(path, tmp_path / "out.h5").path == tmp_path / "out.h5"
+    assert path.read_bytes() == before
+    with pytest.raises(OutputExistsError):
+        pack(path, tmp_path / "out.h5")
+    pack(path, tmp_path / "out.h5", force=True)
+    pack(tmp_path / "out.h5", tmp_path / "again.h5")
+
+
+def test_a_damaged_recording_is_not_packed(tmp_path):
+    path = write(tmp_path / "run.h5", {"x": np.arange(100_000)})
+    with h5py.File(path) as file:
+        at = file["t/00000000"].id.get_offset()
+    content = bytearray(path.read_bytes())
+    content[at + 5000] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(RecordingError, match="not what was recorded"):
+        pack(path)
+    assert path.read_bytes() == content
+    assert [entry.name for entry in tmp_path.iterdir()] == ["run.h5"]
+
+
+def test_a_codec_that_nobody_knows(tmp_path):
+    with pytest.raises(UsageError, match="'lz5'"):
+        pack(tmp_path / "x", codec="lz5")
+
+
+def test_without_the_package(tmp_path, monkeypatch):
+    pytest.importorskip("zstandard", reason="the extra zstd is not installed")
+    path = write(tmp_path / "run.h5", {"x": np.arange(10_000)})
+    pack(path, codec="zstd")
+    monkeypatch.setitem(sys.modules, "zstandard", None)
+    with pytest.raises(MissingExtraError, match="zstandard") as caught:
+        pack(path, codec="zstd")
+    assert "qdebug[zstd]" in caught.value.hint
+    with FileRecording(path) as recording, pytest.raises(MissingExtraError):
+        recording.load("x")
+
+
+def test_no_room_leaves_everything_as_it_was(tmp_path):
+    path = write(tmp_path / "run.h5", {"x": RNG.random(200_000)})
+    code = f"""
+import resource
+from pathlib import Path
+from qdebug.errors import RecordingError
+from qdebug.recording.writing.pack import pack
+resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
+try:
+    pack(Path({str(path)!r}))
+except RecordingError as error:
+    print(error)
+"""
+    before = path.read_bytes()
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert "cannot be written" in done.stdout
+    assert path.read_bytes() == before
+    assert [entry.name for entry in tmp_path.iterdir()] == ["run.h5"]
+
+
+@pytest.mark.parametrize("shape", [(1,), (5,), (3, 1 << 20), (7, 3, 500, 500), (1 << 22,), (2, 2, 2, 2, 2)])
+@pytest.mark.parametrize("itemsize", [1, 2, 8])
+def test_chunks_are_bounded_and_cover_everything(shape, itemsize):
+    chunk = chunks.chunk_shape(shape, itemsize)
+    assert np.prod(chunk) * itemsize <= 1 << 20
+    assert all(1 <= size <= extent for size, extent in zip(chunk, shape, strict=True))
+    count = len(list(chunks.chunks_of(shape, chunk)))
+    assert count == np.prod([-(-extent // size) for extent, size in zip(shape, chunk, strict=True)])
+
+
+@pytest.mark.parametrize("data", [b"", b"x" * 40, bytes(40)])
+@pytest.mark.parametrize("filters", [(1,), (2, 1), (2,), (9,), (32015,)])
+def test_a_chunk_that_rots_is_damage(data, filters):
+    if 32015 in filters:
+        pytest.importorskip("zstandard", reason="the extra zstd is not installed")
+    with pytest.raises(ValueError, match="chunk"):
+        chunks.decompress(data, filters, nbytes=64, itemsize=8)
+
+
+def test_a_chunk_that_swells_is_not_inflated():
+    import zlib
+
+    bomb = zlib.compress(bytes(50 << 20))
+    with pytest.raises(ValueError, match="chunk"):
+        chunks.decompress(bomb, (1,), nbytes=64, itemsize=8)
+
+
+def test_what_is_not_there_is_not_said_to_be_unwritable(tmp_path):
+    with pytest.raises(RecordingError, match=r"There is no file .*nothing\.h5"):
+        pack(tmp_path / "nothing.h5")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_damaged_values_are_blamed_on_the_file_that_has_them(tmp_path):
+    path = write(tmp_path / "a.h5", arrays())
+    with h5py.File(path, "r") as file:
+        at = max(dataset.id.get_offset() or 0 for dataset in file["t"].values())
+    with path.open("r+b") as file:
+        file.seek(at)
+        byte = file.read(1)[0]
+        file.seek(at)
+        file.write(bytes([byte ^ 1]))
+    before = path.read_bytes()
+    with pytest.raises(RecordingError, match=r"The bytes of tensor .* in .*a\.h5'"):
+        pack(path)
+    assert path.read_bytes() == before
+    assert [left.name for left in tmp_path.iterdir()] == ["a.h5"]
+
+
+@pytest.mark.parametrize("level", [0, -1, 10, 99])
+def test_a_level_that_there_is_not(tmp_path, level):
+    path = write(tmp_path / "run.h5", {"a": np.zeros(9)})
+    before = path.read_bytes()
+    with pytest.raises(UsageError, match=f"no level {level}; the levels are 1 to 9") as error:
+        pack(path, level=level)
+    assert "--level 9" in error.value.hint
+    assert path.read_bytes() == before
+
+
+def test_a_payload_that_cannot_be_opened_is_damage_and_leaves_nothing(tmp_path):
+    path = write(tmp_path / "run.h5", {"a": np.ones(8, np.float32)})
+    with h5py.File(path, "a") as file:
+        del file["t/00000000"]
+        file.create_dataset("t/00000000", (8,), np.float32, chunks=(8,), compression="lzf")
+    with pytest.raises(RecordingError, match="payload 0"):
+        pack(path, tmp_path / "packed.h5")
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize(("size", "packed"), [(1024, False), (1025, True)])
+def test_small_payloads_are_left_as_they_are(tmp_path, size, packed):
+    path = write(tmp_path / "run.h5", {"x": np.zeros(size, np.uint8)})
+    pack(path)
+    with h5py.File(path) as file:
+        assert (file["t/00000000"].chunks is not None) == packed
+
+
+def test_what_compression_would_make_larger_is_left_as_it_is(tmp_path):
+    noise = np.random.default_rng(0).integers(0, 256, 4000, dtype=np.uint8)
+    path = write(tmp_path / "run.h5", {"x": noise, "y": np.zeros(4000, np.uint8)})
+    pack(path, level=9)
+    with h5py.File(path) as file:
+        assert [file[f"t/0000000{at}"].chunks is not None for at in range(2)] == [False, True]
+    with FileRecording(path) as recording:
+        assert np.array_equal(recording.load("x"), noise)
+
+
+@pytest.mark.parametrize("rows", [1, 3, 200])
+def test_bytes_are_shuffled_where_that_helps(tmp_path, rows):
+    """Small numbers in wide integers: their upper bytes are alike. One byte has nothing to shuffle."""
+    wide = np.random.default_rng(0).integers(0, 200, (rows, 1000))
+    path = write(tmp_path / "run.h5", {"wide": wide, "narrow": wide.astype(np.uint8) // 4})
+    pack(path)
+    with h5py.File(path) as file:
+        assert file["t/00000000"].shuffle
+        assert not file["t/00000001"].shuffle
+        assert file["t/00000000"].id.get_create_plist().get_filter(0)[2] == (8,)
+        assert np.array_equal(file["t/00000000"][()], wide)
+
+
+def test_progress_counts_payloads_and_a_level_is_one_of_nine(tmp_path):
+    path, seen = write(tmp_path / "run.h5", {f"t{at}": np.arange(at + 3) for at in range(4)}), []
+    pack(path, progress=lambda *counts: seen.append(counts))
+    assert seen == [(1, 4), (2, 4), (3, 4), (4, 4)]
+    for level in (1, 9):
+        pack(path, level=level)
+    for level in (0, 10):
+        with pytest.raises(UsageError, match=f"There is no level {level}"):
+            pack(path, level=level)
