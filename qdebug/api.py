@@ -20,8 +20,8 @@ from qdebug.errors import UsageError
 from qdebug.limits.map_file import load_map
 from qdebug.model import Recording
 from qdebug.present.numbers import plain_digits
-from qdebug.running.explain import explain as explain_run
-from qdebug.running.explain import explained_by
+from qdebug.running.explain_file import explain as explain_run
+from qdebug.running.explain_file import explained_by
 from qdebug.running.model_files import is_model, record_runs
 from qdebug.session import DiffSession, opened_recording
 

@@ -132,7 +132,7 @@ def run(arguments: argparse.Namespace) -> int:
     limits = limits if options.max_lsb is None else replace(limits, max_lsb=options.max_lsb)
     limits = with_allowances(limits, options)
     recording = _opened(options)
-    from qdebug.running.explain import explain, explained_by
+    from qdebug.running.explain_file import explain, explained_by
     from qdebug.running.workers import open_workers
 
     with open_workers(jobs=options.jobs, scheduler=options.scheduler) as executor, progress("explaining") as note:
@@ -193,7 +193,7 @@ def _write_arithmetic(explanation: ExplainedRun, target: Path) -> None:
             "No quantized node is explained, so there is no arithmetic to write.",
             hint="Leave --write-arithmetic out to see why.",
         )
-    from qdebug.running.explain import arithmetic_text
+    from qdebug.running.explain_file import arithmetic_text
 
     write_result(arithmetic_text(explanation), target)
 

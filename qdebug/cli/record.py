@@ -223,7 +223,7 @@ def run(arguments: argparse.Namespace) -> int:
         )
     from qdebug.model import Fidelity
     from qdebug.present.text import safe_text
-    from qdebug.recording.policy import policy_of
+    from qdebug.recording.keep_policy import policy_of
     from qdebug.running.record import record_run
 
     keep = policy_of(options.keep, every=options.keep_every, max_bytes=options.max_bytes)

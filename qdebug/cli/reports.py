@@ -75,7 +75,7 @@ def diff_text(
             return diff_markdown(result)
         return document_text(short_document(result, choice=extent.choice), form)
     if whole:
-        from qdebug.present.reports.table import diff_report, fitting_width
+        from qdebug.present.reports.diff_table import diff_report, fitting_width
 
         width = None if plain else terminal_width()
         width = width or fitting_width(result, everything=extent.everything)

@@ -33,7 +33,7 @@ from qdebug.recording.graph_builder import (
     node_facts,
     put_note,
 )
-from qdebug.recording.policy import Keep, KeepPolicy, keep_partly, policy_of
+from qdebug.recording.keep_policy import Keep, KeepPolicy, keep_partly, policy_of
 from qdebug.recording.writing.sinks import BackgroundSink, MemorySink, Sink, warn_stopped
 from qdebug.recording.writing.tables import check_quants, encode_tables
 from qdebug.recording.writing.write import At, RecordingWriter

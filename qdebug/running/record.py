@@ -16,7 +16,7 @@ from qdebug.backends.protocol import BackendRun, Feeds, OnProgress
 from qdebug.errors import OutputExistsError, RecordingError, UsageError
 from qdebug.model import Fidelity, Node, Recording
 from qdebug.recording.environment import recorded_facts
-from qdebug.recording.policy import KeepPolicy
+from qdebug.recording.keep_policy import KeepPolicy
 from qdebug.recording.reading.opening import is_manifest
 from qdebug.recording.recorder import Recorder
 from qdebug.recording.target import recover_hint, unfinished

@@ -27,7 +27,7 @@ DIGITS = TREE / "samples" / "digits"
 FORMS = [f"{form}.{per}" for form in ("qdq", "qoperator") for per in ("per_tensor", "per_channel")]
 QUICK_TESTS = (
     *("tests/unit/compare", "tests/unit/test_session.py", "tests/unit/test_facade.py", "tests/cli/test_diff.py"),
-    *("tests/cli/test_explain.py", "tests/faults", "tests/unit/running/test_explain.py"),
+    *("tests/cli/test_explain.py", "tests/faults", "tests/unit/running/test_explain_file.py"),
 )
 SLOW_TESTS = (
     "tests/faults",

@@ -74,7 +74,7 @@ def made_up_search(monkeypatch):
         )
         return SimpleNamespace(nodes=(found,))
 
-    monkeypatch.setattr("qdebug.running.explain.explain", search)
+    monkeypatch.setattr("qdebug.running.explain_file.explain", search)
 
 
 @pytest.fixture(autouse=True)

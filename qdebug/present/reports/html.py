@@ -14,8 +14,8 @@ from qdebug.compare.result.result import NodeResult, RunComparison, Status
 from qdebug.numerics.agreement import Agreement
 from qdebug.present import numbers, sentences
 from qdebug.present.detail import NodeDetail
+from qdebug.present.error_bars import error_bars, profile_facts, value_bars
 from qdebug.present.matrix import matrix_of
-from qdebug.present.profile import error_bars, profile_facts, value_bars
 from qdebug.present.reports.comparison import comparison_facts, coverage, remarks, title
 from qdebug.present.reports.definitions import definitions_document
 from qdebug.present.reports.document import Document, FactList, Grid, Item, Items, Paragraph, Section

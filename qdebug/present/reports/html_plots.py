@@ -10,7 +10,7 @@ from qdebug.compare.result.node_result import breaks_limit, is_beyond, is_excuse
 from qdebug.compare.result.result import NodeResult, Status
 from qdebug.numerics.channels import ChannelErrors
 from qdebug.present import numbers
-from qdebug.present.profile import Bar
+from qdebug.present.error_bars import Bar
 from qdebug.present.rows import badness
 from qdebug.present.text import safe_text, shorten
 

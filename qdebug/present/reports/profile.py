@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from qdebug.numerics.profile import TensorProfile
 from qdebug.present import numbers
-from qdebug.present.profile import (
+from qdebug.present.error_bars import (
     CHANNEL_TITLES,
     Bar,
     bar,

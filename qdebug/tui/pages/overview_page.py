@@ -11,8 +11,8 @@ from qdebug.present.text import safe_text
 from qdebug.tui.drawing.draw import bars, pool
 from qdebug.tui.drawing.glyphs import GlyphSet
 from qdebug.tui.nodes.columns import mark, metric_text
+from qdebug.tui.nodes.error_profile import LABEL
 from qdebug.tui.nodes.navigator import Navigator
-from qdebug.tui.nodes.profile import LABEL
 from qdebug.tui.nodes.rows import NodeTable, State
 from qdebug.tui.pages.page import (
     Constant,

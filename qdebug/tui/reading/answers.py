@@ -213,7 +213,7 @@ def _explained(source: DiffSession, node: str, outdated: Callable[[], bool]) -> 
         Cancelled: Nobody waits for it any more.
     """
     from qdebug.numerics.checkpoint import asking
-    from qdebug.running.explain import explain
+    from qdebug.running.explain_file import explain
 
     def look(*_: object) -> None:
         if outdated():

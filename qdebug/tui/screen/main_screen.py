@@ -20,8 +20,8 @@ from qdebug.errors import UsageError
 from qdebug.tui.drawing.draw import Piece
 from qdebug.tui.drawing.look import Look
 from qdebug.tui.keys import ROW_OF, KeyRow, key_label
+from qdebug.tui.nodes.error_profile import ErrorProfile
 from qdebug.tui.nodes.navigator import Navigator
-from qdebug.tui.nodes.profile import ErrorProfile
 from qdebug.tui.pages.elements import ElementCursor
 from qdebug.tui.pages.overview_page import OverviewPage, strip_lines
 from qdebug.tui.pages.page import Page, Scene, in_room

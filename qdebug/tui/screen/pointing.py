@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from qdebug.tui.keys import KEYS, KeyRow
-from qdebug.tui.nodes.profile import column_to_row
+from qdebug.tui.nodes.error_profile import column_to_row
 from qdebug.tui.screen import chrome
 from qdebug.tui.screens import ScreenId
 

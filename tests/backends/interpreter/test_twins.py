@@ -10,7 +10,7 @@ import pytest
 
 from qdebug.compare.explaining.explain import explain_recording
 from qdebug.compare.explaining.explanation import ExplainStatus
-from qdebug.running.explain import arithmetic_text
+from qdebug.running.explain_file import arithmetic_text
 from qdebug.running.record import record_run
 from qdebug.session import open_recording
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from qdebug.compare.explaining.explanation import ExplainStatus
-from qdebug.running.explain import arithmetic_text, explain
+from qdebug.running.explain_file import arithmetic_text, explain
 from qdebug.running.record import record_run
 from qdebug.session import open_recording
 

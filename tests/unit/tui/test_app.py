@@ -418,7 +418,7 @@ async def test_leaving_the_explanation_gives_its_search_up(make_app, make_sessio
         finally:
             given_up.set()
 
-    monkeypatch.setattr("qdebug.running.explain.explain", search)
+    monkeypatch.setattr("qdebug.running.explain_file.explain", search)
     app = make_app(make_session())
     async with app.run_test(size=(80, 24)) as pilot:
         await settle(pilot)

@@ -6,7 +6,7 @@ import re
 import pytest
 
 from qdebug.compare.result.result import Status
-from qdebug.present.profile import Bar
+from qdebug.present.error_bars import Bar
 from qdebug.present.reports.html_plots import element, error_profile, histogram, parts_plot, rendered, sample_map
 
 

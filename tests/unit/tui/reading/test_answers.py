@@ -11,7 +11,7 @@ from qdebug.tui.reading.messages import DetailRequest
 @pytest.fixture
 def ask(make_session, monkeypatch):
     """Return a function that asks for a row and gives all parts of the answer; another question follows on it."""
-    from qdebug.running import explain as module
+    from qdebug.running import explain_file as module
 
     session = make_session()
     monkeypatch.setattr(session, "guard", lambda **_: None)

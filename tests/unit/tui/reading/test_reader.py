@@ -272,7 +272,7 @@ def searches(monkeypatch):
             checkpoint()
             time.sleep(0.001)
 
-    monkeypatch.setattr("qdebug.running.explain.explain", search)
+    monkeypatch.setattr("qdebug.running.explain_file.explain", search)
     return begun
 
 

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from qdebug.compare.result.result import Status
 from qdebug.tui.drawing.glyphs import ASCII, UNICODE
+from qdebug.tui.nodes.error_profile import ErrorProfile, choose_axis, column_to_row
 from qdebug.tui.nodes.navigator import Navigator
-from qdebug.tui.nodes.profile import ErrorProfile, choose_axis, column_to_row
 from qdebug.tui.nodes.rows import NodeTable
 
 

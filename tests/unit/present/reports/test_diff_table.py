@@ -11,8 +11,8 @@ from qdebug.compare.align.pairs import Side, UnmatchedKind
 from qdebug.compare.result.result import Compounding, Status
 from qdebug.model import Fidelity, RunInfo
 from qdebug.present.reports.comparison import diff_markdown
+from qdebug.present.reports.diff_table import diff_report, fitting_width
 from qdebug.present.reports.document import Grid
-from qdebug.present.reports.table import diff_report, fitting_width
 from qdebug.present.reports.terminal import figure_lines, terminal
 
 

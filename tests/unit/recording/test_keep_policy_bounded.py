@@ -12,7 +12,7 @@ from qdebug.errors import RecordingError, UsageError
 from qdebug.model.kept import EXPONENT_BINS, LOWEST_EXPONENT
 from qdebug.model.quant import QuantParams
 from qdebug.numerics.summary import take_statistics
-from qdebug.recording.policy import FULL, Keep, choose_positions, keep_partly, parse_size, policy_of
+from qdebug.recording.keep_policy import FULL, Keep, choose_positions, keep_partly, parse_size, policy_of
 from qdebug.recording.reading.read import FileRecording
 from qdebug.recording.reading.verify import verify
 from qdebug.recording.writing.recovery import recover

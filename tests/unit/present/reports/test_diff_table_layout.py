@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from qdebug.compare.align.pairs import Match
 from qdebug.compare.result.result import Status
-from qdebug.present.reports.table import GAP, natural_width, place
+from qdebug.present.reports.diff_table import GAP, natural_width, place
 from qdebug.present.rows import node_row
 
 

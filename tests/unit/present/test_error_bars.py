@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from qdebug.numerics.profile import profile_tensor
-from qdebug.present.profile import (
+from qdebug.present.error_bars import (
     CHANNEL_TITLES,
     bar,
     channel_rows,

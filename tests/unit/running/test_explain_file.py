@@ -14,7 +14,7 @@ from qdebug.backends import load_backend
 from qdebug.compare.explaining.explanation import ExplainStatus
 from qdebug.model import MemoryRecording, RunInfo
 from qdebug.probe.models import NetBuilder, grouped
-from qdebug.running.explain import arithmetic_text, explain
+from qdebug.running.explain_file import arithmetic_text, explain
 from qdebug.running.feeds import ArrayFeeds
 from qdebug.running.record import record_feeds, record_run
 from qdebug.session import open_recording
