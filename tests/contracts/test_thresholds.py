@@ -15,6 +15,7 @@ PACKAGES = ("qdebug/compare/", "qdebug/arithmetic/", "qdebug/replay/")
 CONSTANTS = {
     "budget.py LEAST_SHARE": "display: what has a row of its own",
     "budget.py _PRUNED": "speed: what is replayed one by one; the rest is replayed together",
+    "attribute/band.py _SURELY": "speed: up to which float32 is sure; beyond, float64 decides",
     "measure/inputs.py _HALF_STEP": "definition: half a step",
     "kernels/activation.py _SELU_ALPHA": "operator: its default",
     "kernels/activation.py _SELU_GAMMA": "operator: its default",
