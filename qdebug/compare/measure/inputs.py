@@ -22,7 +22,7 @@ from qdebug.model.thresholds.verdict import EQUAL_INPUTS_MIN_SQNR, EQUAL_INPUTS_
 from qdebug.numerics.accumulate import same_elements
 from qdebug.numerics.affine import dequantize
 from qdebug.numerics.grid import grid_step
-from qdebug.numerics.short_formats import format_of
+from qdebug.numerics.short_formats import SHORT_FORMATS, format_of
 
 __all__ = ["InputDifference", "different_inputs", "input_difference"]
 
@@ -103,7 +103,8 @@ def input_difference(reference: Recording, backend: Recording, pair: Pair) -> In
     if is_fed_back(reference, pair.reference) and is_fed_back(backend, pair.backend):
         return None
     quants = [*_stated(graphs[0], pair.reference), *_stated(graphs[1], pair.backend)]
-    found = (_held_against(pair.backend, *values, quants) for values in _values(reference, backend, pair))
+    values = _values(reference, backend, pair)
+    found = (_held_against(pair.backend, theirs, ours, quants, short=short) for theirs, ours, short in values)
     beyond = [each for each in found if each is not None]
     return max(beyond, key=lambda each: each.excess, default=None)
 
@@ -121,8 +122,8 @@ def _stated(graph: Graph, tensor: str) -> Iterator[QuantParams]:
     yield from (quant for name in names if (quant := graph.tensors[name].quant) is not None)
 
 
-def _values(reference: Recording, backend: Recording, pair: Pair) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yield both sides' real values, in one order, where they have equally many."""
+def _values(reference: Recording, backend: Recording, pair: Pair) -> Iterator[tuple[np.ndarray, np.ndarray, bool]]:
+    """Yield both sides' real values, in one order, where they have equally many; and whether one is kept in 16 bits."""
     quants = reference.graph.tensors[pair.reference].quant, backend.graph.tensors[pair.backend].quant
     for place in either_places(reference, pair.reference, backend, pair.backend):
         if not (reference.has(pair.reference, *place) and backend.has(pair.backend, *place)):
@@ -131,17 +132,19 @@ def _values(reference: Recording, backend: Recording, pair: Pair) -> Iterator[tu
         theirs, ours = in_one_order(theirs, pair.reference_view, ours, pair.backend_view)
         if (quants[0] is None) is not (quants[1] is None) and theirs.dtype == ours.dtype and theirs.dtype.kind in "iu":
             quants = None, None  # codes are the same whichever side says their scale
+        short = any(each.dtype.name in _SHORT for each in (theirs, ours))
         if same_elements(theirs.shape, ours.shape):
             yield (
                 dequantize(theirs, turned_quant(quants[0], pair.reference_view)),
                 dequantize(ours, turned_quant(quants[1], pair.backend_view)).reshape(theirs.shape),
+                short,
             )
 
 
 def _held_against(
-    tensor: str, theirs: np.ndarray, ours: np.ndarray, quants: Sequence[QuantParams]
+    tensor: str, theirs: np.ndarray, ours: np.ndarray, quants: Sequence[QuantParams], *, short: bool
 ) -> InputDifference | None:
-    """Return the difference of an input; None if it is within its limit."""
+    """Return the difference of an input, of which a side may be kept `short`; None if it is within its limit."""
     real = theirs.dtype.kind == ours.dtype.kind == "f"
     if np.array_equal(theirs, ours, equal_nan=real):
         return None
@@ -162,12 +165,13 @@ def _held_against(
         amount = float(np.max(np.abs(off), initial=0.0)) / (max(steps) or math.inf)
         beyond = amount > _HALF_STEP * (1 + LSB_SLACK)
         return InputDifference(tensor=tensor, amount=amount, limit=_HALF_STEP, unit="steps") if beyond else None
-    short = any(format_of(values, read=()) is not None for values in (theirs, ours))
+    short = short or any(format_of(values, read=()) is not None for values in (theirs, ours))
     limit = EQUAL_INPUTS_MIN_SQNR_OF_16_BITS if short else EQUAL_INPUTS_MIN_SQNR
     signal, error = finite_norm(theirs), norm(off)
     level = 20 * math.log10(signal / error) if signal and error else -math.inf
     return InputDifference(tensor=tensor, amount=level, limit=limit, unit="dB") if level < limit else None
 
 
+_SHORT = frozenset(short.name for short in SHORT_FORMATS)
 _HALF_STEP = 0.5
 """What rounding to codes explains, in steps."""

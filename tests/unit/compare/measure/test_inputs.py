@@ -1,5 +1,6 @@
 """Runs that were given different inputs: it is said first, and no node is accused."""
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -11,6 +12,7 @@ from qdebug.numerics.affine import dequantize, quantize
 from qdebug.session import DiffSession
 
 X = np.random.default_rng(0).normal(size=(1, 3, 16, 16)).astype(np.float32)
+FEW = np.array([[1.0038, 2.0077, -0.5019, 1.0037]], np.float32)
 SCALE = QuantParams(dtype="uint8", scale=np.float32(6 / 255), zero_point=128)
 
 
@@ -50,11 +52,12 @@ def test_other_inputs_are_said_first_and_accuse_no_node(x, op):
         (run(X), run(X)),
         (run(X), run(X * np.float32(1 + 1e-6))),
         (run(X), run(X.astype(np.float16))),
+        (run(FEW), run(FEW.astype(ml_dtypes.bfloat16))),
         (run(X), run(quantize(X, SCALE), quant=SCALE)),
         (run(X), run(dequantize(quantize(X, SCALE), SCALE))),  # a scale that nobody states
         (run(X, stated=SCALE), run(dequantize(quantize(X, SCALE), SCALE), stated=SCALE)),
     ],
-    ids=["equal", "rounding", "float16", "codes", "grid", "stated"],
+    ids=["equal", "rounding", "float16", "few of bfloat16", "codes", "grid", "stated"],
 )
 def test_what_a_format_rounds_or_cuts_off_is_the_same_input(one, other):
     assert not differ(one, other)
