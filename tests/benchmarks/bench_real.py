@@ -118,11 +118,11 @@ def cpu(tree: Path, folder: Path, before: list[str], words: list[str]) -> float:
     """Return the CPU seconds of a command of a tree."""
     environment = os.environ | {"PYTHONPATH": str(tree), "PYTHONDONTWRITEBYTECODE": ""}
     _clear(folder)
-    run = [sys.executable, "-m", "qdebug"]
+    run = [sys.executable, "-m", "qdebug"]  # which looks for qdebug in its folder first
     if before:
-        subprocess.run([*run, *before], env=environment, capture_output=True, check=False)
+        subprocess.run([*run, *before], env=environment, cwd=folder, capture_output=True, check=False)
     start = resource.getrusage(resource.RUSAGE_CHILDREN)
-    done = subprocess.run([*run, *words], env=environment, capture_output=True, check=False)
+    done = subprocess.run([*run, *words], env=environment, cwd=folder, capture_output=True, check=False)
     end = resource.getrusage(resource.RUSAGE_CHILDREN)
     if done.returncode not in (0, 1):
         raise RuntimeError(f"{' '.join(words)} ended with {done.returncode}: {done.stderr.decode()[-500:]}")
