@@ -421,7 +421,7 @@ class _Search:
         return sum(self._sizes.values())
 
     def _prepare(self, sums: HeavyPart) -> bool:
-        """Compute a heavy part of the first sample, and choose what decides; tell whether that is possible."""
+        """Accumulate the first sample and choose its deciding elements; return whether that is possible."""
         if not self._accumulated(sums):
             return False
         if sums not in self._deciding:

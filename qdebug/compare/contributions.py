@@ -22,11 +22,7 @@ from qdebug.compare.measure.joined_parts import JoinedPart
 from qdebug.compare.output_path import OutputPath
 from qdebug.compare.result.result import Contributions, Contributor, Together
 from qdebug.compare.result.result_table import ResultTable
-from qdebug.model.thresholds.verdict import (
-    CONTRIBUTION_MAX_BOUND_RATIO,
-    CONTRIBUTOR_MAX_DISTANCE,
-    CONTRIBUTORS_NAMED,
-)
+from qdebug.model.thresholds.verdict import CONTRIBUTORS_NAMED
 from qdebug.numerics.checkpoint import checkpoint
 
 __all__ = ["contributions"]
@@ -43,9 +39,8 @@ def contributions(
 ) -> Contributions:
     """Replay the own error of each node above an output to that output, in the sample that comes out worst there.
 
-    Those with the largest bound come first. Where that is too much work, there is no replay, or no replay would bring
-    the node among those that are named, the bound stands: the node's own error relative to its signal, times the
-    growth of the whole relative error from there to the output.
+    Those with the largest bound come first. Where that is too much work, or there is no replay, the bound stands: the
+    node's own error relative to its signal, times the growth of the whole relative error from there to the output.
 
     Args:
         graphs: Holds the two graphs against each other.
@@ -71,22 +66,16 @@ def contributions(
         elif norm(own) and carried:
             bounds.append((path.relative(own, entry.reference_tensor) * at_output / carried, entry))
     found: list[Contributor] = []
-    shares: list[float] = []
-    small = 0
     left = path.allowed if most is None else most
     for bound, entry in sorted(bounds, key=lambda item: -item[0]):
         checkpoint()
         exact = None
-        counts = bound * CONTRIBUTION_MAX_BOUND_RATIO >= _least_named(shares)
-        left -= path.work(entry) if counts and left >= 0 else 0
-        if not counts:
-            small += 1
-        elif left >= 0:
+        left -= path.work(entry) if left >= 0 else 0
+        if left >= 0:
             exact = path.replayed(entry)
         else:
             path.why["replaying all would take too long"] = None
         share = bound if exact is None else exact
-        shares += [] if exact is None else [exact]
         found.append(
             Contributor(
                 node=entry.node,
@@ -99,17 +88,7 @@ def contributions(
     ordered = tuple(sorted(found, key=lambda each: (each.how != "exact", each.sqnr_db)))
     together = _together(path, ordered, {entry.tensor: entry for _, entry in bounds}, complete=not unknown)
     sample = place[0] if len(of[of.rows[output.tensor]].samples) > 1 else None
-    why = tuple(path.why)
-    return Contributions(nodes=ordered, unknown=unknown, small=small, why=why, together=together, sample=sample)
-
-
-def _least_named(shares: Sequence[float]) -> float:
-    """Return the least share of an output's signal with which a node is named beside those that have these shares."""
-    first = sorted(shares, reverse=True)[:CONTRIBUTORS_NAMED]
-    if not first:
-        return 0.0
-    least = first[0] * 10 ** (-CONTRIBUTOR_MAX_DISTANCE / 20)
-    return max(least, first[-1]) if len(first) == CONTRIBUTORS_NAMED else least
+    return Contributions(nodes=ordered, unknown=unknown, why=tuple(path.why), together=together, sample=sample)
 
 
 def _together(

@@ -469,7 +469,7 @@ def _contributed(of: ResultTable, short: Sequence[NodeResult], contributing: Con
     if contributing is None:
         return ""
     exact = [each for each in contributing.nodes if each.how == "exact"]
-    left = len(contributing.nodes) - len(exact) + contributing.unknown - contributing.small
+    left = len(contributing.nodes) - len(exact) + contributing.unknown
     others = len(contributing.why) - 1
     why = "".join(contributing.why[:1])
     if others > 0:

@@ -212,7 +212,7 @@ def attribute(
 def no_error(
     reference: Recording, backend: Recording, entry: PlannedNode, stats: ErrorStats, samples: Mapping[int, ErrorStats]
 ) -> Attribution | None:
-    """Split an error that is none, for which nothing has to be replayed: every part is as large.
+    """Attribute a tensor that is the same in both runs, without a replay: every part of its error is 0.
 
     Args:
         reference: The reference run.

@@ -77,11 +77,11 @@ class Runs:
 
     @cached_property
     def comparisons(self) -> dict[str, Comparison]:
-        """The errors that are known, by backend tensor: of what was compared, and of what others read."""
+        """Comparisons made so far, by backend tensor."""
         return {}
 
     def error_of(self, tensor: str) -> Comparison | None:
-        """Return the error of a backend tensor, from the time before if it was compared; None without a partner."""
+        """Compare a backend tensor with its partner, once; return None if it has none."""
         if tensor not in self.pairs:
             return None
         if tensor not in self.comparisons:
@@ -89,7 +89,7 @@ class Runs:
         return self.comparisons[tensor]
 
     def note(self, tensor: str, comparison: Comparison) -> None:
-        """Keep the error of a backend tensor for those that read it."""
+        """Keep a comparison for the nodes that read the tensor."""
         self.comparisons[tensor] = comparison
         if max(self.reference.steps, self.backend.steps) == 1:
             apart = (each.sample for each in comparison.samples if each.stats.mismatches)
@@ -372,11 +372,11 @@ class NodeContext:
             return Attribution(reason="not all of its values were kept")
         if self.graph is None:
             return attribute(self.runs.reference, self.runs.backend, self.entry)
-        return self._none_of_each or self.graph.attribution()
+        return self._of_identical or self.graph.attribution()
 
     @property
-    def _none_of_each(self) -> Attribution | None:
-        """How an error that is none splits up; None where there is one, or the node could not be replayed."""
+    def _of_identical(self) -> Attribution | None:
+        """The attribution of a tensor that is the same in both runs; None of any other."""
         found, stats = self.comparison, self.stats
         if stats is None or stats.mismatches or stats.nonfinite or not found.known_equal or found.lacking:
             return None

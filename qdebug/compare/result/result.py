@@ -170,7 +170,6 @@ class Contributions:
     Args:
         nodes: The nodes: those that were replayed to the output first, among these those that contribute most.
         unknown: How many tensors above the output have an error of their own that is not known.
-        small: How many of the nodes have a bound so small that they were not replayed.
         why: Why not all were replayed, each reason once.
         together: What the first few of those that were replayed make together; None if that could not be replayed.
         sample: The sample that all this is of, in which the output is worst; None if there is no other.
@@ -178,7 +177,6 @@ class Contributions:
 
     nodes: tuple[Contributor, ...]
     unknown: int = 0
-    small: int = 0
     why: tuple[str, ...] = ()
     together: Together | None = None
     sample: int | None = None

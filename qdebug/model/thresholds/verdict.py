@@ -127,14 +127,6 @@ COMPOUNDING_MIN_ERROR_SHARE = threshold(
     unit="share of the output's error",
     why="A node whose relative error is below this share of the worst output's does not matter there.",
 )
-CONTRIBUTION_MAX_BOUND_RATIO = threshold(
-    "CONTRIBUTION_MAX_BOUND_RATIO",
-    10.0,
-    unit="ratio",
-    why="What a node's error makes of an output is no more than this many times its bound, the node's relative error "
-    "times the growth of the whole one. A node that would not be named even so is not replayed.",
-    source="measured: 4.8 at most over the nodes of a text direction net, 2.0 over those of a text recognition net",
-)
 CONTRIBUTION_MAX_WORK = threshold(
     "CONTRIBUTION_MAX_WORK",
     2e11,

@@ -65,11 +65,9 @@ def test_each_contribution_is_what_the_error_alone_makes_of_the_output(seed, siz
     }
     known = {name: 10 * math.log10(np.sum(y**2) / np.sum((made - y) ** 2)) for name, made in alone.items()}
     made = found(reference, backend)
-    exact = {each.node: each.sqnr_db for each in made.nodes if each.how == "exact"}
-    assert (made.unknown, made.small, made.why) == (0, len(known) - len(exact), ())
-    assert exact == pytest.approx({name: known[name] for name in exact}, abs=1e-3)
-    assert [each.node for each in made.nodes][: len(exact)] == sorted(exact, key=known.get)
-    assert all(known[name] > min(known.values()) + 20 for name in known.keys() - exact)
+    assert (made.unknown, {each.how for each in made.nodes}) == (0, {"exact"})
+    assert {each.node: each.sqnr_db for each in made.nodes} == pytest.approx(known, abs=1e-3)
+    assert [each.node for each in made.nodes] == sorted(known, key=known.get)
 
 
 def test_what_only_ruins_an_output_together_is_told_and_what_is_left_without_it():
@@ -96,14 +94,6 @@ def test_what_only_ruins_an_output_together_is_told_and_what_is_left_without_it(
     assert min(each.sqnr_db for each in made.nodes) > 20
     assert made.together.sqnr_db == pytest.approx(-20 * math.log10(0.18), abs=0.01)
     assert made.together.without_db == pytest.approx(-20 * math.log10(0.0006), abs=0.01)
-
-
-def test_a_node_that_cannot_be_among_those_named_is_not_replayed_and_that_is_nothing_unknown():
-    rng = np.random.default_rng
-    errors = [0.1 * rng(2).standard_normal((4, 16)), 1e-6 * rng(3).standard_normal((4, 16)), 0.0]
-    made = found(three(rng(1)), three(rng(1), errors))
-    assert [(each.node, each.how) for each in made.nodes] == [("first", "exact"), ("active", "bounded")]
-    assert (made.small, made.unknown, made.why) == (1, 0, ())
 
 
 def test_where_it_is_too_much_work_or_a_kernel_is_missing_the_contribution_is_a_bound_and_it_is_said_why():
