@@ -153,7 +153,8 @@ class NodeContext:
             return True
         if self.unreplayed is None or self.exact:
             return self._reproduced_firmly
-        unknown = self.failed or self._passes_on or self._is_state or bool(self.runs.different_inputs)
+        undecided = self.attribution is not None and self.attribution.undecided
+        unknown = self.failed or undecided or self._passes_on or self._is_state or bool(self.runs.different_inputs)
         return unknown or self._reproduced_firmly
 
     @property
@@ -502,6 +503,10 @@ class NodeContext:
         own = None if self.stats is None else self.stats.rel_l2
         if own is None or self.segment is None:
             return False
+        split = self.attribution
+        if split is not None and split.introduced is not None and split.propagated is not None:
+            parts = split.introduced.rmse, split.propagated.rmse
+            return parts[0] is not None and parts[1] is not None and parts[0] <= parts[1]
         read = (comparison.stats for comparison in self._read(self.segment))
         errors = [stats.rel_l2 for stats in read if stats is not None and stats.rel_l2 is not None]
         return any(own <= PASSED_ON_MAX_ERROR_RATIO * each for each in errors)

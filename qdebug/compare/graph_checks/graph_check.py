@@ -20,7 +20,7 @@ from qdebug.compare.align.indexed_recording import IndexedRecording
 from qdebug.compare.align.layouts import in_reference_order
 from qdebug.compare.align.pairs import Pair, clamp_of
 from qdebug.compare.align.undeclared_quantization import computes_with_codes, has_loose, is_loose
-from qdebug.compare.attribute.attribute import Attribution, attribute, softmax_axes, which_count
+from qdebug.compare.attribute.attribute import Attribution, attribute
 from qdebug.compare.attribute.backend_replay import inputs_of, real_values, replay
 from qdebug.compare.attribute.band import finite_norm, held_unit, minus, unit_roundoff
 from qdebug.compare.attribute.code_spans import (
@@ -31,7 +31,9 @@ from qdebug.compare.attribute.code_spans import (
     rounding_inside,
     span_before,
 )
+from qdebug.compare.attribute.grid_rounding import shows_codes
 from qdebug.compare.attribute.integer_tensors import holds_few_bits, rounds_nothing
+from qdebug.compare.attribute.masked import softmax_axes, which_count
 from qdebug.compare.attribute.plan import PlannedNode, recorded_places
 from qdebug.compare.attribute.reference_replay import ReferenceReplay, exceeds
 from qdebug.compare.attribute.segments import Segment, SegmentFinder, main_node
@@ -112,10 +114,19 @@ class GraphCheck:
         return None if node is None or segment is None else TensorCheck(self, entry, node, segment)
 
     @cached_property
+    def _codes_stated(self) -> bool:
+        return computes_with_codes(self.replays.be.recording)
+
+    @cached_property
+    def dequantized(self) -> bool:
+        """Whether the backend shows real values that were codes, of which it states no scale."""
+        return not self._codes_stated and shows_codes(self.replays.be.recording)
+
+    @cached_property
     def undeclared_codes(self) -> bool:
         """Whether nodes may read codes that nobody says they do."""
         backend = self.replays.be.recording
-        return has_loose(backend.graph) and computes_with_codes(backend)
+        return has_loose(backend.graph) and self._codes_stated
 
 
 class TensorCheck:
@@ -181,6 +192,7 @@ class TensorCheck:
             as_reference=None if instead or self.alike else self._theirs,
             alike=self.alike and not instead,
             reads_equal=partial(self._replays.reads_equal, self.segment),
+            dequantized=self._graphs.dequantized,
         )
         if self._entry.quant is not None or found.arithmetic_unsaturated is None:
             return found
