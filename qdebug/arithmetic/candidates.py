@@ -7,7 +7,7 @@ nothing in here is a bug. Entries are texts of variants with alternatives, `<one
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from functools import cache
+from functools import cache, lru_cache
 from itertools import product
 from types import MappingProxyType
 
@@ -93,7 +93,12 @@ def candidates(unit: Unit) -> tuple[Variant, ...]:
     Args:
         unit: The unit; its kind, dtypes and bias decide.
     """
-    return tuple(dict.fromkeys(variant for text in _FAMILIES[unit.kind](unit) for variant in ways(text)))
+    return _all_ways(tuple(_FAMILIES[unit.kind](unit)))
+
+
+@lru_cache(maxsize=256)
+def _all_ways(texts: tuple[str, ...]) -> tuple[Variant, ...]:
+    return tuple(dict.fromkeys(variant for text in texts for variant in ways(text)))
 
 
 def _same_quantization(unit: Unit) -> bool:

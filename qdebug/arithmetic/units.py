@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from functools import cached_property
 
@@ -40,6 +40,23 @@ Place = tuple[int, int]
 """A sample and a step."""
 
 
+class _LastUnit:
+    """The unit that was made last: a search asks several times for that of its first sample."""
+
+    def __init__(self) -> None:
+        self._known: tuple[tuple[str, tuple[Place, ...]], Unit] | None = None
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _LastUnit, ()  # its arrays do not travel
+
+    def get(self, tensor: str, places: tuple[Place, ...], make: Callable[[], Unit]) -> Unit:
+        """Return the unit of a tensor in some samples and steps; make it if it is not the last."""
+        known = self._known
+        if known is None or known[0] != (tensor, places):
+            known = self._known = (tensor, places), make()
+        return known[1]
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class UnitSource:
     """A quantized node of a recording.
@@ -50,6 +67,7 @@ class UnitSource:
         computed: What it stands for: the node itself, or the group that it ends.
         tensor: The output that is looked at.
         places: Samples and steps for which all that is needed was recorded.
+        last: The last unit of any source of the same recording.
     """
 
     recording: Recording
@@ -57,6 +75,7 @@ class UnitSource:
     computed: Node
     tensor: str
     places: tuple[Place, ...]
+    last: _LastUnit = field(default_factory=_LastUnit, repr=False)
 
     def unit(self, place: Place, *others: Place) -> Unit:
         """Make the unit of one sample and step, or of several of a batch of `batches`, one after the other.
@@ -65,6 +84,9 @@ class UnitSource:
             KernelError: The node is no quantized unit, or its operands do not fit it.
             RecordingError: An operand cannot be read.
         """
+        return self.last.get(self.tensor, (place, *others), lambda: self._made(place, *others))
+
+    def _made(self, place: Place, *others: Place) -> Unit:
         real = not_in_codes(self.node, self.recording.graph)
         if real is not None:
             raise KernelError(f"{real[0].upper()}{real[1:]}.")
@@ -202,6 +224,7 @@ class Units:
 
     def __init__(self, recording: Recording) -> None:
         self._recording = recording
+        self._last = _LastUnit()
         self._held: dict[str, bool] = {}
         self._places: dict[str, tuple[Place, ...]] = {}
         groups = [group for group in find_groups(recording.graph, _bounds(recording)) if not self._seen_inside(group)]
@@ -249,6 +272,7 @@ class Units:
             computed=self.computed(node, tensor),
             tensor=tensor,
             places=self.places(node, tensor),
+            last=self._last,
         )
         try:
             source.unit(source.places[0])

@@ -334,5 +334,5 @@ def _run(unit: Unit, columns: Columns, variant: Variant) -> np.ndarray:
 
 
 def _check(columns: Columns, variant: Variant) -> None:
-    if columns.sums != variant.sums:
+    if columns.sums is not variant.sums and columns.sums != variant.sums:
         raise KernelError(f"Columns of {columns.sums} do not fit the variant {str(variant)!r}.")

@@ -22,7 +22,7 @@ from qdebug.replay.fixed_forms import hard_swish, squashed
 from qdebug.replay.form_codes import fused, leaky, sloped, tabled
 from qdebug.replay.interpolate import FRACTION
 from qdebug.replay.scaling import Fixed, Scales, fixed, real_multiplier, scales_of, sum_scale
-from qdebug.replay.steps import compile_steps
+from qdebug.replay.steps import compile_steps, planned_program
 from qdebug.replay.unit import Operand, Unit
 from qdebug.replay.variant import Variant
 
@@ -160,9 +160,10 @@ def _pair_of_programs(
     runs, parameters = [], []
     for place, (operand, own) in enumerate(zip(_sides(unit), scales, strict=True)):
         start = Start(operation=load(dtype, place), dtype=dtype, scales=own, tag=variant.form)
-        steps = compile_steps(
-            unit, start, variant.operand, variant.multiplier, columns.memo, operand=f"operand {place}"
+        program = planned_program(
+            variant.operand, variant.multiplier, whole=dtype is np.int64, operand=f"operand {place}"
         )
+        steps = compile_steps(unit, start, program, columns.memo)
         runs.append((nested(steps), sum(len(step.parameters) for step in steps)))
         parameters += [operand.zero_point.astype(np.int64), *(p for step in steps for p in step.parameters)]
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from types import MappingProxyType
 from typing import Any
 
@@ -20,7 +21,7 @@ from qdebug.replay.scaling import Fixed, Multiplier, float_multiplier, real_mult
 from qdebug.replay.unit import Unit
 from qdebug.replay.words import refuse
 
-__all__ = ["STEPS", "Step", "StepWord", "compile_steps", "steps_of"]
+__all__ = ["STEPS", "Program", "Step", "StepWord", "compile_steps", "planned_program", "steps_of"]
 
 Numbers = tuple[np.ndarray, ...]
 Out = np.ndarray | None
@@ -41,22 +42,18 @@ class _Place:
     Args:
         unit: What is computed.
         start: What the program runs on.
-        multiplier: What stands for the quotient of the scales.
         ops: The steps of the program.
-        operand: Which operand's program this is.
-        memo: What was made before for this unit.
         rounding: The step's rounding.
         real_units: Whether the numbers are in real units: they were scaled, and not divided by the output's scale yet.
+        multiplier: The numbers that stand for the quotient of the scales; None for a step that does not multiply.
     """
 
     unit: Unit
     start: Start
-    multiplier: Multiplier
     ops: frozenset[str]
-    operand: str
-    memo: dict[object, Any]
     rounding: str
     real_units: bool
+    multiplier: np.ndarray | Fixed | None
 
     @property
     def single(self) -> np.ndarray:
@@ -66,14 +63,16 @@ class _Place:
     @property
     def whole(self) -> Fixed:
         """The integers that stand for the multiplier."""
-        if self.start.whole is not None:
-            return self.start.whole
-        averages = "avg" in self.ops  # which divides by the count
-        key = ("fixed", self.start.tag, self.operand, self.multiplier, averages)
-        if key not in self.memo:
-            scales = replace(self.start.scales, n=_ONE) if averages else self.start.scales
-            self.memo[key] = whole_of(self.unit, scales, self.multiplier)
-        return self.memo[key]  # type: ignore[no-any-return]
+        if not isinstance(self.multiplier, Fixed):
+            raise TypeError("no integers stand for the multiplier")
+        return self.multiplier
+
+    @property
+    def real(self) -> np.ndarray:
+        """The floating-point numbers that the multiplier is kept as."""
+        if not isinstance(self.multiplier, np.ndarray):
+            raise TypeError("no floating-point number stands for the multiplier")
+        return self.multiplier
 
     def combined(self, function: Callable[..., Any], parameter: np.ndarray, text: str | None = None) -> Operation:
         """Return the operation that combines the numbers with a parameter, in the program's kind of number."""
@@ -88,8 +87,7 @@ def _binary(function: Callable[..., Any], parameter: np.ndarray, text: str | Non
 
 
 def _times_real(at: _Place) -> Operation:
-    real = float_multiplier(real_multiplier(at.start.scales, at.multiplier.expression), at.multiplier.number)
-    return at.combined(np.multiply, real, "v * {}  # input scale * weight scale / output scale")
+    return at.combined(np.multiply, at.real, "v * {}  # input scale * weight scale / output scale")
 
 
 def _plus_zero_point(at: _Place) -> Operation:
@@ -341,59 +339,130 @@ def steps_of(text: str) -> tuple[Step, ...]:
     return tuple(found)
 
 
-def compile_steps(
-    unit: Unit,
-    start: Start,
-    program: tuple[Step, ...],
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Program:
+    """Steps in order, as far as the unit does not matter.
+
+    Args:
+        steps: The steps.
+        ops: Their names.
+        multiplier: What stands for the quotient of the scales.
+        operand: Which operand's program this is, where each has its own scales.
+        late_bias: Whether the step `bias` adds what the steps before it make of the bias.
+        real_units: Of each step, whether it gets numbers in real units.
+        keys: Of each step, an object that stands for all that decides what it does to numbers of one kind, but for the
+            multiplier.
+    """
+
+    steps: tuple[Step, ...]
+    ops: frozenset[str]
+    multiplier: Multiplier
+    operand: str
+    late_bias: bool
+    real_units: tuple[bool, ...]
+    keys: tuple[object, ...]
+
+
+@cache
+def _key(*parts: object) -> object:
+    """Return the same object for equal parts: it is hashed faster than they are."""
+    del parts
+    return object()
+
+
+def planned_program(
+    steps: tuple[Step, ...],
     multiplier: Multiplier,
-    memo: dict[object, Any],
     *,
+    whole: bool,
     operand: str = "",
     late_bias: bool = False,
-) -> list[Operation]:
+) -> Program:
+    """Return a program to be compiled for many units.
+
+    Args:
+        steps: The steps.
+        multiplier: What stands for the quotient of the scales.
+        whole: Whether it runs on integers.
+        operand: Which operand's program this is, where each has its own scales.
+        late_bias: Whether the step `bias` adds what the steps before it make of the bias.
+    """
+    ops = frozenset(step.op for step in steps)
+    split = ops & _SPLITTING if whole else None
+    keys, real_units, real = list[object](), list[bool](), False
+    for at, step in enumerate(steps):
+        if step.op == "bias" and late_bias:
+            keys.append(_key("late bias", multiplier, split, steps[:at]))
+        else:
+            context = split if STEPS[step.op].multiplies else step.op == "bias" and real
+            keys.append(_key(operand, step.op, step.rounding, context))
+        real_units.append(real)
+        real = step.op == "scale" or (real and step.op == "bias")
+    return Program(
+        steps=steps, ops=ops, multiplier=multiplier, operand=operand, late_bias=late_bias, real_units=tuple(real_units),
+        keys=tuple(keys),
+    )  # fmt: skip
+
+
+def compile_steps(unit: Unit, start: Start, program: Program, memo: dict[object, Any]) -> list[Operation]:
     """Return the operations of a program; equal ones are the same object.
 
     Args:
         unit: What is computed.
         start: What the program runs on.
         program: The steps.
-        multiplier: What stands for the quotient of the scales.
         memo: Operations that were made before for this unit.
-        operand: Which operand's program this is, where each has its own scales.
-        late_bias: Whether the step `bias` adds what the steps before it make of the bias.
 
     Raises:
         ValueError: A step is not one for this kind of number, or has no parameters here.
     """
-    ops = frozenset(step.op for step in program)
-    split = ops & _SPLITTING if start.dtype is np.int64 else None
+    dtype, tag, whole = start.dtype, start.tag, start.dtype is np.int64
+    multiplier: np.ndarray | Fixed | None = None
     found: list[Operation] = []
-    real_units = False
-    for step in program:
-        if step.op == "bias" and late_bias:
-            key: tuple[object, ...] = ("late bias", start.dtype, start.tag, multiplier, split, program[: len(found)])
-            if key not in memo:
-                memo[key] = _binary(np.add, _through(unit, start, found))
-        else:
-            context = (multiplier, split) if STEPS[step.op].multiplies else step.op == "bias" and real_units
-            key = (start.dtype, start.tag, operand, step.op, step.rounding, context)
-            if key not in memo:
-                place = _Place(
-                    unit=unit, start=start, multiplier=multiplier, ops=ops, operand=operand, memo=memo,
-                    rounding=step.rounding, real_units=real_units,
+    for at, (step, key) in enumerate(zip(program.steps, program.keys, strict=True)):
+        word, late = STEPS[step.op], step.op == "bias" and program.late_bias
+        make = word.whole if whole else word.real
+        if make is None and not late:
+            raise ValueError(f"the step {step} needs {'a real' if whole else 'an integer'} multiplier")
+        if word.multiplies and multiplier is None:
+            multiplier = _kept_multiplier(unit, start, program, memo)
+        full = (dtype, tag, key, id(multiplier) if word.multiplies else None)  # the memo keeps the multiplier alive
+        operation = memo.get(full)
+        if operation is None:
+            if late or make is None:
+                operation = _binary(np.add, _through(unit, start, found))
+            else:
+                operation = make(
+                    _Place(
+                        unit=unit, start=start, ops=program.ops, rounding=step.rounding,
+                        real_units=program.real_units[at], multiplier=multiplier if word.multiplies else None,
+                    )
                 )  # fmt: skip
-                memo[key] = _compiled(step, place)
-        found.append(memo[key])
-        real_units = step.op == "scale" or (real_units and step.op == "bias")
+            memo[full] = operation
+        found.append(operation)
     return found
 
 
-def _compiled(step: Step, place: _Place) -> Operation:
-    word, whole = STEPS[step.op], place.start.dtype is np.int64
-    make = word.whole if whole else word.real
-    if make is None:
-        raise ValueError(f"the step {step} needs {'a real' if whole else 'an integer'} multiplier")
-    return make(place)
+def _kept_multiplier(unit: Unit, start: Start, program: Program, memo: dict[object, Any]) -> np.ndarray | Fixed:
+    """Return the numbers that stand for a program's multiplier; the same object for equal numbers."""
+    if start.whole is not None and start.dtype is np.int64:
+        return start.whole
+    averages = "avg" in program.ops  # which divides by the count
+    key = ("multiplier", start.dtype, start.tag, program.operand, program.multiplier, averages)
+    found = memo.get(key)
+    if found is None:
+        scales = replace(start.scales, n=_ONE) if averages and start.dtype is np.int64 else start.scales
+        number, expression = program.multiplier.number, program.multiplier.expression
+        if start.dtype is np.int64:
+            found = whole_of(unit, scales, program.multiplier)
+            arrays: tuple[np.ndarray, ...] = (found.multiplier, found.exponent, found.pre)
+            content: tuple[object, ...] = ("integers", found.bits)
+        else:
+            found = float_multiplier(real_multiplier(scales, expression), number)
+            arrays, content = (found,), ("real",)
+        content += tuple((array.dtype.str, array.shape, array.tobytes()) for array in arrays)
+        found = memo[key] = memo.setdefault(content, found)
+    return found  # type: ignore[no-any-return]
 
 
 def _through(unit: Unit, start: Start, operations: Sequence[Operation]) -> np.ndarray:

@@ -139,6 +139,7 @@ class Operator:
     contracts: bool = False  # its results are no farther apart than what it reads
     parameters: tuple[str, ...] = ()  # its attributes, in the order of `activation_params` (fused_activation.cc)
     gate: Gate | None = None  # what it multiplies its input by, if it is defined so
+    along_axis: bool = False  # works along its attribute `axis`, or from it on: places of the axes before it do not mix
     hides_low: bool = False  # what lies far below the largest element along its axis counts for nothing
     rounds_like_one: bool = False  # its result is rounded like a number of the size of 1, however small it is
     real_inside: bool = False  # computes with real numbers even where it reads and gives integers

@@ -245,10 +245,11 @@ def _activations() -> Iterator[Operator]:
     yield Operator(name="QuickGelu", gate=Gate(op="Sigmoid", factor="alpha", usual=1.702), unit="lookup", data=_FIRST)
     yield from _like(Operator(name=""), "BiasGelu FastGelu Shrink")
     yield Operator(
-        name="Softmax", words="softmax", hides_low=True, gives_scores=True, unit="softmax", folds=True, data=_FIRST
-    )
-    yield Operator(name="LogSoftmax", words="logsoftmax", gives_scores=True, data=_FIRST)
-    yield Operator(name="Hardmax", data=_FIRST)
+        name="Softmax", words="softmax", hides_low=True, gives_scores=True, unit="softmax", folds=True, data=_FIRST,
+        along_axis=True,
+    )  # fmt: skip
+    yield Operator(name="LogSoftmax", words="logsoftmax", gives_scores=True, data=_FIRST, along_axis=True)
+    yield Operator(name="Hardmax", data=_FIRST, along_axis=True)
 
 
 def _reductions() -> Iterator[Operator]:
@@ -303,11 +304,11 @@ def _normalizations() -> Iterator[Operator]:
     yield Operator(name="GroupNormalization", words="groupnorm", ordered=True)
     yield Operator(name="LRN", ordered=True)
     layers = Operator(name="LayerNormalization", family="LayerNormalization", titles=_SCALE)
-    yield replace(layers, words="layernorm nativelayernorm")
+    yield replace(layers, words="layernorm nativelayernorm", along_axis=True)
     yield replace(layers, name="SkipLayerNormalization", places=(0, 2, 3))
     yield replace(layers, name="EmbedLayerNormalization", places=(0, 5, 6), mask=7)
     squares = Operator(name="RMSNormalization", family="RMSNormalization", titles=_SCALE[:2])
-    yield replace(squares, words="rmsnorm")
+    yield replace(squares, words="rmsnorm", along_axis=True)
     yield replace(squares, name="SimplifiedLayerNormalization")
     yield replace(squares, name="SkipSimplifiedLayerNormalization", places=(0, 2))
     recurrent = Operator(
