@@ -57,7 +57,7 @@ def shows_codes(recording: Recording) -> bool:
     large = [name for name in made if sizes[name] >= _TELLING]
     looked = large[:: max(len(large) // _LOOKED_AT, 1)]
     found = [grid_of_codes(partial(_first, recording, name)) is not None for name in looked]
-    return 2 * sum(found) > len(found)
+    return sum(found) > len(found) - sum(found)
 
 
 def _first(recording: Recording, tensor: str) -> Iterator[np.ndarray]:
