@@ -26,7 +26,13 @@ from qdebug.replay.columns import Columns
 from qdebug.replay.evaluate import accumulate, finish
 from qdebug.replay.extents import recorded_room
 from qdebug.replay.groups import Group, find_groups
-from qdebug.replay.node_units import Coded, unit_of_call, unit_of_codes, with_recorded_scale
+from qdebug.replay.node_units import (
+    Coded,
+    unit_of_call,
+    unit_of_codes,
+    with_recorded_scale,
+    with_stated_bias,
+)
 from qdebug.replay.real_form import not_in_codes
 from qdebug.replay.registry import Call, has_kernel, refuse_large
 from qdebug.replay.unit import Unit
@@ -350,6 +356,10 @@ def _of_call(recording: Recording, node: Node, values: Mapping[str, np.ndarray])
         node=node.name,
     )
     unit, quant = unit_of_call(call), tensors[node.outputs[0]].quant
+    if unit is not None and unit.bias is not None:
+        position = operators.of(node.op).bias
+        name = node.inputs[position] if position is not None and position < len(node.inputs) else ""
+        return unit if not name else with_stated_bias(unit, tensors[name].quant)
     if unit is None or completed is node or quant is None or not operators.of(node.op).quantizes:
         return unit
     return replace(unit, out=replace(unit.out, low=quant.qmin, high=quant.qmax))

@@ -23,7 +23,7 @@ from qdebug.replay.registry import Call
 from qdebug.replay.scaling import spread
 from qdebug.replay.unit import Operand, Target, Unit, target_of
 
-__all__ = ["Coded", "unit_of_call", "unit_of_codes", "with_recorded_scale"]
+__all__ = ["Coded", "unit_of_call", "unit_of_codes", "with_recorded_scale", "with_stated_bias"]
 
 
 def unit_of_call(call: Call) -> Unit | None:
@@ -371,6 +371,32 @@ def _made(
     return Unit(kind=kind, operands=found, out=out, **fields)  # type: ignore[arg-type]
 
 
+def with_stated_bias(unit: Unit, stated: QuantParams | None) -> Unit:
+    """Return a unit whose bias has the scale that is stated for its codes, where that is not the scale of the sums.
+
+    Args:
+        unit: What is computed, with a bias of codes.
+        stated: The quantization of the bias; None if nobody stated it.
+    """
+    bias = unit.bias
+    if stated is None or bias is None or bias.dtype.kind not in "iu" or unit.kind not in ("conv", "linear"):
+        return unit
+    x, weight = (operand.scale.astype(np.float64).reshape(-1) for operand in unit.operands)
+    if x.size > 1 or (weight.size > 1 and stated.scale.size not in (1, weight.size)):
+        return unit
+    codes, scale = _in_scale(bias, stated, x[0] * weight)
+    return replace(unit, bias=codes, bias_scale=scale)
+
+
+def _in_scale(bias: np.ndarray, stated: QuantParams, sums: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
+    """Return the codes of a bias about 0, and its scale where that is not the scale of the sums."""
+    own = stated.scale.astype(np.float64)
+    centred = bias.astype(np.int64) - stated.zero_point.reshape(-1)
+    if np.all(np.abs(own - sums.reshape(-1)) <= BIAS_SCALE_MAX_REL_DIFFERENCE * np.abs(own)):
+        return centred.astype(np.int32), None
+    return centred, stated.scale
+
+
 def _bias(request: _Request, position: int, sums: np.ndarray) -> tuple[np.ndarray | None, np.ndarray | None]:
     """Return a bias, and its scale where that is not the scale of the sums."""
     coded = request.given(position)
@@ -378,11 +404,7 @@ def _bias(request: _Request, position: int, sums: np.ndarray) -> tuple[np.ndarra
         return None, None
     if coded.quant is None:
         return coded.values, None
-    own = coded.quant.scale.astype(np.float64)
-    centred = coded.values.astype(np.int64) - coded.quant.zero_point.reshape(-1)
-    if np.all(np.abs(own - sums.reshape(-1)) <= BIAS_SCALE_MAX_REL_DIFFERENCE * np.abs(own)):
-        return centred.astype(np.int32), None
-    return centred, coded.quant.scale
+    return _in_scale(coded.values, coded.quant, sums)
 
 
 def _coded_conv(request: _Request) -> Unit | None:
