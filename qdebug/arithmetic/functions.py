@@ -30,6 +30,8 @@ _ENDS = -(2**31), 2**31 - 1
 """Sums of 32 bits."""
 _NEAR = 8
 """How far apart the sums are, mostly, at which two programs go from one code to the next."""
+_SPARSE = 61
+"""Of so many combinations of codes one is computed first."""
 _SUMMED = frozenset({"conv", "linear", "mul", "requantize", "global_average_pool", "reduce_mean"})
 _PAIRED = frozenset({"add", "sub", "mul", "div", "prelu"})
 
@@ -206,7 +208,7 @@ class _Domain:
     def number(self, variants: Sequence[Variant]) -> tuple[int, ...]:
         """Number variants by the codes that they give."""
         if self.every:
-            return _renumbered([row.tobytes() for row in finish_many(self.unit, self.columns, variants)])
+            return self._number_codes(variants)
         numbers = [0] * len(variants)
         todo, used = [list(range(len(variants)))], 1
         while todo:
@@ -223,6 +225,18 @@ class _Domain:
                 used += 1
             todo += [members for members in others if len(members) > 1]
         return tuple(numbers)
+
+    def _number_codes(self, variants: Sequence[Variant]) -> tuple[int, ...]:
+        """Compute all codes of those variants alone that give the same on some of them."""
+        few = replace(self.columns, values=tuple(array[::_SPARSE] for array in self.columns.values), spreads={})
+        few = replace(few, shape=few.values[0].shape)
+        known: list[object] = [row.tobytes() for row in finish_many(self.unit, few, variants)]
+        left = [at for at, row in enumerate(known) if known.count(row) > 1]
+        if left:
+            rows = finish_many(self.unit, self.columns, [variants[at] for at in left])
+            for at, row in zip(left, rows, strict=True):
+                known[at] = row.tobytes()
+        return _renumbered(known)
 
     def _on_both_sides(self, base: Variant, variants: Sequence[Variant]) -> np.ndarray:
         """Compute variants on both sides of every step of one of them, and at the ends of the range."""

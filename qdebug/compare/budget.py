@@ -1,4 +1,4 @@
-"""The budget of an output's error: how much of it each node's own error makes.
+"""The budget of an output's error: how much of it each node's own error makes, in all samples or in the worst one.
 
 A node's own error is added to the reference's tensor, and the reference's nodes below are replayed with it. Its share
 is the power of what that makes of the output, over the power of the output's real error; so errors that are independent
@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Hashable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import lru_cache, partial
 from typing import Annotated
 
 import numpy as np
@@ -50,8 +50,8 @@ LEAST_SHARE = 0.01
 """Share of an output's error below which nodes are summed, if nothing else is asked for."""
 _PRUNED = 0.1
 """Part of the least share below which an estimate lets a node go without a replay of its own."""
-_CHUNK = 4
-"""Nodes of a task: few enough to keep all workers busy to the end."""
+_CHUNK = 8
+"""Nodes of a task: many enough to be replayed together, few enough to keep all workers busy to the end."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -190,14 +190,15 @@ ShareOut = Callable[[Sequence[BudgetTask]], Iterator[BudgetPowers]]
 _ALL, _SMALL, _LEFT = ("", "error"), ("", "below"), ("", "left")
 
 
-def budget_powers(graphs: GraphCheck, task: BudgetTask) -> BudgetPowers:
+def budget_powers(graphs: GraphCheck, task: BudgetTask, replay: ErrorReplay | None = None) -> BudgetPowers:
     """Make the replays of a task.
 
     Args:
         graphs: Holds the two graphs against each other.
         task: What is to be replayed.
+        replay: Replays errors to the task's output in its place, and knows those that it has met; a new one if None.
     """
-    replay = ErrorReplay(graphs, task.output, task.place)
+    replay = replay or ErrorReplay(graphs, task.output, task.place)
     signal, sizes, unknown, stopped = replay.signal, dict[str, float](), dict[str, str](), dict[str, str]()
     powers = (
         {("", ""): finite_norm(signal) ** 2, _ALL: _power(difference(replay.recorded, signal))} if task.sizes else {}
@@ -296,13 +297,17 @@ def budget_of_output(
     places = [place for place in recorded if places is None or place in places]
     entries = _above(graphs, plan, output)
     sums, task, done, total = _Sums(), partial(BudgetTask, output=output), 0, 0
+    replay_in = lru_cache(maxsize=1)(partial(ErrorReplay, graphs, output))  # the next task is mostly in the same place
+
+    def made_here(tasks: Sequence[BudgetTask]) -> Iterator[BudgetPowers]:
+        return (budget_powers(graphs, each, replay_in(each.place)) for each in tasks)
 
     def made(tasks: Sequence[BudgetTask]) -> Iterator[BudgetPowers]:
         nonlocal done, total
         total += len(tasks)
         keys = [each.key for each in tasks] if kept is not None else []
         left = [each for at, each in enumerate(tasks) if kept is None or keys[at] not in kept]
-        found = iter(share_out(left)) if share_out is not None else (budget_powers(graphs, each) for each in left)
+        found = iter((share_out or made_here)(left))
         for at in range(len(tasks)):
             known = None if kept is None else kept.get(keys[at])
             powers = next(found) if known is None else known

@@ -340,6 +340,27 @@ def steps_of(text: str) -> tuple[Step, ...]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _PlannedStep:
+    """A step of a program, as far as the unit does not matter.
+
+    Args:
+        step: The step.
+        key: Stands for all that decides what it does to numbers of one kind, but for the multiplier.
+        make: Makes its operation; None where the numbers are none that it is for, or for a late bias.
+        multiplies: Whether the multiplier decides what it does.
+        late_bias: Whether it adds what the steps before it make of the bias.
+        real_units: Whether it gets numbers in real units.
+    """
+
+    step: Step
+    key: object
+    make: Callable[[_Place], Operation] | None
+    multiplies: bool
+    late_bias: bool
+    real_units: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Program:
     """Steps in order, as far as the unit does not matter.
 
@@ -348,19 +369,12 @@ class Program:
         ops: Their names.
         multiplier: What stands for the quotient of the scales.
         operand: Which operand's program this is, where each has its own scales.
-        late_bias: Whether the step `bias` adds what the steps before it make of the bias.
-        real_units: Of each step, whether it gets numbers in real units.
-        keys: Of each step, an object that stands for all that decides what it does to numbers of one kind, but for the
-            multiplier.
     """
 
-    steps: tuple[Step, ...]
+    steps: tuple[_PlannedStep, ...]
     ops: frozenset[str]
     multiplier: Multiplier
     operand: str
-    late_bias: bool
-    real_units: tuple[bool, ...]
-    keys: tuple[object, ...]
 
 
 @cache
@@ -389,19 +403,23 @@ def planned_program(
     """
     ops = frozenset(step.op for step in steps)
     split = ops & _SPLITTING if whole else None
-    keys, real_units, real = list[object](), list[bool](), False
+    planned, real = list[_PlannedStep](), False
     for at, step in enumerate(steps):
-        if step.op == "bias" and late_bias:
-            keys.append(_key("late bias", multiplier, split, steps[:at]))
-        else:
-            context = split if STEPS[step.op].multiplies else step.op == "bias" and real
-            keys.append(_key(operand, step.op, step.rounding, context))
-        real_units.append(real)
+        word, late = STEPS[step.op], step.op == "bias" and late_bias
+        context = split if word.multiplies else step.op == "bias" and real
+        made_of: tuple[object, ...] = (operand, step.op, step.rounding, context)
+        planned.append(
+            _PlannedStep(
+                step=step,
+                key=_key("late bias", multiplier, split, steps[:at]) if late else _key(*made_of),
+                make=None if late else word.whole if whole else word.real,
+                multiplies=word.multiplies,
+                late_bias=late,
+                real_units=real,
+            )
+        )
         real = step.op == "scale" or (real and step.op == "bias")
-    return Program(
-        steps=steps, ops=ops, multiplier=multiplier, operand=operand, late_bias=late_bias, real_units=tuple(real_units),
-        keys=tuple(keys),
-    )  # fmt: skip
+    return Program(steps=tuple(planned), ops=ops, multiplier=multiplier, operand=operand)
 
 
 def compile_steps(unit: Unit, start: Start, program: Program, memo: dict[object, Any]) -> list[Operation]:
@@ -416,31 +434,42 @@ def compile_steps(unit: Unit, start: Start, program: Program, memo: dict[object,
     Raises:
         ValueError: A step is not one for this kind of number, or has no parameters here.
     """
-    dtype, tag, whole = start.dtype, start.tag, start.dtype is np.int64
+    known = memo.setdefault(("steps", start.dtype, start.tag), {})
     multiplier: np.ndarray | Fixed | None = None
     found: list[Operation] = []
-    for at, (step, key) in enumerate(zip(program.steps, program.keys, strict=True)):
-        word, late = STEPS[step.op], step.op == "bias" and program.late_bias
-        make = word.whole if whole else word.real
-        if make is None and not late:
-            raise ValueError(f"the step {step} needs {'a real' if whole else 'an integer'} multiplier")
-        if word.multiplies and multiplier is None:
-            multiplier = _kept_multiplier(unit, start, program, memo)
-        full = (dtype, tag, key, id(multiplier) if word.multiplies else None)  # the memo keeps the multiplier alive
-        operation = memo.get(full)
+    for planned in program.steps:
+        key = planned.key
+        if planned.multiplies and planned.make is not None:
+            if multiplier is None:
+                multiplier = _kept_multiplier(unit, start, program, memo)
+            key = key, id(multiplier)  # which the memo keeps alive
+        operation = known.get(key)
         if operation is None:
-            if late or make is None:
+            if planned.late_bias:
                 operation = _binary(np.add, _through(unit, start, found))
             else:
-                operation = make(
-                    _Place(
-                        unit=unit, start=start, ops=program.ops, rounding=step.rounding,
-                        real_units=program.real_units[at], multiplier=multiplier if word.multiplies else None,
-                    )
-                )  # fmt: skip
-            memo[full] = operation
+                operation = _compiled(unit, start, program.ops, planned, multiplier)
+            known[key] = operation
         found.append(operation)
     return found
+
+
+def _compiled(
+    unit: Unit, start: Start, ops: frozenset[str], planned: _PlannedStep, multiplier: np.ndarray | Fixed | None
+) -> Operation:
+    if planned.make is None:
+        raise ValueError(
+            f"the step {planned.step} needs {'a real' if start.dtype is np.int64 else 'an integer'} multiplier"
+        )
+    place = _Place(
+        unit=unit,
+        start=start,
+        ops=ops,
+        rounding=planned.step.rounding,
+        real_units=planned.real_units,
+        multiplier=multiplier if planned.multiplies else None,
+    )
+    return planned.make(place)
 
 
 def _kept_multiplier(unit: Unit, start: Start, program: Program, memo: dict[object, Any]) -> np.ndarray | Fixed:
