@@ -22,6 +22,7 @@ from qdebug.arithmetic.pooling import Pooled, pool, standing_for
 from qdebug.arithmetic.presets import KnownRuntime, names_of, preset
 from qdebug.arithmetic.search import SearchResult, search
 from qdebug.arithmetic.units import Place, Units, UnitSource
+from qdebug.compare.attribute.integer_tensors import holds_few_bits
 from qdebug.compare.explaining.explanation import (
     ExplainedRun,
     ExplainStatus,
@@ -175,11 +176,11 @@ def explain_recording(
     if progress is not None:
         progress(len(todo), len(todo), "")
     answers = [known[at] if isinstance(found, SearchResult) else found for at, found in enumerate(looked)]
-    tensors_of, nodes = recording.graph.tensors, list[NodeExplanation]()
+    nodes = list[NodeExplanation]()
     for answer in with_neighbours(recording.graph, answers):
         producer = said.producer(answer.tensor)
         op = answer.op if producer is None else producer.op
-        nodes.append(replace(answer, op=op, on_codes=tensors_of[answer.tensor].quant is not None))
+        nodes.append(replace(answer, op=op, on_codes=_is_on_codes(recording.graph, answer.tensor)))
     classes = [(finding, answers[position].members) for position, finding in findings.items() if finding.matching]
     arithmetic, exceptions = standing_for(classes)
     return ExplainedRun(run=recording.info, nodes=tuple(nodes), arithmetic=arithmetic, exceptions=exceptions)
@@ -223,6 +224,26 @@ def _looked_apart(
             vain[todo[at][0].op] += isinstance(found, SearchResult) and not found.matching
         left = {op: [at for at in positions if at not in asked] for op, positions in left.items()}
     return [explainer.attached(found) if isinstance(found, SearchResult) else found for found in looked]
+
+
+def _is_on_codes(graph: Graph, tensor: str) -> bool:
+    """Tell whether a tensor holds codes, or is computed with codes: with code weights, or by a quantized operator.
+
+    What only turns codes into real numbers, or moves or counts what it reads, computes nothing with them.
+    """
+    node = graph.producer(tensor)
+    if node is None or graph.tensors[tensor].quant is not None:
+        return graph.tensors[tensor].quant is not None
+    row = operators.named(node.op)
+    if row.converts_codes or row.rounds_nothing or row.casts or row.counts or row.holds_nodes:
+        return False
+    if row.takes_codes or row.real is not None:
+        return True
+    read = [name for name in node.inputs if name]
+    if any(graph.tensors[name].quant is not None for name in read):
+        return True
+    packed = any(graph.is_constant(name) and holds_few_bits(graph, name) for name in read)
+    return packed and (row.product or operators.is_unknown(node))
 
 
 def wanted(recording: Recording, name: str) -> tuple[str, ...]:
