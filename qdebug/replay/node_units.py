@@ -421,6 +421,7 @@ def _coded_linear(request: _Request) -> Unit | None:
     call = request.call()
     if a is None or b is None or (request.given(2) is not None and call.real("beta", 1.0) != 1):
         return None
+    a = _flattened(call, a, b)
     a, b = (_turned(o) if call.integer(name) else o for o, name in ((a, "transA"), (b, "transB")))
     alpha = np.float32(call.real("alpha", 1.0))
     if alpha != 1:
@@ -433,6 +434,14 @@ def _coded_linear(request: _Request) -> Unit | None:
     if a.codes.ndim < 2 or b.codes.ndim < 2 or along or bounds is None:
         return None  # scales along what is summed over leave no integer sum
     return _made(request, "linear", (a, b), bounds=bounds, bias=bias, bias_scale=bias_scale)
+
+
+def _flattened(call: Call, a: Operand, b: Operand) -> Operand:
+    """Return the first operand of a Gemm as a matrix where it says `flatten`: its scales are those of all rows."""
+    if not call.integer("flatten") or a.scale.size > 1:
+        return a
+    width = b.codes.shape[-1 if call.integer("transB") else 0]
+    return replace(a, codes=a.codes.reshape(-1, width), scale=a.scale.reshape(()), zero_point=a.zero_point.reshape(()))
 
 
 def _turned(operand: Operand) -> Operand:

@@ -21,7 +21,7 @@ DONE_FIRST = ((0.05, 3, 0.031, -7), (0.125, 3, 0.25, 5))
 
 @dataclass
 class Codes:
-    """A quantized tensor; a constant where the model holds its values."""
+    """A quantized tensor, or real numbers without a scale; a constant where the model holds its values."""
 
     values: np.ndarray
     scale: object
@@ -283,9 +283,10 @@ def model_of(case):
             model.buffers.append(buffer)
         if not plain:
             given.index = len(graph.tensors)
-            tensor.quantization = schema.QuantizationParametersT()
-            tensor.quantization.scale, tensor.quantization.zeroPoint = given.scales, np.array(given.zeros)
-            tensor.quantization.quantizedDimension = given.axis or 0
+            if given.scale is not None:
+                tensor.quantization = schema.QuantizationParametersT()
+                tensor.quantization.scale, tensor.quantization.zeroPoint = given.scales, np.array(given.zeros)
+                tensor.quantization.quantizedDimension = given.axis or 0
             if not given.constant and given is not case.out:
                 graph.inputs.append(given.index)
         indices.append(len(graph.tensors))

@@ -38,7 +38,7 @@ from qdebug.errors import KernelError, NotRecordedError, UsageError
 from qdebug.model import Graph, MemoryRecording, Node, Recording, operators
 from qdebug.model.names import fitting_names, listed_names, near_names
 from qdebug.model.thresholds.explanation import RECORDED_MULTIPLIER_MAX_REL_DIFFERENCE, UNKNOWN_SEARCH_MAX_FAILURES
-from qdebug.replay.blockwise_weight import rounds_data
+from qdebug.replay.data_codes import roundings
 from qdebug.replay.extents import recorded_room
 from qdebug.replay.node_units import with_recorded_scale
 from qdebug.replay.real_form import not_in_codes
@@ -339,11 +339,11 @@ def _real(recording: Recording, node: Node, tensor: str, at: Sequence[Place]) ->
     """Hold a float node, or one on plain integers, against its replay."""
     if not has_kernel(node.op, node.domain):
         return _bare(node, tensor, ExplainStatus.NO_KERNEL, f"no kernel is known for {node.op}")
-    found = judge_float(recording, node, tensor, at)
-    if rounds_data(node) and not found.within:  # it may, and need not
-        plain = replace(node, attrs={name: value for name, value in node.attrs.items() if name != "accuracy_level"})
-        real = judge_float(recording, plain, tensor, at)
-        found = real if real.within else found
+    stated, *others = roundings(node)
+    found = judge_float(recording, stated, tensor, at)
+    if not found.within:
+        judged = (judge_float(recording, other, tensor, at) for other in others)
+        found = next((other for other in judged if other.within), found)
     if not found.within and operators.plain(node).rescales and _bare_codes(recording, tensor, at[0]):
         said = f"nothing says how its output {tensor!r} is quantized"
         return _bare(node, tensor, ExplainStatus.NO_KERNEL, said)

@@ -13,7 +13,7 @@ from qdebug.replay.kernels.activation import activate, activated
 from qdebug.replay.precision import common_dtype, float_of, is_real, narrow, widen
 from qdebug.replay.registry import Call, kernel
 
-__all__ = ["gemm", "gemm_extent", "packed_extent"]
+__all__ = ["gemm", "gemm_extent", "gemm_rows", "packed_extent"]
 
 
 def _product(a: np.ndarray, b: np.ndarray) -> np.ndarray:
@@ -39,12 +39,23 @@ def gemm_extent(call: Call, a: Shape, b: Shape) -> Amount:
 
 
 def _gemm_extent(call: Call) -> Amount:
-    return gemm_extent(call, call.shape(0), call.shape(1))
+    return gemm_extent(call, gemm_rows(call, call.array(0), call.shape(1)).shape, call.shape(1))
+
+
+def gemm_rows(call: Call, a: np.ndarray, b: Shape) -> np.ndarray:
+    """Return the first operand of a Gemm: with `flatten`, as a matrix of rows as wide as the second one is high.
+
+    That is TensorFlow Lite's FULLY_CONNECTED without keep_num_dims (tensorflow/lite/kernels/fully_connected.cc).
+    """
+    if not call.integer("flatten") or not b:
+        return a
+    return a.reshape(-1, b[-1] if call.integer("transB") else b[0])
 
 
 def gemm(call: Call) -> np.ndarray:
     """Compute alpha A B + beta C, with A and B transposed on request."""
-    a, b, c = call.array(0), call.array(1), call.optional(2)
+    b, c = call.array(1), call.optional(2)
+    a = gemm_rows(call, call.array(0), b.shape)
     out = _product(a.T if call.integer("transA") else a, b.T if call.integer("transB") else b)
     alpha, beta = call.real("alpha", 1.0), call.real("beta", 1.0)
     if alpha != 1:

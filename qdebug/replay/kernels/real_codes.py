@@ -14,9 +14,11 @@ import numpy as np
 
 from qdebug.model import Node
 from qdebug.replay.blockwise_weight import blockwise_weight, rounds_data
+from qdebug.replay.data_codes import BY_ROW, NO_CODES
 from qdebug.replay.extents import Amount, product
+from qdebug.replay.kernels.activation import activated
 from qdebug.replay.kernels.conv import convolution, convolved_extent
-from qdebug.replay.kernels.linear import packed_extent
+from qdebug.replay.kernels.linear import gemm_rows, packed_extent
 from qdebug.replay.registry import REAL, Call, find_kernel, kernel
 
 __all__: list[str] = []
@@ -115,11 +117,26 @@ def _multiply_and_scale(call: Call) -> np.ndarray:
     return _biased(product * scale, call.optional(6))
 
 
-@kernel("DynamicQuantizeMatMul", domain=REAL, extent=_products)
+def _row_products(call: Call) -> Amount:
+    return product(gemm_rows(call, call.array(0), call.shape(1)).shape, call.shape(1))
+
+
+@kernel("DynamicQuantizeMatMul", domain=REAL, extent=_row_products)
 def _quantize_and_multiply(call: Call) -> np.ndarray:
-    """Multiply matrices, scale the product and add a bias."""
-    product = np.matmul(_chosen(call), _columns(call, 3))
-    return _biased(product * call.array(2).astype(np.float32), call.optional(4))
+    """Multiply matrices, scale the product and add a bias; rows of data may have a scale each."""
+    x = _chosen_by_row(call) if BY_ROW in call.attrs else _chosen(call)
+    product = np.matmul(gemm_rows(call, x, call.shape(1)), _columns(call, 3))
+    return activated(call, _biased(product * call.array(2).astype(np.float32).reshape(-1), call.optional(4)))
+
+
+def _chosen_by_row(call: Call) -> np.ndarray:
+    """Return data for the range of whose rows the node chooses scales, the wider of the two ways to do so."""
+    x = call.array(0).astype(np.float32)
+    if call.text(BY_ROW) == NO_CODES:
+        return x
+    rows = gemm_rows(call, x, call.shape(1))
+    span = 2 * np.max(np.abs(rows), axis=-1, keepdims=True, initial=0)
+    return _moved(call, 0, x, chosen=True, span=np.broadcast_to(span, rows.shape).reshape(x.shape))
 
 
 @kernel("MatMulNBits", domain=REAL, extent=packed_extent)
