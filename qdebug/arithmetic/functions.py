@@ -30,7 +30,7 @@ _ENDS = -(2**31), 2**31 - 1
 _NEAR = 8
 """How far apart the sums are, mostly, at which two programs go from one code to the next."""
 _SUMMED = frozenset({"conv", "linear", "mul", "requantize", "global_average_pool", "reduce_mean"})
-_PAIRED = frozenset({"add", "sub", "mul", "div", "prelu"})
+_PAIRED = frozenset({"add", "sub", "mul", "div", "prelu", "squared_difference"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -585,7 +585,7 @@ def _move(request: _Request) -> Unit | None:
 
 _CODED_READERS: Mapping[str, Callable[[_Request], Unit | None]] = MappingProxyType(
     {
-        **dict.fromkeys(("add", "sub", "mul", "div", "prelu"), _pair),
+        **dict.fromkeys(("add", "sub", "mul", "div", "prelu", "squared_difference"), _pair),
         **dict.fromkeys(("average_pool", "global_average_pool", "max_pool"), _pool),
         "concat": _concat,
         "conv": _coded_conv,

@@ -295,7 +295,7 @@ _TFLITE: Mapping[str, Rule] = MappingProxyType(
         "Where": _lite_select,
         **dict.fromkeys(REDUCTIONS, reduced_by_input),
         **dict.fromkeys(("Add", "Sub", "Mul", "Div"), _lite_pair),
-        **dict.fromkeys(("Max", "Min", "Pow", "PRelu"), two),
+        **dict.fromkeys(("Max", "Min", "Pow", "PRelu", "SquaredDifference"), two),
         **dict.fromkeys(SIMPLE, one),
     }
 )

@@ -290,7 +290,7 @@ class Operator:
 
 _PRODUCTS = (Sums.FILTER, Sums.SCATTER, Sums.MATRIX)
 _RESCALES = frozenset(
-    {"conv", "linear", "add", "sub", "mul", "div", "lookup", "softmax"}
+    {"conv", "linear", "add", "sub", "mul", "div", "squared_difference", "lookup", "softmax"}
     | {"reduce_mean", "average_pool", "global_average_pool"}
 )
 """Kinds of units that need scales."""

@@ -167,6 +167,9 @@ def _elementwise() -> Iterator[Operator]:
     yield replace(pair, name="Sub", words="sub subtract", unit="sub", adds=True, neutral=0.0)
     yield replace(pair, name="Mul", words="mul multiply", unit="mul", neutral=1.0, commutes=True)
     yield replace(pair, name="Div", words="div divide truediv", unit="div", neutral=1.0, divisor=1)
+    yield replace(
+        pair, name="SquaredDifference", words="squareddifference", unit="squared_difference", commutes=True, folds=False
+    )
     yield Operator(name="Sum", sums=Sums.OPERANDS, adds=True, commutes=True, elementwise=True)
     yield Operator(name="Mean", sums=Sums.OPERANDS, commutes=True, real_inside=True, elementwise=True)
     yield Operator(
@@ -181,6 +184,9 @@ def _elementwise() -> Iterator[Operator]:
     yield replace(function, name="Exp", words="exp")
     yield replace(function, name="Log", words="log", domain=Domain(function="logarithm", low=0, ends=False))
     yield replace(function, name="Sqrt", words="sqrt", domain=Domain(function="root", low=0))
+    yield replace(
+        function, name="Rsqrt", words="rsqrt", domain=Domain(function="root", low=0, ends=False), forms=("root31",)
+    )
     yield from _like(function, "Cos Sin")
     yield replace(function, name="Reciprocal", divisor=0)
     plain = Operator(name="", data=_FIRST, elementwise=True)
