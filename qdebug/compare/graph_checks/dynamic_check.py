@@ -44,6 +44,7 @@ from qdebug.model.thresholds.rounding import ELEMENTWISE_ROUNDOFFS, FLOAT32_UNIT
 from qdebug.model.thresholds.verdict import CODES_MIN_SQNR, DERIVED_LSB
 from qdebug.numerics.accumulate import same_elements
 from qdebug.numerics.affine import dequantize
+from qdebug.replay.blockwise_weight import packed_inputs
 from qdebug.replay.data_codes import chosen_codes, roundings
 from qdebug.replay.extents import recorded_room
 from qdebug.replay.precision import limits
@@ -237,7 +238,7 @@ class DynamicCheck:
                     whole = self._replays.backend.half_steps(name, any_scale=True)
                     half = self._replays.backend.half_steps(name, any_scale=any_scale)
                     found[name] = np.asarray(np.divide(half, 2 * whole, out=np.zeros_like(whole), where=whole > 0))
-                elif self._be.recording.load(name).ndim > 1:
+                elif self._be.recording.load(name).ndim > 1 or name in packed_inputs(node)[:1]:
                     found[name] = 0.5
         return found
 

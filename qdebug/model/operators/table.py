@@ -63,7 +63,11 @@ def _products() -> Iterator[Operator]:
         name="DynamicQuantizeMatMul", plain="MatMul", takes_codes=True, scales_sums=True, chooses_scale=True,
         bias=4, added=4, places=(0, 1, 4),
     )  # fmt: skip
-    yield Operator(name="MatMulNBits", plain="MatMul", takes_codes=True, packs_weight=True, bias=5, places=(0, 1, 5))
+    packed = Operator(name="", plain="MatMul", takes_codes=True)
+    yield replace(packed, name="MatMulNBits", packing="columns", packed=(1, 2, 3), bias=5, places=(0, 1, 5))
+    yield replace(
+        packed, name="MatMulBnb4", packing="levels", packed=(1, 2), places=(0, 1, 3)
+    )  # it has no bias, and no input 3
 
 
 def _quantized() -> Iterator[Operator]:
@@ -79,6 +83,11 @@ def _quantized() -> Iterator[Operator]:
     )  # fmt: skip
     yield Operator(name="FakeQuantize", fake_quantizes=True, unit="quantize", data=_FIRST)
     yield Operator(name="DynamicQuantizeLinear", takes_codes=True, chooses_scale=True, gives_scale=True)
+    yield Operator(name="GatherBlockQuantized", plain="Gather", takes_codes=True, packing="table", packed=(0, 2, 3))
+    yield Operator(name="QAttention", plain="Attention", takes_codes=True)
+    yield Operator(
+        name="QEmbedLayerNormalization", plain="EmbedLayerNormalization", takes_codes=True, places=(0, 5, 6), mask=7
+    )
     yield Operator(name="DynamicQuantizeLSTM", plain="LSTM", takes_codes=True, chooses_scale=True)
     yield Operator(name="QLinearConv", real=RealForm(op="Conv", data=(0, 3, 8), out=6), bias=8)
     yield Operator(name="QLinearMatMul", real=RealForm(op="MatMul", data=(0, 3), out=6))

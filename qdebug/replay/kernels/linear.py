@@ -13,7 +13,7 @@ from qdebug.replay.kernels.activation import activate, activated
 from qdebug.replay.precision import common_dtype, float_of, is_real, narrow, widen
 from qdebug.replay.registry import Call, kernel
 
-__all__ = ["gemm", "gemm_extent", "gemm_rows", "packed_extent"]
+__all__ = ["gemm", "gemm_extent", "gemm_rows", "node_of", "packed_extent", "unpacked"]
 
 
 def _product(a: np.ndarray, b: np.ndarray) -> np.ndarray:
@@ -106,21 +106,36 @@ def packed_extent(call: Call) -> Amount:
     return Amount(lines * columns, rows * columns + lines * (rows + abs(call.integer("block_size"))))
 
 
+def node_of(call: Call) -> Node:
+    """Return the node of a call whose inputs go by their positions."""
+    names = tuple(str(slot) if array is not None else "" for slot, array in enumerate(call.inputs))
+    return Node(name=call.node, op=call.op, inputs=names, attrs=call.attrs)
+
+
+def unpacked(call: Call) -> tuple[np.ndarray, np.ndarray]:
+    """Return the packed weight of a call: codes or levels, and the scale of each."""
+    held = {str(slot): array for slot, array in enumerate(call.inputs) if array is not None}
+    return blockwise_weight(node_of(call), held)
+
+
 @kernel("MatMulNBits", domain="com.microsoft", extent=packed_extent)
 def _matmul_of_codes(call: Call) -> np.ndarray:
     """Multiply x (..., K) by a weight of packed codes, block by block with a scale of its own; add a bias.
 
     Where the node allows it, x is rounded to codes in the same blocks, as ONNX Runtime does if the CPU can.
     """
-    names = tuple(str(slot) if array is not None else "" for slot, array in enumerate(call.inputs))
-    node = Node(name=call.node, op=call.op, inputs=names, attrs=call.attrs)
-    codes, scales = blockwise_weight(
-        node, {str(slot): array for slot, array in enumerate(call.inputs) if array is not None}
-    )
+    codes, scales = unpacked(call)
     x, bias = call.array(0), call.optional(5)
-    data = rounded_in_blocks(widen(x), call.integer("block_size")) if rounds_data(node) else x
+    data = rounded_in_blocks(widen(x), call.integer("block_size")) if rounds_data(node_of(call)) else x
     out = _product(data, codes * scales)
     return narrow(out if bias is None else out + widen(bias), x.dtype)
+
+
+@kernel("MatMulBnb4", domain="com.microsoft", extent=packed_extent)
+def _matmul_of_levels(call: Call) -> np.ndarray:
+    """Multiply x (..., K) by a weight of levels of 4 bits, each block times its largest magnitude."""
+    levels, scales = unpacked(call)
+    return narrow(_product(call.array(0), levels * scales), call.array(0).dtype)
 
 
 def _summed(call: Call) -> Amount:
