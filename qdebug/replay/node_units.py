@@ -455,8 +455,11 @@ def _pair(request: _Request) -> Unit | None:
     bounds = _activation(request)
     if bounds is None:
         return None
-    unit = operators.of(request.node.op).unit
-    return _made(request, unit, (request.operand(0), request.operand(1)), bounds=bounds)
+    unit, second = operators.of(request.node.op).unit, request.operand(1)
+    factor = np.float32(request.call().real("alpha", 1.0))
+    if factor != 1 and second is not None:
+        second = replace(second, scale=np.asarray(second.scale * factor))
+    return _made(request, unit, (request.operand(0), second), bounds=bounds)
 
 
 def _pool(request: _Request) -> Unit | None:

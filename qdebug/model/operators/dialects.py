@@ -296,6 +296,8 @@ _TFLITE: Mapping[str, Rule] = MappingProxyType(
         **dict.fromkeys(REDUCTIONS, reduced_by_input),
         **dict.fromkeys(("Add", "Sub", "Mul", "Div"), _lite_pair),
         **dict.fromkeys(("Max", "Min", "Pow", "PRelu", "SquaredDifference"), two),
+        **dict.fromkeys(("Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "And", "Or"), two),
+        "Not": one,
         **dict.fromkeys(SIMPLE, one),
     }
 )

@@ -52,7 +52,7 @@ def _products() -> Iterator[Operator]:
     )  # fmt: skip
     yield Operator(name="FusedMatMul", sums=Sums.MATRIX, unit="linear", data=_BOTH)
     yield Operator(name="TransposeMatMul", plain="MatMul", sums=Sums.MATRIX)
-    yield Operator(name="Einsum")
+    yield Operator(name="Einsum", words="einsum")
     yield Operator(name="ConvInteger", plain="Conv", takes_codes=True, sums_codes=True)
     yield Operator(name="MatMulInteger", words="intmm", plain="MatMul", takes_codes=True, sums_codes=True)
     yield Operator(
@@ -109,7 +109,7 @@ def _movements() -> Iterator[Operator]:
     yield replace(move, name="Squeeze", words="squeeze squeezedims", drops=True)
     yield replace(move, name="Unsqueeze", words="unsqueeze expanddims", inserts=True)
     yield replace(move, name="Slice", words="slice stridedslice", slices=True)
-    yield replace(move, name="Gather", words="gather embedding indexselect select", gathers=True)
+    yield replace(move, name="Gather", words="gather embedding indexselect select index", gathers=True)
     yield replace(move, name="Expand", words="expand broadcast broadcastto")
     yield replace(move, name="Tile", words="tile repeat", folds=False)
     yield replace(
@@ -137,11 +137,18 @@ def _movements() -> Iterator[Operator]:
     yield replace(channels, name="DepthToSpace", words="depthtospace pixelshuffle")
     yield replace(channels, name="SpaceToDepth", words="spacetodepth")
     yield from _like(Operator(name="", selects=True), "Scatter ScatterElements ScatterND")
-    yield from _like(
-        Operator(name="", selects=True, data=_FIRST), "Compress GatherElements GatherND ReverseSequence Trilu"
-    )
+    yield from _like(Operator(name="", selects=True, data=_FIRST), "Compress GatherElements GatherND ReverseSequence")
+    yield Operator(name="Trilu", words="tril triu", selects=True, data=_FIRST)
     yield Operator(name="Unique", selects=True, indices_beside=True)
-    yield Operator(name="TopK", selects=True, indices_beside=True, picks_index=True, default_axis=-1, data=_FIRST)
+    yield Operator(
+        name="TopK",
+        words="topk topkv2",
+        selects=True,
+        indices_beside=True,
+        picks_index=True,
+        default_axis=-1,
+        data=_FIRST,
+    )
     yield Operator(
         name="Pad", words="pad padv2 mirrorpad constantpadnd", selects=True, unit="pad", folds=True,
         in_codes=(2,), data=_FIRST,
@@ -154,8 +161,18 @@ def _movements() -> Iterator[Operator]:
 def _whole() -> Iterator[Operator]:
     """Operators that give indices, extents and truth values, and those that make values of nothing."""
     truth = Operator(name="", counts=True)
-    yield from _like(replace(truth, compares=True), "Equal Greater GreaterOrEqual Less LessOrEqual")
-    yield from _like(truth, "And Or Xor Not IsNaN IsInf NonMaxSuppression NonZero Range SequenceLength Size")
+    compared = replace(truth, compares=True)
+    yield replace(compared, name="Equal", words="eq equal")
+    yield replace(compared, name="Greater", words="gt greater")
+    yield replace(compared, name="GreaterOrEqual", words="ge greaterequal")
+    yield replace(compared, name="Less", words="lt less")
+    yield replace(compared, name="LessOrEqual", words="le lessequal")
+    for name in ("And", "Or", "Xor"):
+        word = name.lower()
+        yield replace(truth, name=name, words=f"{word} logical{word} bitwise{word}")
+    yield replace(truth, name="Not", words="logicalnot")
+    yield replace(truth, name="Range", words="arange arangestart arangestartstep")
+    yield from _like(truth, "IsNaN IsInf NonMaxSuppression NonZero SequenceLength Size")
     yield from _like(Operator(name="", counts=True, picks_index=True, reduces=True, data=_FIRST), "ArgMax ArgMin")
     yield Operator(name="Shape", words="shape shapeof", counts=True, gives_extents=True)
     yield Operator(name="Cast", words="cast convert tocopy todtype", casts=True, data=_FIRST)
@@ -164,9 +181,8 @@ def _whole() -> Iterator[Operator]:
     yield Operator(name="Constant", constant=True, reads_nothing=True)
     yield from _like(Operator(name="", reads_nothing=True), "RandomNormal RandomUniform")
     yield from _like(Operator(name="", holds_nodes=True), "If Loop Scan")
-    yield from _like(
-        Operator(name=""), "BitShift BitwiseAnd BitwiseNot BitwiseOr BitwiseXor ConstantOfShape EyeLike Mod"
-    )
+    yield from _like(Operator(name=""), "BitShift BitwiseAnd BitwiseNot BitwiseOr BitwiseXor EyeLike Mod")
+    yield Operator(name="ConstantOfShape", words="ones zeros full oneslike zeroslike fulllike newones newzeros newfull")
 
 
 def _elementwise() -> Iterator[Operator]:
@@ -196,7 +212,8 @@ def _elementwise() -> Iterator[Operator]:
     yield replace(
         function, name="Rsqrt", words="rsqrt", domain=Domain(function="root", low=0, ends=False), forms=("root31",)
     )
-    yield from _like(function, "Cos Sin")
+    yield replace(function, name="Cos", words="cos")
+    yield replace(function, name="Sin", words="sin")
     yield replace(function, name="Reciprocal", divisor=0)
     plain = Operator(name="", data=_FIRST, elementwise=True)
     yield from _like(plain, "Asinh Atan Cosh Sinh Tan")

@@ -78,10 +78,16 @@ def _lined_up(call: Call) -> extents.Amount:
 
 @kernel(*_BINARY, extent=_lined_up)
 def _binary(call: Call) -> np.ndarray:
-    """Combine two arrays, of one dtype, element by element; then comes an activation that was fused."""
+    """Combine two arrays, of one dtype, element by element; then comes an activation that was fused.
+
+    A sum or difference may multiply its second operand by `alpha` first, as PyTorch's do.
+    """
     a, b = call.array(0), call.array(1)
     if call.opset < 7:
         b = _old_broadcast(call, a, b)
+    factor = call.real("alpha", 1.0)
+    if factor != 1:
+        b = elementwise(lambda part: narrow(widen(part) * widen(part).dtype.type(factor), part.dtype), b)
     out = elementwise(lambda left, right: narrow(_BINARY[call.op](widen(left), widen(right)), a.dtype), a, b)
     return activated(call, out)
 
