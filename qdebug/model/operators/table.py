@@ -82,6 +82,9 @@ def _quantized() -> Iterator[Operator]:
         real=RealForm(op="Identity", data=_FIRST), keeps_values=True, dequantizes=True, data=_FIRST,
     )  # fmt: skip
     yield Operator(name="FakeQuantize", fake_quantizes=True, unit="quantize", data=_FIRST)
+    # QONNX's give real numbers; their codes are no tensors
+    quantizer = Operator(name="", fake_quantizes=True, data=_FIRST)
+    yield from _like(quantizer, "Quant IntQuant BipolarQuant Trunc MultiThreshold")
     yield Operator(name="DynamicQuantizeLinear", takes_codes=True, chooses_scale=True, gives_scale=True)
     yield Operator(name="GatherBlockQuantized", plain="Gather", takes_codes=True, packing="table", packed=(0, 2, 3))
     yield Operator(name="QAttention", plain="Attention", takes_codes=True)
