@@ -33,7 +33,7 @@ _NEAR = 8
 _SPARSE = 61
 """Of so many combinations of codes one is computed first."""
 _SUMMED = frozenset({"conv", "linear", "mul", "requantize", "global_average_pool", "reduce_mean"})
-_PAIRED = frozenset({"add", "sub", "mul", "div", "prelu"})
+_PAIRED = frozenset({"add", "sub", "mul", "div", "prelu", "squared_difference"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -238,7 +238,7 @@ _HEAVY: Mapping[str, Callable[[Unit, HeavyPart], Columns]] = MappingProxyType(
     {
         "conv": convolved,
         "linear": multiplied,
-        **dict.fromkeys(("add", "sub", "mul", "div", "prelu"), paired),
+        **dict.fromkeys(("add", "sub", "mul", "div", "prelu", "squared_difference"), paired),
         **dict.fromkeys(("lookup", "requantize", "quantize", "dequantize"), coded),
         **dict.fromkeys(("max_pool", "resize", "pad"), moved),
         **dict.fromkeys(("global_average_pool", "reduce_mean"), reduced),

@@ -443,6 +443,7 @@ def _coded_linear(request: _Request) -> Unit | None:
     call = request.call()
     if a is None or b is None or (request.given(2) is not None and call.real("beta", 1.0) != 1):
         return None
+    a = _flattened(call, a, b)
     a, b = (_turned(o) if call.integer(name) else o for o, name in ((a, "transA"), (b, "transB")))
     alpha = np.float32(call.real("alpha", 1.0))
     if alpha != 1:
@@ -457,6 +458,14 @@ def _coded_linear(request: _Request) -> Unit | None:
     return _made(request, "linear", (a, b), bounds=bounds, bias=bias, bias_scale=bias_scale)
 
 
+def _flattened(call: Call, a: Operand, b: Operand) -> Operand:
+    """Return the first operand of a Gemm as a matrix where it says `flatten`: its scales are those of all rows."""
+    if not call.integer("flatten") or a.scale.size > 1:
+        return a
+    width = b.codes.shape[-1 if call.integer("transB") else 0]
+    return replace(a, codes=a.codes.reshape(-1, width), scale=a.scale.reshape(()), zero_point=a.zero_point.reshape(()))
+
+
 def _turned(operand: Operand) -> Operand:
     """Return an operand with its last two dimensions exchanged."""
     arrays = (operand.codes, operand.scale, operand.zero_point)
@@ -468,8 +477,11 @@ def _pair(request: _Request) -> Unit | None:
     bounds = _activation(request)
     if bounds is None:
         return None
-    unit = operators.of(request.node.op).unit
-    return _made(request, unit, (request.operand(0), request.operand(1)), bounds=bounds)
+    unit, second = operators.of(request.node.op).unit, request.operand(1)
+    factor = np.float32(request.call().real("alpha", 1.0))
+    if factor != 1 and second is not None:
+        second = replace(second, scale=np.asarray(second.scale * factor))
+    return _made(request, unit, (request.operand(0), second), bounds=bounds)
 
 
 def _pool(request: _Request) -> Unit | None:
@@ -598,7 +610,7 @@ def _move(request: _Request) -> Unit | None:
 
 _CODED_READERS: Mapping[str, Callable[[_Request], Unit | None]] = MappingProxyType(
     {
-        **dict.fromkeys(("add", "sub", "mul", "div", "prelu"), _pair),
+        **dict.fromkeys(("add", "sub", "mul", "div", "prelu", "squared_difference"), _pair),
         **dict.fromkeys(("average_pool", "global_average_pool", "max_pool"), _pool),
         "concat": _concat,
         "conv": _coded_conv,

@@ -175,6 +175,7 @@ FORMS: Mapping[str, Form] = MappingProxyType(
         "hswish16": Form("codes", "hard swish in fixed point of 16 bits", multiplier=False),
         "fixed16": Form("codes", "fixed point of 16 bits", multiplier=False),
         "fixed31": Form("codes", "fixed point of 31 bits", multiplier=False),
+        "root31": Form("codes", "reciprocal root in fixed point of 31 bits", multiplier=False),
     }
 )
 """What a program starts from.
@@ -202,7 +203,8 @@ both rounded to multiples of 2**-15. each: both brought to the output's scale by
 function of its real value. stepped: the same, with real values found by repeated addition. mlas: with ONNX Runtime's
 approximation of Sigmoid, and like table for other functions. leaky: `operand` with one multiplier for each sign,
 slopes: of two codes the same, below zero of their product. hswish16: HardSwish in fixed point of 16 bits. fixed16,
-fixed31: Sigmoid and Tanh in fixed point. Forms with `-fma` fuse each product with the addition that follows it.
+fixed31: Sigmoid and Tanh in fixed point. root31: 1 / sqrt(x) in fixed point. Forms with `-fma` fuse each product with
+the addition that follows it.
 """
 
 
@@ -381,7 +383,7 @@ DEFAULTS: Mapping[str, Variant] = MappingProxyType(
         "sub": parse_variant("form=fold-fma steps=even,sat"),
         "mul": _INSIDE,
         "div": parse_variant("form=deq steps=div,even,zp,sat"),
-        "prelu": parse_variant("form=deq steps=div,even,zp,sat"),
+        **dict.fromkeys(("prelu", "squared_difference"), parse_variant("form=deq steps=div,even,zp,sat")),
         "average_pool": parse_variant("form=taps steps=div,zp,even,sat"),
         "lookup": parse_variant("form=table steps=div,even,zp,sat"),
         "lookup.Sigmoid": parse_variant("form=mlas steps=div,even,zp,sat"),

@@ -141,6 +141,11 @@ class Attribution:
     undecided: bool = False
     failed: bool = False
 
+    def unjudged(self, reason: str) -> Attribution:
+        """Return the same error without the part that limits are held against, and why that is not known."""
+        samples = {at: part.unjudged(reason) for at, part in self.samples.items()}
+        return replace(self, arithmetic_unsaturated=None, allowed=None, samples=samples, reason=reason)
+
 
 def attribute(
     reference: Recording,
@@ -262,8 +267,7 @@ def no_error(
     return replace(given(stats), samples=MappingProxyType({at: given(each) for at, each in samples.items()}))
 
 
-_UNKNOWABLE = (NoInputError, NoKernelError, NoScaleError, NotRecordedError)
-"""Raised where the recording lacks something: such a replay did not fail."""
+_UNKNOWABLE = (NoInputError, NoKernelError, NoScaleError, NotRecordedError)  # the recording lacks something
 
 
 def _reads_bare_codes(backend: Recording, form: Node) -> bool:

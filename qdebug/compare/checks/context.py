@@ -12,7 +12,7 @@ from qdebug.arithmetic.reproduce import Reproduced, ReproductionCheck
 from qdebug.compare.align.pairs import Pair
 from qdebug.compare.attribute.arithmetic_pair import ArithmeticPair, hold_arithmetics
 from qdebug.compare.attribute.attribute import Attribution, attribute, no_error, reference_self_check
-from qdebug.compare.attribute.backend_replay import real_values
+from qdebug.compare.attribute.backend_replay import is_undefined, real_values, without_kernel
 from qdebug.compare.attribute.birth import Birth
 from qdebug.compare.attribute.birth_search import find_birth
 from qdebug.compare.attribute.integer_tensors import rounds_nothing
@@ -193,6 +193,8 @@ class NodeContext:
         stats, entry, runs = self.stats, self.entry, self.runs
         if stats is None or not stats.mismatches or self.unreplayed is None or self.failed or entry.whole:
             return None
+        if self.is_undefined:
+            return None
         coded = entry.quant is not None or runs.reference.graph.tensors[entry.reference_tensor].quant is not None
         if coded or self.graph is None or self.graph.reads_more or not self.reads_the_same:
             return None
@@ -367,6 +369,13 @@ class NodeContext:
     # Which replay can be relied on
 
     @cached_property
+    def is_undefined(self) -> bool:
+        """Whether nothing says what the node computes, and the reference's nodes do not account for its tensor."""
+        if self.node is None or not is_undefined(self.node) or self._own.arithmetic_unsaturated is None:
+            return False
+        return self._beyond(self._own, excused=False)
+
+    @cached_property
     def _own(self) -> Attribution:
         """How the error splits up by what the backend's node is said to do."""
         if self.comparison.basis != "full":
@@ -397,6 +406,8 @@ class NodeContext:
             return own, False
         if self._reproduced_firmly and not self._beyond(own, excused=True):
             return own, False
+        if self.is_undefined and self.node is not None:  # it need not do what the reference's nodes do
+            return own.unjudged(without_kernel(self.node)), False
         other = self._as_reference(own)
         return (other, True) if other is not None else (self._as_unsaid(own), False)
 

@@ -22,7 +22,7 @@ from qdebug.model.operators.known_scales import scale_of_codes
 from qdebug.model.thresholds.checks import COARSE_CONSTANT_SLACK, FLOAT_FORMAT_MAX_REL_DIFFERENCE
 from qdebug.model.thresholds.rounding import FLOAT32_STORED_REL_ERROR, LSB_SLACK
 from qdebug.numerics.short_formats import ShortFormat
-from qdebug.replay.blockwise_weight import blockwise_weight
+from qdebug.replay.blockwise_weight import blockwise_weight, half_steps, packed_inputs
 from qdebug.replay.real_form import real_form
 
 __all__ = ["ConstantCheck", "coarse_constant", "unrepresentable_constant"]
@@ -175,19 +175,16 @@ class ConstantCheck:
     def _rounded(self, name: str) -> tuple[np.ndarray, np.ndarray]:
         """Return a constant of the backend as real values, and half a step of each."""
         nodes = (node for node in self._be.recording.graph.consumers(name) if operators.of(node.op).packs_weight)
-        node = next((node for node in nodes if node.inputs[1] == name), None)
+        node = next((node for node in nodes if packed_inputs(node)[:1] == (name,)), None)
         if node is None:
             values, half = real_values(self._be.recording, name), self._replays.backend.half_steps(name)
             reader = next((each for each in self._be.recording.graph.consumers(name) if name in each.inputs[1:2]), None)
             if reader is not None:
                 values, half = (in_plain_order(self._be, reader, array) for array in (values, half))
             return values, half
-        parts = [part for part in node.inputs[1:4] if part and self._be.recording.has(part)]
+        parts = [part for part in packed_inputs(node) if self._be.recording.has(part)]
         codes, scales = blockwise_weight(node, {part: self._be.recording.load(part) for part in parts})
-        half = np.abs(scales) / 2
-        if not any(node.inputs[3:4]):  # one code more is below zero: the largest of the other sign is cut off
-            half = np.where(codes == np.max(-codes, initial=1) - 1, 2 * half, half)
-        return codes * scales, half
+        return codes * scales, half_steps(node, codes, scales)
 
     def different_folded(self, ours: Node, main: Node, others: Sequence[Node], *, bias: bool = True) -> Finding | None:
         """Find a weight or a bias that is not the reference's with the nodes after it folded in.

@@ -21,7 +21,13 @@ from qdebug.compare.align.layouts import in_reference_order
 from qdebug.compare.align.pairs import Pair, clamp_of
 from qdebug.compare.align.undeclared_quantization import computes_with_codes, has_loose, is_loose
 from qdebug.compare.attribute.attribute import Attribution, attribute
-from qdebug.compare.attribute.backend_replay import inputs_of, real_values, replay
+from qdebug.compare.attribute.backend_replay import (
+    inputs_of,
+    is_undefined,
+    real_values,
+    replay,
+    without_kernel,
+)
 from qdebug.compare.attribute.band import finite_norm, held_unit, minus, unit_roundoff
 from qdebug.compare.attribute.code_spans import (
     folded_clamp,
@@ -198,10 +204,7 @@ class TensorCheck:
             return found
         if not (is_loose(self.node) and self._graphs.undeclared_codes):
             return found
-        samples = {
-            number: replace(part, arithmetic_unsaturated=None, allowed=None) for number, part in found.samples.items()
-        }
-        return replace(found, arithmetic_unsaturated=None, allowed=None, samples=samples, reason=_UNSAID)
+        return found.unjudged(_UNSAID)
 
     @cached_property
     def alike(self) -> bool:
@@ -410,6 +413,8 @@ class TensorCheck:
             return f"{node.op} computes with codes"
         if not self._places:
             return "not all of its values were kept"
+        if segment.wide and (unknown := next(filter(is_undefined, segment.own), None)):
+            return without_kernel(unknown)
         real = (not_in_codes(each, self._backend.graph) for each in segment.own)
         if said := next(filter(None, real), None):
             return said
