@@ -613,7 +613,12 @@ def _born(of: ResultTable, found: Nonfinite, first: NodeResult | None, origin: N
     way = f" by way of {', '.join(nodes)}" if len(nodes) > 1 else ""
     if found.output is not None:
         return f"{text} It reaches the output {found.output!r}{way}."
-    return f"{text} It reaches no output{f', and ends after {nodes[-1]}' if len(nodes) > 1 else ''}."
+    ends = f"It ends after {nodes[-1]}" if len(nodes) > 1 else "It goes no further"
+    stats = None if found.spoilt is None else of[of.rows[found.spoilt]].metrics
+    if stats is None or stats.sqnr_db is None:
+        return f"{text} {ends} and reaches no output."
+    level = _decibels(stats.sqnr_db, OUTPUT_MIN_SQNR)
+    return f"{text} {ends}: what reads it makes finite numbers of it. The output {found.spoilt!r} has {level} dB."
 
 
 def _in_the_model(node: NodeResult, graph: Graph | None) -> str:

@@ -16,6 +16,7 @@ from qdebug.compare.attribute.backend_replay import is_undefined, real_values, w
 from qdebug.compare.attribute.birth import Birth
 from qdebug.compare.attribute.birth_search import find_birth
 from qdebug.compare.attribute.integer_tensors import rounds_nothing
+from qdebug.compare.attribute.nonfinite_effect import NonfiniteEffect
 from qdebug.compare.attribute.plan import PlannedNode, recorded_places
 from qdebug.compare.attribute.segments import Segment
 from qdebug.compare.checks import error
@@ -74,6 +75,11 @@ class Runs:
     graphs: GraphCheck
     reproducer: ReproductionCheck
     reference_reproducer: ReproductionCheck
+
+    @cached_property
+    def nonfinite_effect(self) -> NonfiniteEffect:
+        """Follows what is not finite to what is made of it."""
+        return NonfiniteEffect(self.graphs.replays)
 
     @cached_property
     def comparisons(self) -> dict[str, Comparison]:
@@ -181,6 +187,14 @@ class NodeContext:
         if stats is None or not stats.rmse or not stats.rel_l2:
             return None
         return stats.rmse / stats.rel_l2 or None
+
+    @cached_property
+    def harmless(self) -> bool:
+        """Whether values that are not finite on one side change nothing that is made of them."""
+        if self.stats is None or not self.stats.nonfinite or self.comparison.basis != "full":
+            return False
+        places = recorded_places(self.runs.reference, self.runs.backend, self.entry)
+        return all(self.runs.nonfinite_effect.is_none(self.entry.tensor, place) for place in places)
 
     @property
     def usual_rms(self) -> float | None:
@@ -361,6 +375,7 @@ class NodeContext:
             limits=self.limits,
             excused=excused,
             exact=self.exact,
+            harmless=self.harmless,
             usual_rms=self.reference_rms if len(self.comparison.samples) > 1 else None,
             least_sqnr=self.least_sqnr,
             unreplayed=None if self.least_sqnr is None else self.unreplayed,

@@ -22,7 +22,7 @@ def nonfinite(of: Measured) -> Finding | None:
     if not count and stats.mismatches and attribution is not None and not of.limits.judge_whole(stats):
         stats = attribution.arithmetic_unsaturated or stats
         count = stats.nonfinite
-    if not count:
+    if not count or of.harmless:
         return None
     said = f"{count} of {stats.count} elements are NaN or infinite on one side only"
     return breach(of, FindingKind.NONFINITE, said, judged=(count, 0, "elements"), given=False)

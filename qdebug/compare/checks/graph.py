@@ -15,11 +15,13 @@ from qdebug.compare.checks.precision import float32_overflow
 from qdebug.compare.result.finding import Finding, FindingKind, FindingRole
 from qdebug.errors import NotRecordedError
 from qdebug.model import Node, operators
+from qdebug.plural import agreeing
 from qdebug.replay.real_form import real_form
 
 __all__ = [
     "born",
     "difference",
+    "harmless",
     "otherwise_said",
     "out_of_range",
     "overflow",
@@ -66,12 +68,30 @@ def born(context: NodeContext) -> Finding | None:
     where = "" if found.tensor == context.entry.tensor else f"in {found.op} {found.node!r}, which has no partner, "
     return Finding(
         kind=FindingKind.NONFINITE,
-        role=FindingRole.CAUSE,
+        role=FindingRole.NOTE if context.harmless else FindingRole.CAUSE,
         node=found.node,
         sentence=where + found.sentence,
         amount=found.exact,
         limit=found.largest,
         evidence=found.operands[0].tensor if found.operands else None,
+    )
+
+
+def harmless(context: NodeContext) -> Finding | None:
+    """Say that values are not finite on one side alone, and change nothing that is made of them."""
+    stats = context.stats
+    if stats is None or not stats.nonfinite or not context.harmless:
+        return None
+    many = stats.nonfinite
+    said = f"{many} of {stats.count} elements {agreeing(many, 'is')} NaN or infinite on one side only"
+    return Finding(
+        kind=FindingKind.NONFINITE,
+        role=FindingRole.NOTE,
+        node=context.name,
+        sentence=f"{said}, and nothing that is made of them changes",
+        amount=float(many),
+        limit=0.0,
+        unit="elements",
     )
 
 

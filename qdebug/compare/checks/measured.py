@@ -49,6 +49,10 @@ class Measured(Protocol):
         """Clipped values and codes at the ends; None if there are no codes, or nobody asks."""
 
     @property
+    def harmless(self) -> bool:
+        """Whether values that are not finite on one side change nothing that is made of them."""
+
+    @property
     def usual_rms(self) -> float | None:
         """Of one sample of several, root mean square of the reference's tensor over all samples; else None."""
 
@@ -73,6 +77,7 @@ class Error:
     known_arithmetic: str | None = None
     exact: bool = False
     rails: Rails | None = None
+    harmless: bool = False
     usual_rms: float | None = None
     least_sqnr: float | None = None
     unreplayed: str | None = None

@@ -32,6 +32,7 @@ CHECKS: tuple[Check, ...] = (
     graph.read_otherwise,
     dead_zone,
     dead_channels,
+    graph.harmless,
     graph.zero_divisor,
     graph.overflow,
     graph.born,

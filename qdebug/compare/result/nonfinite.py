@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from qdebug.compare.attribute.birth import Birth
-from qdebug.compare.attribute.graph_walk import between
+from qdebug.compare.attribute.graph_walk import between, downstream
 from qdebug.compare.result.finding import Status
 from qdebug.compare.result.result_table import ResultTable
 from qdebug.model import Graph
@@ -27,15 +28,17 @@ class Nonfinite(JsonObject):
         path: The nodes from there on that give what is not finite, in order; of a long path the two ends.
         left_out: How many nodes were left out in the middle.
         output: The output of the network that it reaches; None if it reaches none.
+        spoilt: Of no output that it reaches, the worst finite output that is made of it; None if none is.
     """
 
-    json_keys = "born path left_out output"
+    json_keys = "born path left_out output spoilt"
 
     row: int
     born: Birth
     path: tuple[str, ...]
     left_out: int = 0
     output: str | None = None
+    spoilt: str | None = None
 
 
 def nonfinite_of(of: ResultTable, graph: Graph) -> Nonfinite | None:
@@ -71,7 +74,20 @@ def nonfinite_of(of: ResultTable, graph: Graph) -> Nonfinite | None:
         for name in inputs:
             following.setdefault(name, []).append(row)
     last = max(_walk(first, following))
-    return _traced(of, births, first, _walk(last, above), output=None)
+    traced = _traced(of, births, first, _walk(last, above), output=None)
+    return replace(traced, spoilt=_spoilt(of, graph, of[first].tensor))
+
+
+def _spoilt(of: ResultTable, graph: Graph, tensor: str) -> str | None:
+    """Return the worst output of the network that is made of a tensor; None if none differs."""
+    below = downstream(graph, (tensor,))
+    levels = {
+        of[row].tensor: stats.sqnr_db
+        for row in of.rows_of(graph.outputs)
+        if of[row].tensor in below and (stats := of[row].metrics) is not None and stats.sqnr_db is not None
+    }
+    worst = min(levels, key=lambda name: levels[name], default=None)
+    return None if worst is None or not math.isfinite(levels[worst]) else worst
 
 
 def _count(of: ResultTable, row: int) -> int:

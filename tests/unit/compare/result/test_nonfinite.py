@@ -60,7 +60,7 @@ def test_a_birth_that_reaches_no_output_is_followed_as_far_as_it_goes():
     found = nonfinite_of(results(LADDER, spoilt="abc", births="a"), LADDER)
     assert (found.path, found.output) == (("a", "c"), None)
     assert (
-        "It reaches no output, and ends after 'c'."
+        "It ends after 'c' and reaches no output."
         in verdict(results(LADDER, spoilt="abc", births="a"), (), nonfinite=found).sentence
     )
 
