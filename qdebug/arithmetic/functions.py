@@ -111,28 +111,21 @@ def _of_one(variants: Sequence[Variant], tied: Sequence[int], shape: Shape, most
 
     Args:
         variants: The variants.
-        tied: Equal for those that no other node tells apart; only these are held against each other.
+        tied: Equal for those that no other node tells apart; where all of these have one form, nothing is computed.
         shape: The node.
         most: Codes that may be computed.
     """
     labels = functions(variants, shape.unit, shape.columns)
     cost = 0
     parent = list(labels)
-    rivals: dict[tuple[HeavyPart, int], dict[int, int]] = {}
-    for at, variant in enumerate(variants):
-        rivals.setdefault((variant.sums, tied[at]), {}).setdefault(labels[at], at)
+    if len(set(zip(tied, labels, strict=True))) == len(set(tied)):
+        return labels, cost
     for sums in dict.fromkeys(variant.sums for variant in variants):
-        first = {
-            label: at
-            for (own, _), ats in rivals.items()
-            if own is sums or own == sums
-            for label, at in ats.items()
-            if len(ats) > 1
-        }
-        domain = _Domain.of(shape, sums) if first else None
-        if domain is None:
+        first = {labels[at]: at for at in reversed(range(len(variants))) if variants[at].sums == sums}
+        domain = _Domain.of(shape, sums)
+        if domain is None or len(first) < 2:
             continue
-        able = [at for at in sorted(first.values()) if domain.every or never_decreases(variants[at])]
+        able = [at for at in first.values() if domain.every or never_decreases(variants[at])]
         if cost + len(able) * domain.price > most:
             continue
         cost += len(able) * domain.price
