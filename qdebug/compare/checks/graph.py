@@ -12,6 +12,7 @@ from qdebug.compare.attribute.segments import main_node
 from qdebug.compare.checks.context import NodeContext
 from qdebug.compare.checks.error import nonfinite
 from qdebug.compare.checks.precision import float32_overflow
+from qdebug.compare.explaining.mistaken import mistake_of
 from qdebug.compare.result.finding import Finding, FindingKind, FindingRole
 from qdebug.errors import NotRecordedError
 from qdebug.model import Node, operators
@@ -22,6 +23,7 @@ __all__ = [
     "born",
     "difference",
     "harmless",
+    "mistaken",
     "otherwise_said",
     "out_of_range",
     "overflow",
@@ -50,6 +52,19 @@ def unholdable(context: NodeContext) -> Finding | None:
 def read_otherwise(context: NodeContext) -> Finding | None:
     """Find why an error is beyond its limit: codes read by other numbers than they were written with, or rounding."""
     return context.cause if context.diverges else None
+
+
+def mistaken(context: NodeContext) -> Finding | None:
+    """Find the known mistake of a kernel that gives all values of a node that diverges for no other known reason."""
+    entry, node, runs = context.entry, context.node, context.runs
+    if node is None or entry.quant is not None or not context.diverges or context.cause is not None:
+        return None
+    places = [*recorded_places(runs.reference, runs.backend, entry)]
+    likely = mistake_of(runs.backend, node, entry.tensor, places)
+    if likely is None:
+        return None
+    said = f"{likely}: that reproduces every element"
+    return Finding(kind=FindingKind.ARITHMETIC, role=FindingRole.CAUSE, node=node.name, sentence=said)
 
 
 def otherwise_said(context: NodeContext) -> Finding | None:

@@ -30,6 +30,7 @@ CHECKS: tuple[Check, ...] = (
     graph.unholdable,
     graph.out_of_range,
     graph.read_otherwise,
+    graph.mistaken,
     dead_zone,
     dead_channels,
     graph.harmless,

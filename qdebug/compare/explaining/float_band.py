@@ -27,6 +27,7 @@ from qdebug.compare.attribute.band import (
     unit_roundoff,
 )
 from qdebug.compare.explaining.explanation import Band
+from qdebug.compare.explaining.mistaken import mistake_of
 from qdebug.errors import KernelError, NotRecordedError
 from qdebug.model import Node, Recording, operators
 from qdebug.model.operators import Sums
@@ -159,10 +160,13 @@ def judge_float(recording: Recording, node: Node, tensor: str, at: Sequence[Plac
     for precision, ratio in case.coarser(at):
         if ratio <= 1:
             return replace(found, band=Band(precision=precision, ratio=ratio, spread=spread), within=True)
-    if _rounds_nothing(node):
-        return replace(found, reason=f"{total - equal} of {total} elements differ, and {node.op} rounds nothing")
+    likely = mistake_of(recording, node, tensor, at)
+    cause = "" if likely is None else f"; likely: {likely}: that reproduces every element"
+    if _rounds_nothing(node) or not single.allowed:
+        nothing = f"{node.op} rounds nothing" if _rounds_nothing(node) else "its sums are exact"
+        return replace(found, reason=f"{total - equal} of {total} elements differ, and {nothing}{cause}")
     said = f"it is off by {single.ratio:.3g} times the rounding bound{case.where(at)}"
-    return replace(found, reason=said)
+    return replace(found, reason=said + cause)
 
 
 def rounded_inputs(recording: Recording, node: Node, tensor: str, place: Place) -> tuple[str, ...]:

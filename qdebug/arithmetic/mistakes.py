@@ -1,0 +1,173 @@
+"""Known mistakes of a node on real numbers or whole sums: the node as it would be if its kernel confused something.
+
+They follow public reports of wrong kernels. What codes are computed of has mistakes of its own, see
+`qdebug.arithmetic.suspects`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from qdebug.model import Node, operators
+from qdebug.numerics.short_formats import SHORT_FORMATS
+
+__all__ = ["Mistake", "mistakes"]
+
+
+def _as_it_is(values: np.ndarray) -> np.ndarray:
+    return values
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mistake:
+    """A mistake.
+
+    Args:
+        likely: The mistake in words.
+        node: The node with the mistake.
+        values: What it reads then, where that is other than what was recorded.
+        after: What is done to the result, besides.
+    """
+
+    likely: str
+    node: Node
+    values: Mapping[str, np.ndarray]
+    after: Callable[[np.ndarray], np.ndarray] = _as_it_is
+
+
+def mistakes(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
+    """Yield the mistakes that a kernel could make with a node.
+
+    Args:
+        node: The node on real numbers, or on codes whose sums it gives.
+        values: Its inputs.
+    """
+    yield from _of_zero_points(node, values)
+    yield from _of_operands(node, values)
+    yield from _of_factors(node, values)
+    yield from _of_attributes(node, values)
+    yield from _of_padding(node, values)
+    yield from _of_activation(node, values)
+    yield from _of_rounding(node, values)
+
+
+def _without(node: Node, *places: int) -> Node:
+    """Return a node that does not read some of its inputs."""
+    return replace(node, inputs=tuple("" if place in places else name for place, name in enumerate(node.inputs)))
+
+
+def _of_zero_points(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
+    if not operators.of(node.op).sums_codes:
+        return
+    given = [place for place in (2, 3) if place < len(node.inputs) and node.inputs[place]]
+    told = [place for place in given if np.any(values[node.inputs[place]])]
+    names = {2: "the first operand", 3: "the second operand"}
+    for place in told:
+        said = f"the zero point of {names[place]} is not subtracted"
+        yield Mistake(likely=said, node=_without(node, place), values={})
+    if len(told) > 1:
+        yield Mistake(
+            likely="the zero points of both operands are not subtracted", node=_without(node, *told), values={}
+        )
+
+
+def _of_operands(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
+    row = operators.of(node.op)
+    shapes = [values[name].shape for name in node.inputs[:2] if name]
+    if len(shapes) == 2 and not row.commutes and shapes[0] == shapes[1] and (row.rounds_by_element or row.product):
+        swapped = replace(node, inputs=(node.inputs[1], node.inputs[0], *node.inputs[2:]))
+        yield Mistake(likely="its operands are swapped", node=swapped, values={})
+    if row.product and row.bias is not None and row.bias < len(node.inputs) and node.inputs[row.bias]:
+        bias = values[node.inputs[row.bias]]
+        if np.any(bias):
+            yield Mistake(likely="the bias is dropped", node=_without(node, row.bias), values={})
+            name = node.inputs[row.bias]
+            yield Mistake(likely="the bias is added twice", node=node, values={name: bias + bias})
+            yield Mistake(likely="the bias is read one channel off", node=node, values={name: np.roll(bias, 1, -1)})
+
+
+def _of_factors(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
+    """Yield a small factor or term that is left out, or that acts twice."""
+    row = operators.of(node.op)
+    names = [name for name in node.inputs if name]
+    if len(names) != 2 or not row.rounds_by_element or not (row.adds or row.neutral == 1):
+        return
+    for small, large in (names, names[::-1]):
+        if values[small].size >= values[large].size or values[small].dtype.kind != "f":
+            continue
+        what = "term" if row.adds else "factor"
+        neutral, twice = (0.0, values[small] * 2) if row.adds else (1.0, values[small] ** 2)
+        yield Mistake(
+            likely=f"the {what} {small!r} is left out",
+            node=node,
+            values={small: np.full_like(values[small], neutral)},
+        )
+        yield Mistake(likely=f"the {what} {small!r} is applied twice", node=node, values={small: twice})
+
+
+_IGNORED = ("alpha", "beta", "epsilon", "transA", "transB")
+"""Attributes that kernels are known to ignore."""
+
+
+def _of_attributes(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
+    for name in _IGNORED:
+        if name in node.attrs and node.attrs[name] not in (0, 0.0):
+            rest = {key: value for key, value in node.attrs.items() if key != name}
+            yield Mistake(likely=f"{name} is ignored", node=replace(node, attrs=rest), values={})
+    axis = node.attrs.get("axis")
+    data = values.get(node.inputs[0]) if node.inputs else None
+    if isinstance(axis, int) and data is not None and operators.of(node.op).hides_low:
+        for other in range(data.ndim):
+            if other != axis % data.ndim:
+                said = f"it goes along axis {other}, not {axis}"
+                yield Mistake(likely=said, node=replace(node, attrs={**node.attrs, "axis": other}), values={})
+
+
+def _of_padding(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
+    del values
+    pads = node.attrs.get("pads")
+    if not isinstance(pads, tuple) or not operators.plain(node).ordered or not any(map(bool, pads)):
+        return
+    sizes = [int(pad) for pad in pads if isinstance(pad, int)]
+    half = len(sizes) // 2
+    if 2 * half != len(sizes):
+        return
+    sums = [begin + end for begin, end in zip(sizes[:half], sizes[half:], strict=True)]
+    for begins in ([0] * half, sums, sizes[half:]):
+        other = (*begins, *(total - begin for total, begin in zip(sums, begins, strict=True)))
+        if other != tuple(sizes):
+            said = f"the padding is {other}, not {tuple(sizes)}"
+            yield Mistake(likely=said, node=replace(node, attrs={**node.attrs, "pads": other}), values={})
+
+
+def _of_activation(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
+    """Yield an activation that is missing, or one too many."""
+    row = operators.of(node.op)
+    data = values.get(node.inputs[0]) if node.inputs else None
+    if row.activation and data is not None and len(list(filter(None, node.inputs))) == 1:
+        yield Mistake(likely=f"the {node.op} is missing", node=replace(node, op="Identity", attrs={}), values={})
+    fused = str(node.attrs.get("activation", ""))
+    if fused:
+        rest = {key: value for key, value in node.attrs.items() if not key.startswith("activation")}
+        yield Mistake(likely=f"the {fused} within it is missing", node=replace(node, attrs=rest), values={})
+    if not row.activation and not fused and (row.product or row.adds):
+        yield Mistake(likely="a Relu is applied to its result", node=node, values={}, after=_clamped)
+
+
+def _clamped(values: np.ndarray) -> np.ndarray:
+    return np.asarray(np.maximum(values, 0))
+
+
+def _of_rounding(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
+    """Yield inputs that are rounded to a format of few digits first; a product's are another matter."""
+    if operators.of(node.op).product:
+        return
+    real = {name: array for name, array in values.items() if array.dtype == np.float32}
+    for short in SHORT_FORMATS:
+        if short.bits < 8:
+            continue
+        said = f"what it reads is rounded to {short.name} first"
+        yield Mistake(likely=said, node=node, values={name: short.rounded(array) for name, array in real.items()})

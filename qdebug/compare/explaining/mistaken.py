@@ -1,0 +1,71 @@
+"""Which known mistake gives a node's output, where what it should compute does not."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from qdebug.arithmetic.mistakes import Mistake, mistakes
+from qdebug.compare.attribute.backend_replay import inputs_of
+from qdebug.compare.attribute.band import allowed_error, difference, norm
+from qdebug.errors import KernelError, NotRecordedError, UsageError
+from qdebug.model import Node, Recording
+from qdebug.model.thresholds.rounding import FLOAT32_UNIT_ROUNDOFF
+from qdebug.numerics.short_formats import format_of
+from qdebug.replay.extents import recorded_room
+from qdebug.replay.real_form import real_form
+from qdebug.replay.registry import run_node
+
+__all__ = ["mistake_of"]
+
+
+def mistake_of(recording: Recording, node: Node, tensor: str, places: Sequence[tuple[int, int]]) -> str | None:
+    """Return the only known mistake that gives all of a node's recorded output, in words; None if none or several do.
+
+    Args:
+        recording: The run.
+        node: A node whose replay does not give its output.
+        tensor: The output, of real numbers or of whole sums.
+        places: Samples and steps to look at.
+    """
+    form, opset = real_form(node, recording.graph.opset)
+    if recording.graph.tensors[tensor].quant is not None or tensor not in form.outputs[:1] or not places:
+        return None
+    wanted: set[str] | None = None
+    try:
+        for place in places:
+            values, recorded = inputs_of(recording, form, place), recording.load(tensor, *place)
+            if wanted is None and np.unique(recorded).size < _TELLING:
+                return None
+            with recorded_room(recording, place), np.errstate(all="ignore"):
+                wanted = {
+                    each.likely
+                    for each in mistakes(form, values)
+                    if (wanted is None or each.likely in wanted) and _gives(each, values, recorded, opset)
+                }
+            if not wanted:
+                return None
+    except (KernelError, NotRecordedError, UsageError):
+        return None
+    return wanted.pop() if wanted is not None and len(wanted) == 1 else None
+
+
+_TELLING = 8
+"""Different values of the output that no mistake gives by chance."""
+
+
+def _gives(mistake: Mistake, values: Mapping[str, np.ndarray], recorded: np.ndarray, opset: Mapping[str, int]) -> bool:
+    """Tell whether a node with a mistake gives what was recorded, but for rounding."""
+    read = {**values, **mistake.values}
+    try:
+        made = mistake.after(run_node(mistake.node, read, opset)[mistake.node.outputs[0]])
+    except (KernelError, UsageError):
+        return False
+    if made.shape != recorded.shape or (made.dtype.kind == "f") != (recorded.dtype.kind == "f"):
+        return False
+    if made.dtype.kind != "f":
+        return np.array_equal(made, recorded)
+    short = format_of(recorded, read=values.values())
+    unit = FLOAT32_UNIT_ROUNDOFF if short is None else short.unit
+    return norm(difference(recorded, made)) <= allowed_error(mistake.node, read, made, opset, unit)
