@@ -60,6 +60,7 @@ _FAMILIES = (
     "pool",
     "qlinear",
     "qonnx",
+    "quark",
     "quantize",
     "real_codes",
     "recurrent",

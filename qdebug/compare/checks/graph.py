@@ -13,6 +13,7 @@ from qdebug.compare.checks.context import NodeContext
 from qdebug.compare.checks.error import nonfinite
 from qdebug.compare.checks.precision import float32_overflow
 from qdebug.compare.explaining.mistaken import mistake_of
+from qdebug.compare.graph_checks.casts import changed_by_cast
 from qdebug.compare.result.finding import Finding, FindingKind, FindingRole
 from qdebug.errors import NotRecordedError
 from qdebug.model import Node, operators
@@ -23,6 +24,7 @@ __all__ = [
     "born",
     "difference",
     "harmless",
+    "lossy_cast",
     "mistaken",
     "otherwise_said",
     "out_of_range",
@@ -38,6 +40,35 @@ __all__ = [
 def difference(context: NodeContext) -> Finding | None:
     """Find what the graphs say differently of the node: its weight, bias, attributes, operator, scales, operands."""
     return context.difference[0]
+
+
+def lossy_cast(context: NodeContext) -> Finding | None:
+    """Find a cast to integers that changes numbers which the reference's does not: out of range, or no whole numbers.
+
+    A cast that the reference has as well, to the same type, only says that its input is off.
+    """
+    node, stats, entry = context.node, context.stats, context.entry
+    if node is None or stats is None or not stats.mismatches or entry.quant is not None or context.graph is None:
+        return None
+    if not operators.of(node.op).casts:
+        return None
+    runs, main = context.runs, main_node(node, context.graph.segment)
+    own = changed_by_cast(runs.backend, node)
+    if own is None or not own.count:
+        return None
+    theirs = None if main is None else changed_by_cast(runs.reference, main)
+    if theirs is not None and (own.count <= theirs.count or own.dtype == theirs.dtype):
+        return None
+    return Finding(
+        kind=FindingKind.PRECISION,
+        role=FindingRole.DIFFERENCE if context.difference[0] is None else FindingRole.NOTE,
+        node=context.name,
+        sentence=f"its {own.sentence}",
+        amount=float(own.count),
+        limit=float(0 if theirs is None else theirs.count),
+        unit="elements",
+        evidence=own.dtype,
+    )
 
 
 def unholdable(context: NodeContext) -> Finding | None:

@@ -22,6 +22,7 @@ CHECKS: tuple[Check, ...] = (
     inputs.different_input,
     inputs.nan_input,
     graph.difference,
+    graph.lossy_cast,
     *ERROR_CHECKS,
     wrong_reference,
     statistics.nonfinite_at_least,

@@ -20,6 +20,7 @@ from qdebug.compare.attribute.plan import PlannedNode, recorded_places
 from qdebug.compare.attribute.reference_replay import ReferenceReplay, exceeds
 from qdebug.compare.attribute.rounding import scales_by_constants
 from qdebug.compare.attribute.segments import Segment, main_node
+from qdebug.compare.graph_checks.casts import changed_by_cast
 from qdebug.compare.graph_checks.constants import ConstantCheck, unrepresentable_constant
 from qdebug.compare.result.finding import Finding, FindingKind, FindingRole
 from qdebug.errors import KernelError, NotRecordedError
@@ -288,12 +289,24 @@ class GraphDifferences:
         inside = (
             self.constants.different_weight(segment)
             or _other_operator(segment)
+            or self._lossy_cast(segment)
             or self._other_attribute(segment)
             or self.constants.different_beside(segment)
         )
         if inside is None:
             return _difference(FindingKind.OPERATOR, node, said)
         return replace(inside, sentence=f"{said}; {inside.sentence}")
+
+    def _lossy_cast(self, segment: Segment) -> Finding | None:
+        """Find a cast to integers that changes numbers, in a part where the reference casts nothing."""
+        if any(operators.of(node.op).casts for node in segment.nodes):
+            return None
+        for node in segment.own:
+            changed = changed_by_cast(self._backend, node) if operators.of(node.op).casts else None
+            if changed is not None and changed.count:
+                said = f"{node.op} {node.name!r}: the {changed.sentence}"
+                return _difference(FindingKind.PRECISION, node, said, evidence=changed.dtype)
+        return None
 
     def _other_attribute(self, segment: Segment) -> Finding | None:
         """Find an attribute of one node of a part that is not that of the reference's one node of the same operator."""

@@ -72,19 +72,22 @@ def _products() -> Iterator[Operator]:
 
 def _quantized() -> Iterator[Operator]:
     """Operators that carry scales and zero points beside their data."""
-    yield Operator(
+    quantize = Operator(
         name="QuantizeLinear", words="quantize quantizepertensor quantizeperchannel quantizepertoken quantizeaffine",
         real=RealForm(op="Identity", data=_FIRST), keeps_values=True, quantizes=True, data=_FIRST,
     )  # fmt: skip
-    yield Operator(
+    dequantize = Operator(
         name="DequantizeLinear",
         words="dequantize dequantizepertensor dequantizeperchannel dequantizepertoken dequantizeaffine",
         real=RealForm(op="Identity", data=_FIRST), keeps_values=True, dequantizes=True, data=_FIRST,
     )  # fmt: skip
+    for row in (quantize, dequantize):
+        yield row
+        yield from _like(replace(row, plain=row.name, words=""), f"Extended{row.name} Vitis{row.name}")  # AMD Quark's
     yield Operator(name="FakeQuantize", fake_quantizes=True, unit="quantize", data=_FIRST)
-    # QONNX's give real numbers; their codes are no tensors
+    # those of QONNX and AMD Quark give real numbers; their codes are no tensors
     quantizer = Operator(name="", fake_quantizes=True, data=_FIRST)
-    yield from _like(quantizer, "Quant IntQuant BipolarQuant Trunc MultiThreshold")
+    yield from _like(quantizer, "Quant IntQuant BipolarQuant Trunc MultiThreshold BFPQuantizeDequantize BFPFixNeuron")
     yield Operator(name="DynamicQuantizeLinear", takes_codes=True, chooses_scale=True, gives_scale=True)
     yield Operator(name="GatherBlockQuantized", plain="Gather", takes_codes=True, packing="table", packed=(0, 2, 3))
     yield Operator(name="QAttention", plain="Attention", takes_codes=True)

@@ -18,7 +18,7 @@ from qdebug.replay.qsum import saturate
 from qdebug.replay.registry import Call, kernel
 from qdebug.replay.scaling import spread
 
-__all__ = ["cast", "cast_float", "dynamic_quantize"]
+__all__ = ["cast", "cast_float", "dequantize_linear", "dynamic_quantize", "quantize_linear", "scaled_extent"]
 
 
 def cast_float(values: np.ndarray, dtype: np.dtype, *, saturate: bool) -> np.ndarray:
@@ -89,15 +89,15 @@ def _cast_by(call: Call, dtype: np.dtype) -> np.ndarray:
     return elementwise(lambda part: cast(part, dtype, saturate=saturate, round_mode=mode), call.array(0))
 
 
-def _scaled(call: Call) -> Amount:
+def scaled_extent(call: Call) -> Amount:
     """Return what scaling comes to, by blocks that are repeated."""
     x, scale = call.shape(0), call.shape(1)
     return Amount(prod(x), prod(scale) * abs(call.integer("block_size")))
 
 
-@kernel("QuantizeLinear", extent=_scaled, kinds=("iuf", "f"))
-@kernel("QuantizeLinear", domain="com.microsoft", extent=_scaled, kinds=("iuf", "f"))
-def _quantize(call: Call) -> np.ndarray:
+@kernel("QuantizeLinear", extent=scaled_extent, kinds=("iuf", "f"))
+@kernel("QuantizeLinear", domain="com.microsoft", extent=scaled_extent, kinds=("iuf", "f"))
+def quantize_linear(call: Call) -> np.ndarray:
     """Compute saturate(round(x / scale) + zero_point); float codes are rounded by their own format."""
     unit = unit_of_call(call)
     if unit is not None:
@@ -123,9 +123,9 @@ def _quantize(call: Call) -> np.ndarray:
     return elementwise(codes, x, steps, spread(zero_point, x.shape, axis, block))
 
 
-@kernel("DequantizeLinear", extent=_scaled)
-@kernel("DequantizeLinear", domain="com.microsoft", extent=_scaled)
-def _dequantize(call: Call) -> np.ndarray:
+@kernel("DequantizeLinear", extent=scaled_extent)
+@kernel("DequantizeLinear", domain="com.microsoft", extent=scaled_extent)
+def dequantize_linear(call: Call) -> np.ndarray:
     """Compute (x - zero_point) * scale."""
     unit = unit_of_call(call)
     if unit is not None:

@@ -83,7 +83,8 @@ def test_traits_are_those_that_their_names_say():
     names = operators.names_where
     assert names(lambda row: row.clamps) == {"Relu", "Clip"}
     assert names(lambda row: row.extreme) == {"Max", "Min"}
-    assert names(lambda row: row.converts_codes) == {"QuantizeLinear", "DequantizeLinear"}
+    converting = [f"{maker}{name}Linear" for maker in ("", "Extended", "Vitis") for name in ("Quantize", "Dequantize")]
+    assert names(lambda row: row.converts_codes) == set(converting)
     assert names(lambda row: row.goes_into_weights) == {"BatchNormalization", "Add", "Sub", "Mul", "Div"}
     assert names(lambda row: row.reshapes) == {"Reshape", "Flatten", "Squeeze", "Unsqueeze"}
     assert names(lambda row: row.product and row.plain == row.name) == {"Conv", "ConvTranspose", "Gemm", "MatMul"}

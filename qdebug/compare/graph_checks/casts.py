@@ -1,0 +1,67 @@
+"""What casts to integers change: numbers that the type does not hold, and those that are no whole numbers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from qdebug.model import Node, Recording
+
+__all__ = ["ChangedByCast", "changed_by_cast"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangedByCast:
+    """How many elements a cast to integers changes.
+
+    Args:
+        dtype: The type.
+        count: How many.
+        total: Of how many.
+        before: The first of them; 0 if there is none.
+        after: What it became.
+    """
+
+    dtype: str
+    count: int
+    total: int
+    before: float = 0.0
+    after: float = 0.0
+
+    @property
+    def sentence(self) -> str:
+        """What the cast changes, in words that begin with the cast."""
+        first = f"{self.before:.6g} became {self.after:.6g}"
+        return f"cast to {self.dtype} changes {self.count} of {self.total} elements: the first of {first}"
+
+
+def changed_by_cast(recording: Recording, node: Node) -> ChangedByCast | None:
+    """Count the elements that a recorded cast changes, in all samples and steps.
+
+    Args:
+        recording: The run.
+        node: One of its nodes, which casts its first input.
+
+    Returns:
+        None of a cast to no integers, and of one whose input or result was not recorded, or holds codes.
+    """
+    given, made = node.inputs[0], node.outputs[0]
+    if any(recording.graph.tensors[name].quant is not None for name in (given, made)):
+        return None
+    dtype, total, changed = "", 0, list[tuple[float, float]]()
+    count = 0
+    for place in recording.places(made):
+        if not (recording.has(made, *place) and recording.has(given, *place)):
+            continue
+        before, after = recording.load(given, *place), recording.load(made, *place)
+        if after.dtype.kind not in "iu" or before.dtype.kind not in "iuf" or before.shape != after.shape:
+            return None
+        other = before != after
+        dtype, total, count = after.dtype.name, total + after.size, count + int(np.count_nonzero(other))
+        if not changed and other.any():
+            changed.append((float(before[other][0]), float(after[other][0])))
+    if not dtype:
+        return None
+    first = changed[0] if changed else (0.0, 0.0)
+    return ChangedByCast(dtype=dtype, count=count, total=total, before=first[0], after=first[1])

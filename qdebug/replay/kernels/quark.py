@@ -1,0 +1,143 @@
+"""Quantizers of AMD Quark: block floating point, and QuantizeLinear to more types than ONNX Runtime's.
+
+Source: amd/Quark, quark/onnx/operators/custom_ops/src (custom_op_bfp.cc, bfp/cpu/bfp_kernel.cc, quantize_linear.h).
+Earlier versions have the domain com.vai.quantize and other names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import prod
+
+import numpy as np
+
+from qdebug.model.dtypes import is_integer, logical_dtype, logical_name
+from qdebug.numerics.fixedpoint import round_values
+from qdebug.replay.extents import Amount
+from qdebug.replay.kernels.quantize import dequantize_linear, quantize_linear, scaled_extent
+from qdebug.replay.precision import narrow
+from qdebug.replay.registry import Call, kernel
+from qdebug.replay.scaling import spread
+from qdebug.replay.within import axis_within
+
+__all__: list[str] = []
+
+_DOMAINS = ("com.amd.quark", "com.vai.quantize")
+_ROUNDINGS = ("away", "up", "even")
+_BIAS, _FRACTION, _ENDLESS = 127, 23, 0xFF
+"""Bias of the exponent of float32, bits of its fraction, and the exponent of what is not finite."""
+_SIGN_AND_EXPONENT = 9
+_MOST_SHIFT = 25
+_SHORT = 2
+"""Bytes of the codes that ONNX's own operator has."""
+_END = 128
+
+
+def _exponents(x: np.ndarray) -> np.ndarray:
+    return np.asarray((x.view(np.uint32) >> np.uint32(_FRACTION)) & np.uint32(_ENDLESS)).astype(np.int64)
+
+
+def _rounding(call: Call) -> str:
+    mode = call.integer("rounding_mode")
+    if not 0 <= mode < len(_ROUNDINGS):
+        raise ValueError(f"rounding_mode is {mode}")
+    return _ROUNDINGS[mode]
+
+
+def _power(exponent: np.ndarray) -> np.ndarray:
+    """Return powers of two as float64."""
+    return np.asarray(np.ldexp(1.0, exponent.astype(np.int32)))
+
+
+def _shared(call: Call, blocks: np.ndarray) -> np.ndarray:
+    """Round each block to multiples of one power of two, which its largest exponent decides."""
+    own, bits, how = _exponents(blocks), call.integer("bit_width", 16) - _SIGN_AND_EXPONENT, _rounding(call)
+    top = np.where(own == _ENDLESS, 0, own).max(-1, keepdims=True)
+    step = _power(top - _BIAS - (bits - 1)).astype(np.float32)
+    if call.integer("use_compiler_version_cpu_kernel"):
+        codes = round_values(np.asarray(blocks / step), how)
+        beyond = ((own == top) & ((codes >= _END) | (codes < -_END))).any(-1, keepdims=True)
+        top, step = top + beyond, np.where(beyond, 2 * step, step)
+        high = _power(top - _BIAS) * (2.0**bits - 1)
+        low = -_power(top - _BIAS) * 2.0**bits
+    else:
+        high = _power(top - _BIAS + 1) - step
+        low = -high
+    made = round_values(np.asarray(blocks / step), how) * step
+    made = np.clip(made, low.astype(np.float32), high.astype(np.float32))
+    return np.where(own == _ENDLESS, blocks, made)
+
+
+def _shifted(call: Call, blocks: np.ndarray) -> np.ndarray:
+    """Round each part of a block to multiples of a power of two that is at most a few times finer than the block's."""
+    bits, how = call.integer("bit_width", 16) - _SIGN_AND_EXPONENT, _rounding(call)
+    size, room = call.integer("sub_block_size", 2), 2 ** call.integer("sub_block_shift_bits", 1) - 1
+    if blocks.shape[-1] % size:
+        raise ValueError(f"a block of {blocks.shape[-1]} has no parts of {size}")
+    own = _exponents(blocks)
+    top = own.max(-1, keepdims=True)
+    parts = own.reshape(*own.shape[:-1], -1, size).max(-1)
+    shift = np.repeat(np.minimum(top - parts, room), size, axis=-1)
+    word = blocks.view(np.uint32)
+    fraction = (word & np.uint32(2**_FRACTION - 1)).astype(np.int64) | (1 << _FRACTION)
+    fraction, negative = np.where(own == 0, 0, fraction), (word >> np.uint32(31)) == 1
+    tail = top - shift - own + _FRACTION - bits + 1
+    whole = _without_tail(fraction, np.minimum(tail, _MOST_SHIFT), negative, how, 2 ** (bits + 1) - 1)
+    made = (
+        np.where(negative, -1.0, 1.0) * _power(top - _BIAS - shift + 1 - bits) * np.where(tail > _MOST_SHIFT, 0, whole)
+    )
+    return np.where(top == _ENDLESS, np.float32(np.nan), made.astype(np.float32))
+
+
+def _without_tail(x: np.ndarray, bits: np.ndarray, negative: np.ndarray, how: str, most: int) -> np.ndarray:
+    """Drop bits of magnitudes and round; the largest one is never rounded up."""
+    left, half = x >> bits, np.where(bits > 0, 1 << np.maximum(bits - 1, 0), 1)
+    rest = x & ((1 << bits) - 1)
+    tie = {"away": np.ones_like(negative), "up": ~negative, "even": left % 2 == 1}[how]
+    up = (rest > half) | ((rest == half) & tie)
+    return np.asarray(left + (up & (left != most)))
+
+
+def _padded(call: Call) -> Amount:
+    """Return what rounding in blocks comes to, the last of which is filled up."""
+    shape, block = call.shape(0), max(abs(call.integer("block_size", 8)), 1)
+    return Amount(prod(shape), prod(shape) + prod(shape[:-1]) * block)
+
+
+def _block_floats(call: Call) -> np.ndarray:
+    """Round to numbers of blocks along an axis that share an exponent."""
+    x, block = call.array(0), call.integer("block_size", 8)
+    method = call.choice("bfp_method", ("to_bfp", "to_bfp_prime", "to_bfp_prime_shared"), "to_bfp")
+    real = x.astype(np.float32)
+    if call.integer("convert_to_bfloat_before_bfp"):
+        real = real.astype(logical_dtype("bfloat16")).astype(np.float32)
+    if x.size == 1:
+        return narrow(real, x.dtype)
+    axis = axis_within(call.integer("axis", 1), x.ndim) if x.ndim > 1 else 0
+    if block < 1:
+        raise ValueError(f"block_size is {block}")
+    turned = np.swapaxes(real, axis, -1)
+    width = turned.shape[-1]
+    full = np.pad(turned, [(0, 0)] * (turned.ndim - 1) + [(0, -width % block)])
+    rounded: Callable[[Call, np.ndarray], np.ndarray] = _shared if method == "to_bfp" else _shifted
+    made = rounded(call, np.ascontiguousarray(full).reshape(*full.shape[:-1], -1, block)).reshape(full.shape)
+    return narrow(np.swapaxes(made[..., :width], axis, -1), x.dtype)
+
+
+def _quantize(call: Call) -> np.ndarray | tuple[np.ndarray, ...]:
+    """Compute QuantizeLinear; to float formats it has no scale, and is not computed here."""
+    x, scale, zero = (call.array(position) for position in range(3))
+    if not is_integer(logical_name(zero.dtype)):
+        raise ValueError(f"codes of {zero.dtype} are not computed here")
+    if zero.dtype.itemsize <= _SHORT:
+        return quantize_linear(call)
+    axis, info = call.integer("axis", 1), np.iinfo(zero.dtype)
+    codes = round_values(np.asarray(x.astype(np.float32) / spread(scale, x.shape, axis, 0)), "even").astype(np.float64)
+    return np.asarray(np.clip(codes + spread(zero, x.shape, axis, 0), info.min, info.max)).astype(zero.dtype)
+
+
+for _domain in _DOMAINS:
+    kernel("BFPQuantizeDequantize", "BFPFixNeuron", domain=_domain, kinds=("f",), extent=_padded)(_block_floats)
+    for _name in ("Extended", "Vitis"):
+        kernel(f"{_name}QuantizeLinear", domain=_domain, extent=scaled_extent, kinds=("f", "f"))(_quantize)
+        kernel(f"{_name}DequantizeLinear", domain=_domain, extent=scaled_extent, kinds=("iuV", "f"))(dequantize_linear)
