@@ -148,7 +148,12 @@ def _of_activation(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mis
     row = operators.of(node.op)
     data = values.get(node.inputs[0]) if node.inputs else None
     if row.activation and data is not None and len(list(filter(None, node.inputs))) == 1:
-        yield Mistake(likely=f"the {node.op} is missing", node=replace(node, op="Identity", attrs={}), values={})
+        yield Mistake(
+            likely=f"the {node.op} is missing",
+            node=node,
+            values={},
+            after=lambda made: data if data.shape == made.shape else made,
+        )
     fused = str(node.attrs.get("activation", ""))
     if fused:
         rest = {key: value for key, value in node.attrs.items() if not key.startswith("activation")}
