@@ -11,6 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 
@@ -24,6 +25,7 @@ from qdebug.compare.attribute.graph_walk import part_of
 from qdebug.compare.attribute.plan import NamedEntries, PlannedNode, plan, recorded_places
 from qdebug.compare.budget import LEAST_SHARE, BudgetPowers, BudgetTask, ErrorBudget, KeptPowers, ShareOut
 from qdebug.compare.constant_pairs import ConstantPairs
+from qdebug.compare.explaining.code_cause import CodeCause, cause_of_codes
 from qdebug.compare.measure.pair_values import OpenPair, PairedValues, PairReader, open_pair
 from qdebug.compare.measure.recordings import OneSample, as_compared
 from qdebug.compare.node_comparer import NodeComparer
@@ -59,6 +61,9 @@ _SWAPPED = "The reference holds codes and the backend none: were the two files s
 
 def _nobody_said(node: str) -> None:
     """Return None: nothing is acknowledged."""
+
+
+_Made = TypeVar("_Made", CodeCause, Contributions)
 
 
 class DiffSession:
@@ -110,11 +115,10 @@ class DiffSession:
         facts, versions = tuple(result_facts(self.alignment.pairs, self.limits)), (f"numerics {NUMERICS_VERSION}",)
         self._cache = ColumnCache.of(*files, facts=facts, versions=versions) if cache else None
 
-        def contributions_cache(output: str) -> ColumnCache | None:
-            to = f"contributions to {output}"
-            return ColumnCache.of(*files, facts=(*facts, to), versions=versions) if cache else None
+        def further_cache(what: str) -> ColumnCache | None:
+            return ColumnCache.of(*files, facts=(*facts, what), versions=versions) if cache else None
 
-        self._contributions_cache = contributions_cache
+        self._further_cache = further_cache
         self._plan = plan(reference, backend, self.alignment, said=None if is_bare(backend) else files[1].graph)
         self._by_tensor = {entry.tensor: entry for entry in self._plan}
         self._examiner = NodeComparer(reference, backend, self.alignment.pairs, self.limits, runs=runs)
@@ -248,6 +252,7 @@ class DiffSession:
             contributing=self._contributions if contributors and not self._seems_swapped else None,
             errors=self._examiner.errors_by_input,
             remark=_SWAPPED if self._seems_swapped else "",
+            cause=self._cause if self.limits.explain else None,
         )
 
     @cached_property
@@ -257,18 +262,32 @@ class DiffSession:
         coded = any(graph.tensors[name].quant is not None for node in graph.nodes for name in node.outputs if name)
         return coded and not computes_with_codes(self.backend)
 
+    def _cause(self, node: NodeResult) -> str | None:
+        """Look for the cause of codes that no known arithmetic reproduces."""
+        with one_thread(), np.errstate(all="ignore"):
+            found = self._made_once(
+                f"cause of {node.tensor}", CodeCause, partial(cause_of_codes, self.backend, node.tensor)
+            )
+        return found.sentence
+
+    def _made_once(self, what: str, kind: type[_Made], make: Callable[[], _Made]) -> _Made:
+        """Take a result from the cache, or make it and keep it there."""
+        cache = self._further_cache(what)
+        columns = None if cache is None else cache.read()
+        with suppress(ValueError):  # not what we wrote: made anew
+            if columns is not None:
+                kept: _Made = from_columns(columns, kind, 1)[0]
+                return kept
+        made = make()
+        if cache is not None:
+            with suppress(ValueError):  # a value that would not come back the same
+                cache.write(to_columns([made], kind))
+        return made
+
     def _contributions(self, of: ResultTable, output: NodeResult) -> Contributions:
         if self._contributing is None or self._contributing[0] != output.tensor:
-            kept = self._contributions_cache(output.tensor)
-            columns = None if kept is None else kept.read()
-            found: Contributions | None = None
-            with suppress(ValueError):  # not what we wrote: computed anew
-                found = None if columns is None else from_columns(columns, Contributions, 1)[0]
-            if found is None:
-                found = self._examiner.contributions(self._plan, of, output)
-                if kept is not None:
-                    with suppress(ValueError):  # a value that would not come back the same
-                        kept.write(to_columns([found], Contributions))
+            make = partial(self._examiner.contributions, self._plan, of, output)
+            found = self._made_once(f"contributions to {output.tensor}", Contributions, make)
             self._contributing = output.tensor, found
         return self._contributing[1]
 

@@ -54,7 +54,8 @@ def residual_of(finding: SearchResult, variant: Variant) -> Residual | None:
     if culprit is None and left.pattern != "one_code":
         culprit = _culprit_in_any(finding, unit)
     if culprit is not None:
-        return replace(left, pattern=culprit.pattern, likely=f"{culprit.likely}: that reproduces every element")
+        likely = f"{culprit.likely}: that reproduces every element"
+        return replace(left, pattern=culprit.pattern, likely=likely, reproduces=True)
     return _of_two(left, finding, unit) or _of_operands(left, finding, variant) or _of_codes(left, finding, variant)
 
 
@@ -79,7 +80,7 @@ def _of_two(left: Residual, finding: SearchResult, unit: Unit) -> Residual | Non
         f"{found.where} are computed apart: {describe(found.tail)}; the others: {describe(found.body)} "
         f"({found.elements} elements tell them apart): that reproduces every element"
     )
-    return replace(left, pattern="tail", likely=likely)
+    return replace(left, pattern="tail", likely=likely, reproduces=True)
 
 
 def _of_operands(left: Residual, finding: SearchResult, variant: Variant) -> Residual | None:
@@ -92,7 +93,8 @@ def _of_operands(left: Residual, finding: SearchResult, variant: Variant) -> Res
         return None
     all_of_it = found.equal == found.total
     share = "every element" if all_of_it else f"{found.equal} of {found.total} elements, and the others within one code"
-    return replace(left, pattern=found.pattern, likely=f"{found.likely}: that reproduces {share}")
+    likely = f"{found.likely}: that reproduces {share}"
+    return replace(left, pattern=found.pattern, likely=likely, reproduces=all_of_it)
 
 
 def _of_codes(left: Residual, finding: SearchResult, variant: Variant) -> Residual:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -281,6 +281,7 @@ def verdict(
     contributing: Contributions | None = None,
     nonfinite: Nonfinite | None = None,
     remark: str = "",
+    cause: Callable[[NodeResult], str | None] | None = None,
 ) -> Verdict:
     """Sum up compared tensors.
 
@@ -299,6 +300,7 @@ def verdict(
         contributing: What nodes contribute to the worst of them; None if nobody looked.
         nonfinite: Where a NaN or an infinity is born, and its path; None if that is not known.
         remark: A sentence on the two runs, to be said before all others; "" for none.
+        cause: Tells of a node that diverges first why its codes may be wrong; None to leave it out.
     """
     first = of[of.beyond.argmax()] if of.beyond.any() else None
     origin = way[-1] if way else None
@@ -311,6 +313,9 @@ def verdict(
     if first is not None and given is not None:
         sentence = f"{nan_input_sentence(given, first)} {sentence}"
         first, origin, way = given, given, (given,)
+    elif first is not None and cause is not None and _has_no_cause(first):
+        said = cause(first)
+        sentence += "" if said is None else f" At {first.op} {first.node!r}, {said}."
     elif nonfinite is not None:
         sentence += _born(of, nonfinite, first, origin)
     if short and graph is not None and floor is not None:
@@ -344,6 +349,17 @@ def verdict(
         together=None if contributing is None else contributing.together,
         nonfinite=nonfinite,
     )
+
+
+def _has_no_cause(node: NodeResult) -> bool:
+    """Tell whether a node of codes diverges by its arithmetic, and nothing that was found says why."""
+    if node.status is not Status.DIVERGED or node.quant is None:
+        return False
+    told = (FindingRole.CAUSE, FindingRole.DIFFERENCE)
+    by_itself = any(
+        found.kind is FindingKind.ARITHMETIC and found.role is FindingRole.BREACH for found in node.findings
+    )
+    return by_itself and not any(found.role in told for found in node.findings)
 
 
 def _missed(missing: Sequence[str], accepted: Sequence[str]) -> str:

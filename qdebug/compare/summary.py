@@ -47,6 +47,7 @@ def sum_up(
     contributing: Callable[[ResultTable, NodeResult], Contributions] | None = None,
     errors: ErrorsByInput | None = None,
     remark: str = "",
+    cause: Callable[[NodeResult], str | None] | None = None,
 ) -> RunComparison:
     """Sum up compared tensors.
 
@@ -61,6 +62,7 @@ def sum_up(
             that out.
         errors: Tells what each of several inputs brings to the error of a node; None to leave that out.
         remark: A sentence on the two runs, to be said first; "" for none.
+        cause: Tells of a node that diverges first why its codes may be wrong; None to leave it out.
 
     Raises:
         AlignmentError: Tensors were compared and none of them beyond the inputs is comparable.
@@ -98,6 +100,7 @@ def sum_up(
             nonfinite=born,
             remark=remark,
             contributing=contributing(of, short[0]) if short and contributing is not None else None,
+            cause=cause,
         )
     return RunComparison(
         reference=runs[0],

@@ -63,9 +63,10 @@ class Residual(JsonObject):
         likely: The likely cause.
         elements: Indices of the first wrong elements, the sample first.
         against: Text of the variant that the recording was held against.
+        reproduces: Whether the likely cause gives every element.
     """
 
-    json_keys = "max_lsb wrong total pattern detail likely=cause elements against"
+    json_keys = "max_lsb wrong total pattern detail likely=cause elements against reproduces"
 
     wrong: int
     total: int
@@ -75,6 +76,7 @@ class Residual(JsonObject):
     likely: str
     elements: tuple[tuple[int, ...], ...] = ()
     against: str = ""
+    reproduces: bool = False
 
     @property
     def cause(self) -> str:

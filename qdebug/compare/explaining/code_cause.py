@@ -1,0 +1,60 @@
+"""Why the codes of one node are not those of any known arithmetic: the mistake that gives them all, or their place."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from qdebug.arithmetic.evidence import residual_of
+from qdebug.arithmetic.search import search
+from qdebug.arithmetic.units import Units, UnitSource
+from qdebug.compare.measure.recordings import with_understood_graph
+from qdebug.errors import KernelError, NotRecordedError, UsageError
+from qdebug.model import Recording
+
+__all__ = ["CodeCause", "cause_of_codes"]
+
+_SAYS_NOTHING = "scattered"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CodeCause:
+    """What is known of wrong codes.
+
+    Args:
+        sentence: One clause; None if nothing is known.
+        certain: Whether a mistake gives every element.
+    """
+
+    sentence: str | None = None
+    certain: bool = False
+
+
+def cause_of_codes(recording: Recording, tensor: str) -> CodeCause:
+    """Look for the cause of a node's codes, which no known arithmetic reproduces.
+
+    Args:
+        recording: The run.
+        tensor: The output of the node.
+    """
+    recording = with_understood_graph(recording)
+    node = recording.graph.producer(tensor)
+    if node is None or recording.graph.tensors[tensor].quant is None:
+        return CodeCause()
+    try:
+        units = Units(recording)
+        if units.missing(node, tensor) is not None:
+            return CodeCause()
+        source = units.find(node, tensor)
+        if not isinstance(source, UnitSource):
+            return CodeCause()
+        found = search(source, unknown=False)
+        left = None if found.matching or found.plain is None else residual_of(found, found.plain)
+    except (KernelError, NotRecordedError, UsageError):
+        return CodeCause()
+    if left is None:
+        return CodeCause()
+    if left.reproduces:
+        return CodeCause(sentence=left.likely, certain=True)
+    if left.pattern == _SAYS_NOTHING:
+        return CodeCause()
+    return CodeCause(sentence=f"{left.wrong} of {left.total} codes are wrong, {left.detail}; likely: {left.likely}")

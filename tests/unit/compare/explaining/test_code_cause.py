@@ -1,0 +1,50 @@
+"""Why codes are wrong: a mistake that gives them all, or the place of the wrong ones, also in a verdict."""
+
+import numpy as np
+
+import qdebug
+from qdebug.compare.explaining.code_cause import cause_of_codes
+
+RNG = np.random.default_rng(2)
+WEIGHT, X = RNG.integers(-127, 128, (16, 24), dtype=np.int8), RNG.integers(-128, 128, (40, 24), dtype=np.int8)
+SCALES = RNG.uniform(0.001, 0.006, 16).astype(np.float32)
+
+
+def run(scales, spoil=None):
+    factors = np.float64(0.04) * scales.astype(np.float64) / 0.2
+    codes = np.clip(np.rint((X.astype(np.int64) + 10) @ WEIGHT.astype(np.int64).T * factors) + 3, -128, 127)
+    codes = codes.astype(np.int8)
+    if spoil is not None:
+        codes[spoil] = RNG.integers(-128, 128, codes[spoil].shape)
+    with qdebug.Recorder(None, backend="board") as rec:
+        rec.constant("w", WEIGHT, scale=SCALES, zero_point=np.zeros(16, int), axis=0)
+        rec.put("x", X, scale=0.04, zero_point=-10)
+        attrs = {"fused_activation_function": "NONE"}
+        rec.put("y", codes, node="fc", op="FULLY_CONNECTED", inputs=("x", "w"), attrs=attrs, scale=0.2, zero_point=3)
+        rec.outputs("y")
+    return rec.recording
+
+
+def test_the_verdict_names_the_mistake_that_gives_every_element():
+    wrong = run(np.full_like(SCALES, SCALES[0]))
+    found = cause_of_codes(wrong, "y")
+    assert (found.certain, found.sentence) == (
+        True,
+        "the first channel's scale is used for all channels: that reproduces every element",
+    )
+    assert found.sentence in qdebug.diff(run(SCALES), wrong).verdict.sentence
+    unasked = qdebug.diff(run(SCALES), wrong, limits=qdebug.Limits(explain=False))
+    assert found.sentence not in unasked.verdict.sentence
+
+
+def test_the_verdict_names_the_place_of_wrong_codes():
+    wrong = run(SCALES, np.s_[:, -2:])
+    found = cause_of_codes(wrong, "y")
+    assert not found.certain
+    assert "only in the last 2 channels of 16" in found.sentence
+    assert found.sentence in qdebug.diff(run(SCALES), wrong).verdict.sentence
+
+
+def test_right_codes_have_no_cause():
+    assert cause_of_codes(run(SCALES), "y").sentence is None
+    assert cause_of_codes(run(SCALES), "x").sentence is None
