@@ -101,34 +101,31 @@ class Attributes:
             kept: What was kept of them.
         """
         _, stands_for, layout, quant, _, _, _, role, _ = self._rows[row]
+        own, count = self.name(row)
         maker, op = self._makers[row], -1
-        parts, count = [self.name(row)], 0
         if maker >= 0:
             node, op = self._nodes[maker]
-            parts.append(self._of_text("node", node))
-        key = role, dtype, kept, op, layout
+            more, number = self._of_text("node", node)
+            own, count = own + more, count + number
+        key = role, dtype, kept, op, layout, stands_for
         if (known := self._shared.get(key)) is None:
             titles = {"role": ROLES[role], "dtype": dtype, "kept": kept}
-            texts = [text_attribute(title, text.encode()) for title, text in titles.items()]
-            others = [self._of_text("op", op), self._of_text("layout", layout)]
-            known = self._shared[key] = (
-                b"".join(texts) + others[0][0] + others[1][0],
-                len(texts) + others[0][1] + others[1][1],
-            )
-        parts.append(known)
-        if stands_for >= 0:
-            parts.append(self._of_text("stands_for", stands_for))
-        if quant >= 0:
-            parts.append(self._of_quant(quant))
-        for part in parts:
-            count += part[1]
-        return b"".join([part[0] for part in parts]), count
+            texts = [(text_attribute(title, text.encode()), 1) for title, text in titles.items()]
+            rows = {"op": op, "layout": layout, "stands_for": stands_for}
+            texts += [self._of_text(title, text) for title, text in rows.items()]
+            known = self._shared[key] = b"".join([text for text, _ in texts]), sum(number for _, number in texts)
+        own, count = own + known[0], count + known[1]
+        if quant < 0:
+            return own, count
+        more, number = self._of_quant(quant)
+        return own + more, count + number
 
     def _of_text(self, title: str, row: int) -> tuple[bytes, int]:
         """Return the attribute of a text, and 1; nothing and 0 if there is none, or it is too long."""
-        if row < 0 or len(text := self._text(row)) > MAX_ATTRIBUTE:
+        if row < 0:
             return b"", 0
-        return text_attribute(title, text), 1
+        start, stop = self._spans[row]
+        return (text_attribute(title, self._texts[start:stop]), 1) if stop - start <= MAX_ATTRIBUTE else (b"", 0)
 
     # -- quantizations
 

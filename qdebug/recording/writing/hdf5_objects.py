@@ -42,7 +42,7 @@ __all__ = [
 UNDEFINED = (1 << 64) - 1
 """The address of what is nowhere."""
 _HEADER, _MESSAGE = struct.Struct("<BxHII4x"), struct.Struct("<HHB3x")
-_ATTRIBUTE = struct.Struct("<BBHHHB")
+_ATTRIBUTE, _CONTIGUOUS = struct.Struct("<BBHHHB"), struct.Struct("<HHB3xBBQQ6x")
 _HEAP = struct.Struct("<4sB3xQQQ")
 _NODE_HEAD = np.dtype(
     [("signature", "S4"), ("kind", "u1"), ("level", "u1"), ("count", "<u2"), ("left", "<u8"), ("right", "<u8")]
@@ -158,7 +158,7 @@ def _fill_message(fill: bytes, *, chunked: bool) -> Message:
 
 def contiguous_layout(offset: int, nbytes: int) -> Message:
     """Return where the values of a dataset are that lie in one piece."""
-    return message(_LAYOUT, struct.pack("<BBQQ", 3, 1, offset, nbytes))
+    return _CONTIGUOUS.pack(_LAYOUT, _CONTIGUOUS.size - _MESSAGE.size, 0, 3, 1, offset, nbytes)
 
 
 def chunked_layout(tree: int, chunk: Sequence[int], itemsize: int) -> Message:

@@ -82,9 +82,7 @@ def assert_shown(path):
 @pytest.mark.parametrize("samples", [1, 3])
 def test_every_dtype(tmp_path, logical, samples):
     rng = np.random.default_rng(0)
-    arrays = {
-        ("x", sample): rng.integers(0, 2, (2, 5)).astype(logical_dtype(logical)) for sample in range(samples)
-    }
+    arrays = {("x", sample): rng.integers(0, 2, (2, 5)).astype(logical_dtype(logical)) for sample in range(samples)}
     assert assert_shown(write(tmp_path / "run.h5", arrays)) == samples
 
 
@@ -92,9 +90,7 @@ def test_every_dtype(tmp_path, logical, samples):
 @pytest.mark.parametrize(("samples", "steps"), [(1, 1), (4, 1), (1, 4), (3, 70)])
 def test_every_shape(tmp_path, shape, samples, steps):
     rng = np.random.default_rng(0)
-    arrays = {
-        ("x", sample, step): rng.standard_normal(shape) for sample in range(samples) for step in range(steps)
-    }
+    arrays = {("x", sample, step): rng.standard_normal(shape) for sample in range(samples) for step in range(steps)}
     path = write(tmp_path / "run.h5", arrays)
     assert assert_shown(path) == samples * steps
     with h5py.File(path) as file:
@@ -208,7 +204,14 @@ def test_attributes_explain_the_tensor(tmp_path):
     assert (x["qmin"], x["qmax"], x["role"], x["dtype"], x["kept"]) == (0, 255, b"input", b"uint8", b"full")
     assert "node" not in x
     assert (y["name"], y["node"], y["op"], y["role"], y["stands_for"]) == (b"y", b"fc", b"Gemm", b"output", b"z")
-    assert (y["scale"], y["zero_point"], y["qmin"], y["qmax"], y["multiplier"], y["shift"]) == (0.5, -3, -127, 127, 7, 2)
+    assert (y["scale"], y["zero_point"], y["qmin"], y["qmax"], y["multiplier"], y["shift"]) == (
+        0.5,
+        -3,
+        -127,
+        127,
+        7,
+        2,
+    )
 
 
 @pytest.mark.parametrize("count", [4096, 4097, 70_000])
