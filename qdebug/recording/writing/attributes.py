@@ -13,10 +13,17 @@ from qdebug.model.dtypes import LOGICAL_DTYPES, code_limits
 from qdebug.recording.format.hdf5_types import encode_dtype
 from qdebug.recording.format.link_names import link_of_bytes
 from qdebug.recording.format.specification import MAX_ATTRIBUTE, QUANT, ROLES, TABLES, Has
-from qdebug.recording.writing.hdf5_objects import Message, array_attribute, number_attribute, text_attribute
+from qdebug.recording.writing.hdf5_objects import (
+    Message,
+    array_attribute,
+    number_attribute,
+    number_frame,
+    text_attribute,
+)
 
 __all__ = ["Attributes", "LargeArray"]
 
+_ROW = number_frame("row", "<u4")
 _MOST_PLACES = 1 << 20
 """Most samples and steps for which the scales of single ones are listed."""
 
@@ -72,7 +79,7 @@ class Attributes:
     def name(self, row: int) -> tuple[bytes, int]:
         """Return the attributes that tell which tensor it is, and how many they are."""
         name, count = self._of_text("name", self._rows[row][0])
-        return name + number_attribute("row", "<u4", row.to_bytes(4, "little")), count + 1
+        return name + _ROW[0] + row.to_bytes(4, "little") + _ROW[1], count + 1
 
     @cached_property
     def _makers(self) -> list[int]:
@@ -100,13 +107,17 @@ class Attributes:
             dtype: Logical dtype of its elements.
             kept: What was kept of them.
         """
-        _, stands_for, layout, quant, _, _, _, role, _ = self._rows[row]
-        own, count = self.name(row)
+        name, stands_for, layout, quant, _, _, _, role, _ = self._rows[row]
+        start, stop = self._spans[name]
+        own, count = b"%b%b%b" % (_ROW[0], row.to_bytes(4, "little"), _ROW[1]), 1
+        if stop - start <= MAX_ATTRIBUTE:
+            own, count = own + text_attribute("name", self._texts[start:stop]), 2
         maker, op = self._makers[row], -1
         if maker >= 0:
             node, op = self._nodes[maker]
-            more, number = self._of_text("node", node)
-            own, count = own + more, count + number
+            start, stop = self._spans[node]
+            if stop - start <= MAX_ATTRIBUTE:
+                own, count = own + text_attribute("node", self._texts[start:stop]), count + 1
         key = role, dtype, kept, op, layout, stands_for
         if (known := self._shared.get(key)) is None:
             titles = {"role": ROLES[role], "dtype": dtype, "kept": kept}

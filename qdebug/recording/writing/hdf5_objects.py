@@ -34,6 +34,7 @@ __all__ = [
     "node_children",
     "node_sizes_message",
     "number_attribute",
+    "number_frame",
     "superblock_checksum",
     "text_attribute",
     "tree_bytes",
@@ -102,7 +103,7 @@ def number_attribute(name: str, kind: str, value: bytes) -> Message:
         kind: Type of the number, as numpy writes it: "<f4".
         value: Its bytes.
     """
-    front, behind = _number_frame(name, kind)
+    front, behind = number_frame(name, kind)
     return front + value + behind
 
 
@@ -120,7 +121,8 @@ def _text_frame(name: str, size: int) -> tuple[bytes, bytes]:
 
 
 @cache
-def _number_frame(name: str, kind: str) -> tuple[bytes, bytes]:
+def number_frame(name: str, kind: str) -> tuple[bytes, bytes]:
+    """Return what stands before and behind the bytes of an attribute that is one number."""
     dtype = np.dtype(kind)
     return _frame(name, encode_dtype(dtype), (), dtype.itemsize)
 
