@@ -11,6 +11,7 @@ from types import SimpleNamespace
 import h5py
 import numpy as np
 import pytest
+from recording_parts import OpenedFile, rewrite_as_format_one
 
 from qdebug.cli.main import main
 from qdebug.model import Graph, Node, QuantParams, Role, RunInfo, TensorInfo
@@ -72,13 +73,15 @@ def run_verb(tmp_path, monkeypatch, capfd):
     return run
 
 
-@pytest.fixture
-def victim(tmp_path):
+@pytest.fixture(params=[1, 2], ids=["format 1", "format 2"])
+def victim(request, tmp_path):
     """A genuine recording of `x` and what is made of it."""
     writer = RecordingWriter(tmp_path / "victim.h5")
     writer.append("x", np.arange(8, dtype=np.float32).reshape(2, 4))
     writer.append("y", np.arange(8, dtype=np.int8))
     writer.close(Graph([Node(name="n", op="Relu", inputs=("x",), outputs=("y",))]), RunInfo(backend="b"))
+    if request.param == 1:
+        rewrite_as_format_one(tmp_path / "victim.h5")
     return tmp_path / "victim.h5"
 
 
@@ -87,7 +90,7 @@ def spoil(victim):
     """A function that lets another one change the open HDF5 file."""
 
     def change(attack):
-        with h5py.File(victim, "a") as file:
+        with OpenedFile(victim, "a") as file:
             attack(file)
 
     return change
@@ -101,6 +104,7 @@ def refused(victim):
         with FileRecording(victim) as recording:
             for name in recording.names:
                 recording.load(name)
+            recording.check_datasets()
 
     def use(kind):
         with pytest.raises(kind) as caught:
@@ -119,12 +123,12 @@ def secret(tmp_path):
     return tmp_path / "secret.h5"
 
 
-@pytest.fixture(scope="session")
-def innocent(tmp_path_factory):
+@pytest.fixture(scope="session", params=[1, 2], ids=["format 1", "format 2"])
+def innocent(request, tmp_path_factory):
     """A recording with something in every table, that reads well."""
     path = tmp_path_factory.mktemp("innocent") / "run.h5"
     write_innocent(path)
-    return path
+    return rewrite_as_format_one(path) if request.param == 1 else path
 
 
 def write_innocent(path):
@@ -169,7 +173,7 @@ def use_corpus(innocent, tmp_path_factory, open_files):
         for number, spoil in enumerate(attacks.values()):
             paths.append(folder / f"{number}.h5")
             paths[-1].write_bytes(innocent.read_bytes())
-            with h5py.File(paths[-1], "a") as file:
+            with OpenedFile(paths[-1], "a") as file:
                 spoil(file, foreign)
         results, end = open_files(paths)
         return dict(zip(["innocent", *attacks], results, strict=True)), end["peak_mb"]

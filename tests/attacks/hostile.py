@@ -29,8 +29,10 @@ from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import h5py
 import numpy as np
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "contracts"))
+from recording_parts import OpenedFile, rewrite_as_format_one
 
 import qdebug
 from qdebug.cli.main import main as run_command
@@ -69,6 +71,7 @@ VERBS = {
     "recover": ["file", "recover", "FILE", "-o", "rescued.h5", "--force"],
     "verify": ["file", "verify", "FILE"],
 }
+ATTACKS = ("test_hostile_tables", "test_hostile_container")
 GUARDED = [name for name in VERBS if name != "verify"]
 PROMISES = (
     "ends by itself, by no signal",
@@ -125,11 +128,14 @@ def make(folder):
     foreign = folder / "foreign"
     os.mkfifo(foreign)
     content = (folder / "sound.h5").read_bytes()
-    for module in ("test_hostile_tables", "test_hostile_container"):
-        for title, spoil in loaded(HERE / f"{module}.py").ATTACKS.items():
-            path = new(title)
-            path.write_bytes(content)
-            with h5py.File(path, "a") as file:
+    (folder / "one.h5").write_bytes(content)
+    formats = {"": content, " in format 1": rewrite_as_format_one(folder / "one.h5").read_bytes()}
+    attacks = [attack for module in ATTACKS for attack in loaded(HERE / f"{module}.py").ATTACKS.items()]
+    for form, whole in formats.items():
+        for title, spoil in attacks:
+            path = new(title + form)
+            path.write_bytes(whole)
+            with OpenedFile(path, "a") as file:
                 spoil(file, foreign)
     cases = loaded(HERE.parent / "unit" / "replay" / "test_extents.py").LARGE
     for title, (op, attrs, inputs, domain) in cases.items():

@@ -36,6 +36,7 @@ def use(path):
                     total += int(array.reshape(-1).view(np.uint8).sum())
         for number in range(len(events)):
             recording.check_payload(number)
+        recording.check_datasets()
     return total
 
 

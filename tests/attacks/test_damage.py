@@ -5,22 +5,14 @@ Points are seeded: the same files every time.
 
 import random
 
-import h5py
 import pytest
-
-from qdebug.recording.format.specification import TABLES
+from recording_parts import spans_of
 
 
 @pytest.fixture(scope="module")
 def regions(innocent):
     """Byte ranges of the tables and of the payloads."""
-    with h5py.File(innocent, "r") as file:
-
-        def span(dataset):
-            start = dataset.id.get_offset()
-            return range(0) if start is None else range(start, start + dataset.id.get_storage_size())
-
-        return {name: span(file[name]) for name in TABLES}, [span(dataset) for dataset in file["t"].values()]
+    return spans_of(innocent)
 
 
 @pytest.fixture

@@ -94,7 +94,7 @@ def compact_layout(file, name, foreign):
     del file[name]
     plist = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
     plist.set_layout(h5py.h5d.COMPACT)
-    h5py.h5d.create(file.id, name.encode(), kind, h5py.h5s.create_simple(data.shape), plist)
+    file.create_low_level(name, kind, h5py.h5s.create_simple(data.shape), plist)
     file[name][...] = data
 
 
@@ -151,7 +151,7 @@ def payload_is_a_table(file, foreign):
 @attack
 def payload_is_another_payload(file, foreign):
     del file[PAYLOAD]
-    file[PAYLOAD] = file["t/00000003"]
+    file[PAYLOAD] = file["t/00000004"]
 
 
 # -- types and filters
@@ -243,7 +243,7 @@ def filter_that_nobody_has(file, name, foreign):
     plist.set_chunk(shape)
     plist.set_filter(h5py.h5z.FILTER_DEFLATE, h5py.h5z.FLAG_OPTIONAL, (1,))
     plist.set_filter(31999, h5py.h5z.FLAG_OPTIONAL, (1,))
-    h5py.h5d.create(file.id, name.encode(), kind, h5py.h5s.create_simple(shape), plist)
+    file.create_low_level(name, kind, h5py.h5s.create_simple(shape), plist)
 
 
 # -- sizes

@@ -8,9 +8,9 @@ a journal, and verifies itself when it is closed, which is part of its time. The
 the sizes of real nets, 230 tensors with that median. "mixed" has large tensors, 2.2 MB on average: what costs by
 the byte. Each row is printed as soon as it is measured. Targets: mixed at most 1.25 times raw and
 0.65 times np.savez, large at most 1.15 times raw, tiny at most 20 us each and a tenth of create_dataset with eight
-attributes, at most 600 bytes a tensor beyond its values, a tensor of 800 bytes that comes with each sample at most 12
-times two bare pwrite and a hash, opening 100,000 tensors at most 100 ms, a manifest of 3,000
-recordings of one net at most 3 s.
+attributes, at most 1.2 KB a tensor beyond its values, a tensor of 800 bytes that comes with each sample at most 12
+times two bare pwrite and a hash, opening 100,000 tensors at most 100 ms, a manifest of 3,000 recordings of one net at
+most 3 s.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ def rotten(recordings, tmp_path):
     path = tmp_path / "rotten.h5"
     shutil.copy(recordings.diverged, path)
     with h5py.File(path, "r") as file:
-        at = file["t/00000000"].id.get_offset()
+        at = file["graph"]["payloads"][0]
     with path.open("r+b") as file:
         file.seek(at)
         file.write(b"\x12\x34\x56\x78")

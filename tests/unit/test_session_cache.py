@@ -15,7 +15,7 @@ from qdebug.api import diff
 from qdebug.compare.node_comparer import NodeComparer
 from qdebug.compare.result.limits import Limits
 from qdebug.errors import PayloadMismatchError
-from qdebug.recording.format.specification import PAYLOADS
+from qdebug.recording.format.specification import TENSORS
 from qdebug.session import DiffSession, open_recording
 
 
@@ -160,7 +160,7 @@ def test_values_that_were_edited_in_place_are_not_taken_for_what_was_recorded(pa
     diff(*pair)
     before = pair[1].stat()
     with h5py.File(pair[1], "r+") as file:
-        group = file[PAYLOADS]
+        group = file[TENSORS]
         name = next(n for n in group if group[n].dtype == np.int8)
         group[name][...] = 0
     os.utime(pair[1], ns=(before.st_atime_ns, before.st_mtime_ns))

@@ -1,24 +1,66 @@
-"""The recording file, format version 1. This page is its specification.
+"""The recording file, format version 2. This page is its specification.
 
-A recording is one HDF5 file that plain h5py, h5dump and HDFView read (HDF5 1.10 and later).
-It holds integers, IEEE floats, enums of them, compounds of fixed fields, and nothing else: no
-variable-length data, no object, reference or opaque types, no soft or external links, no external
-storage, no virtual datasets. A tensor's name is never a path. All numbers are little-endian.
+A recording is one HDF5 file that plain h5py, h5dump and HDFView read (HDF5 1.10 and later): one dataset a tensor,
+named as the tensor is, with attributes that explain it. It holds integers, IEEE floats, enums of them, compounds of
+fixed fields, and fixed-length text in attributes, and nothing else: no variable-length data, no object, reference or
+opaque types, no soft or external links, no external storage, no virtual datasets. All numbers are little-endian. A
+payload is the elements of one array in C order; equal ones (same dtype, shape and xxh3-128 hash) are stored once, so
+chunks of several datasets may lie at one place: nobody may write into a recording.
 
 Root attributes
     format           fixed-length text "qdebug.recording"
-    format_version   int32, 1; a reader refuses a higher one and reads every lower one
+    format_version   int32, 2; a reader refuses a higher one and reads every lower one
     complete         uint8, 0 if the run did not finish
     created_by       fixed-length text, such as "qdebug 0.1.0"
+    backend, model, fidelity, taps, created     texts of /graph/run, for people; left out where empty
+    samples, steps   uint64, the extents
     tables_hash      fixed-length text, hexadecimal xxh3-128 over all tables: for each of those below that the file
                      has, in that order, its name in ASCII, a zero byte, and its bytes; files may lack it
     graph_hash       the same over those tables alone that `GRAPH_TABLES` names: of files that are read together, those
                      with one hash have one graph, which is read once; files may lack it
+    file_end         int64, the end of the file as it was finished. Where the superblock says another one, a program
+                     has written the file anew, /graph/payloads does not hold, and payloads are found through datasets
 
-/t/00000000 ...      one dataset per stored payload, numbered in the order of recording, with the
-                     real shape and the type of the table below; contiguous and unfiltered as recorded,
-                     or chunked with the filters shuffle, deflate, fletcher32 and Zstandard (32015). Equal
-                     payloads (same dtype, shape and xxh3-128 hash) are stored once.
+/tensors/NAME        the values of a tensor, in one of these forms; samples of which nothing was kept are no part of it
+    one dataset      (samples, ...) and the tensor's shape, or (samples, steps, ...) if there are several steps; a
+                     scalar tensor is (samples,). The extents are those of the recording. With several samples or steps
+                     each of them is one chunk, or several runs of the leading axes above 2 GiB; with one the dataset is
+                     contiguous. Where there are no values there is no chunk: readers give NaN, or 0 for what is no
+                     float, and `missing` and `recorded` tell. Compressed files have the filters shuffle, deflate,
+                     fletcher32 and Zstandard (32015); a chunk may lack some of them.
+    a group          of a tensor whose dtype or shape differs from sample to sample, which has more than 32 dimensions
+                     with those before its own, or whose extents are beyond HDF5: a dataset "SAMPLE", or
+                     "SAMPLE,STEP" if there are several steps, for each. The attributes are the group's.
+    no elements      a dataset whose first extent is 0, if not all values of any sample were kept, or (samples, ...) and
+                     the tensor's shape, if that has no elements: contiguous, and nowhere
+/constants/NAME      the values of a constant, in its own shape, contiguous or in compressed chunks
+/elements/NAME       only in files that have such tensors: the group of elements that were kept of a tensor:
+                     "SAMPLE.values" (or "SAMPLE,STEP.values") and "SAMPLE.positions", their positions in the tensor in
+                     C order, ascending, int64
+/quant/...           only in files that have them: arrays too large for an attribute (16 KiB), which an attribute names
+/graph/...           the tables below
+
+NAME is the tensor's name in UTF-8, in which `%`, `/` and control characters are written as `%` and two hexadecimal
+digits, as in a URL, and so are the bytes of lone surrogates and the names "." and "..". A tensor without a name is
+"%". A name that takes more than 1024 bytes so is cut to 512 at most, and ends with "%~" and its xxh3-128 in
+hexadecimal (`qdebug.recording.format.link_names`).
+
+Attributes of a tensor: fixed-length text or numbers; left out where they are unknown, or above 16 KiB
+    name             the exact name in UTF-8
+    row              row of /graph/tensors, which /graph/index counts
+    node, op         the node that makes it, and its operator
+    role             activation, input, output or constant
+    dtype            its logical dtype
+    kept             full, elements, statistics, or mixed, if it differs from sample to sample
+    layout, stands_for   as in /graph/tensors
+    missing          number of samples (and steps) without values in full, if there are any
+    recorded         those that have values in full: [n] samples, or [n, 2] samples and steps
+    scale, zero_point, axis, block_size, qmin, qmax, multiplier, shift, quant_dtype     its quantization:
+                     real = scale * (code - zero_point). A zero_point that all channels share is one number, qmin and
+                     qmax are those of the dtype if none were said, quant_dtype is the dtype of the codes. For an array
+                     above 16 KiB NAME_at has the path of its dataset.
+    quant_varies     1 if single samples have another quantization, which /graph/index tells; scale_by_sample and
+                     zero_point_by_sample are then [samples] or [samples, steps], if each is one number
 
     logical dtype                        element in the file
     bool                                 8-bit enum FALSE = 0, TRUE = 1
@@ -30,18 +72,18 @@ Root attributes
     int4, int2                           int8, the value, one element a byte
     uint4, uint2                         uint8, the value, one element a byte
 
-Tables: one-dimensional, contiguous, unfiltered datasets in the root. "Text" is a row of /strings, or
--1 for none; "run of X" is an offset and a length in X.
+Tables: one-dimensional, contiguous, unfiltered datasets in /graph, named here as if that were the root. "Text" is a
+row of /strings, or -1 for none; "run of X" is an offset and a length in X.
 
 /index      one row per event: a tensor's values at one sample and step
     seq         number of the event in the order of recording
     tensor      row of /tensors
     sample, step    0 for a constant, whose values hold for all samples and steps
-    payload     number of the dataset in /t; 4294967295 if not all values were kept
+    payload     number of the payload; 4294967295 if not all values were kept
     quant       row of /quants if this event has a quantization other than its tensor's, else -1
     flags       bits, see `Flag`
     dtype       logical dtype, an enum in the order of `qdebug.model.dtypes.LOGICAL_DTYPES` (append only)
-    ndim, shape shape; beyond 8 dimensions the dataset's own shape counts
+    ndim, shape shape; beyond 8 dimensions that of /shapes counts
     nbytes      size of the values, whether they are kept or not
     hash        xxh3-128 of their bytes in C order, big-endian digest
     count       number of elements
@@ -78,7 +120,7 @@ Tables: one-dimensional, contiguous, unfiltered datasets in the root. "Text" is 
 /scales32   float32  /scales64 float64  /attributes uint8
 /samples    only in files that have such events: one row per event with the flag SAMPLED: the elements kept
     event       row of /index
-    values      number of the dataset in /t with the elements, one-dimensional
+    values      number of the payload with the elements, one-dimensional
     positions   number of the one with their positions in the tensor in C order, ascending, int64
     count       number of elements
     hash, check     xxh3-128 of the elements, and of the positions
@@ -91,9 +133,23 @@ Tables: one-dimensional, contiguous, unfiltered datasets in the root. "Text" is 
             "graph": {"name", "opset": {domain: version}, "inputs": rows of /tensors, "outputs": same,
                       "placements": {where nodes ran: rows of /nodes}; files may lack it}
             "samples", "steps": extents
+/payloads   uint64, by number: where the payload begins in the file; 2^64 - 1 if it has no bytes, or is in chunks
+/packed     only in files that have compressed payloads: one row for each
+    payload     its number
+    first, count    run of /chunks, in C order of the chunks
+    chunk       extents of a chunk, of which those at the edges are filled up
+    filters     numbers of the HDF5 filters in the order in which they were applied, 0 for none
+/chunks     offset and size in the file of each chunk, and in `mask` the filters that it lacks, a bit each
+/shapes     only in files that have payloads of more than 8 dimensions: number of the `payload`, and its `shape`
 
-Later versions of qdebug may add attributes, tables, table fields and JSON keys without raising
-format_version; a reader ignores those it does not know. It refuses a file that lacks one listed here.
+Later versions of qdebug may add attributes, groups, tables, table fields and JSON keys without raising
+format_version; a reader ignores those it does not know. It refuses a file that lacks a table listed here without
+"only".
+
+Format version 1 has no groups of tensors: /t/00000000 ... are the payloads by number, each a dataset in its real shape,
+contiguous, or chunked with the filters above. The tables are in the root, without /payloads and those after it, and
+beyond 8 dimensions the shape of the dataset counts. The root has the attributes format, format_version 1, complete,
+created_by, tables_hash and graph_hash.
 """
 
 from __future__ import annotations
@@ -112,21 +168,31 @@ from qdebug.model.kept import EXPONENT_BINS
 from qdebug.model.tensor import Role
 
 __all__ = [
+    "CONSTANTS",
     "DTYPE_CODES",
+    "ELEMENTS",
     "FORMAT_NAME",
     "FORMAT_VERSION",
+    "GRAPH",
     "GRAPH_TABLES",
     "HDF5_MAGIC",
     "INDEX_DIMS",
+    "MAX_ATTRIBUTE",
+    "MAX_FILTERS",
     "MAX_NDIM",
+    "MAX_PIECE",
+    "NOWHERE",
     "NO_PAYLOAD",
+    "NUMBERED",
     "OPTIONAL_FACTS",
     "OPTIONAL_TABLES",
     "PARTLY",
-    "PAYLOADS",
+    "PLACE_TABLES",
+    "QUANT",
     "ROLES",
     "STATISTICS",
     "TABLES",
+    "TENSORS",
     "UNKNOWN",
     "Flag",
     "Has",
@@ -134,13 +200,23 @@ __all__ = [
     "hdf5_type",
     "payload_key",
     "physical_dtype",
+    "place_key",
     "row_type",
 ]
 
 FORMAT_NAME = "qdebug.recording"
 HDF5_MAGIC = b"\x89HDF\r\n\x1a\n"
-FORMAT_VERSION = 1
-PAYLOADS = "t"
+FORMAT_VERSION = 2
+TENSORS, CONSTANTS, GRAPH, QUANT, ELEMENTS = "tensors", "constants", "graph", "quant", "elements"
+"""Groups of the root."""
+NUMBERED = "t"
+"""Group of the payloads in format 1, each a dataset with a number for a name."""
+NOWHERE = (1 << 64) - 1
+"""Offset of a payload that has no bytes, or lies in compressed chunks."""
+MAX_ATTRIBUTE = 16 << 10
+"""Bytes of the largest attribute; what is larger is a dataset that an attribute names."""
+MAX_PIECE = 1 << 31
+"""Bytes of the largest chunk of values that are not compressed."""
 NO_PAYLOAD = 0xFFFFFFFF
 UNKNOWN = 255
 """Number of an unknown dtype, and the ndim of an unknown shape."""
@@ -148,6 +224,8 @@ INDEX_DIMS = 8
 """Extents that an index row has room for."""
 MAX_NDIM = 32
 """The largest number of dimensions HDF5 can store."""
+MAX_FILTERS = 4
+"""Filters that a compressed payload may have."""
 
 # Numbers in the file are positions here: append only.
 ROLES: tuple[Role, ...] = (Role.ACTIVATION, Role.INPUT, Role.OUTPUT, Role.CONSTANT)
@@ -283,6 +361,20 @@ OPTIONAL_TABLES: dict[str, np.dtype[Any]] = {
 }
 """Row type of the tables that only some recordings have."""
 
+PLACE_TABLES: dict[str, np.dtype[Any]] = {
+    "payloads": np.dtype("<u8"),
+    "packed": np.dtype(
+        [
+            *((name, "<u4") for name in ("payload", "first", "count")),
+            ("chunk", "<u4", (INDEX_DIMS,)),
+            ("filters", "<u2", (MAX_FILTERS,)),
+        ]
+    ),
+    "chunks": np.dtype([("offset", "<u8"), ("size", "<u4"), ("mask", "<u4")]),
+    "shapes": np.dtype([("payload", "<u4"), ("shape", "<u8", (MAX_NDIM,))]),
+}
+"""Row type of the tables that say where payloads lie: all recordings of format 2 have the first, some the others."""
+
 
 def hash_of_tables(tables: Iterable[tuple[str, np.ndarray]]) -> str:
     """Return the hash of a file's tables in hexadecimal: of names, and bytes as uint8, in the specified order."""
@@ -295,12 +387,17 @@ def hash_of_tables(tables: Iterable[tuple[str, np.ndarray]]) -> str:
 
 def row_type(table: str) -> np.dtype[Any]:
     """Return the type of the rows of a table, by its name."""
-    return TABLES[table] if table in TABLES else OPTIONAL_TABLES[table]
+    return (TABLES | OPTIONAL_TABLES | PLACE_TABLES)[table]
 
 
 def payload_key(number: int) -> bytes:
-    """Return the name of a payload's dataset within the group /t."""
+    """Return the name of a payload's dataset within the group /t of format 1."""
     return b"%08d" % number
+
+
+def place_key(sample: int, step: int, *, steps: int) -> bytes:
+    """Return the name of a dataset of one sample, or of one step of it where there are several."""
+    return b"%d,%d" % (sample, step) if steps > 1 else b"%d" % sample
 
 
 @cache

@@ -6,45 +6,39 @@ library. What is refused is a ValueError; who opens the file says which file it 
 
 from __future__ import annotations
 
-import math
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import struct
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, NamedTuple, Self
+from typing import Any
 
 import numpy as np
-import xxhash
 
 from qdebug.errors import FormatVersionError, NotARecordingError, RecordingError
-from qdebug.model.dtypes import LOGICAL_DTYPES
-from qdebug.numerics.large_arrays import SPILL_FROM, Making
-from qdebug.recording.format.payload import array_hash, chunks_of, decompress, read_bytes
+from qdebug.recording.format.payload import read_bytes
 from qdebug.recording.format.specification import (
     FORMAT_NAME,
     FORMAT_VERSION,
+    GRAPH,
     HDF5_MAGIC,
-    INDEX_DIMS,
+    NUMBERED,
     OPTIONAL_TABLES,
-    PAYLOADS,
+    PLACE_TABLES,
     TABLES,
     hash_of_tables,
-    hdf5_type,
-    payload_key,
-    physical_dtype,
     row_type,
 )
 from qdebug.recording.journal import MAGIC as JOURNAL_MAGIC
 from qdebug.recording.reading.bad_file import BAD_FILE, damaged
 from qdebug.recording.reading.hdf5_checks import (
-    MAX_RATIO,
-    Extent,
     open_dataset,
     open_group,
     open_hdf5,
     read_integer_attribute,
     read_text_attribute,
 )
+from qdebug.recording.reading.payloads import NumberedPayloads, Payloads, PlacedPayloads
 from qdebug.recording.target import (
     HOW_TO_RECORD,
     journal_of,
@@ -56,7 +50,7 @@ from qdebug.recording.target import (
     unfinished,
 )
 
-__all__ = ["MAX_ROWS", "Container", "Expected", "load_payload", "payload_digest", "read_payload"]
+__all__ = ["MAX_ROWS", "Container"]
 
 MAX_ROWS = 10_000_000
 """Most rows that a table may have."""
@@ -64,6 +58,8 @@ _POOL_ITEMS = 64 * MAX_ROWS
 MAX_TABLE_RATIO = 32
 """Largest ratio of a table's bytes to the room that the file takes on the disk: a file system may compress it."""
 _LEAST_ROOM = 1 << 20
+_SUPERBLOCK, _SUPERBLOCK_VERSION = struct.Struct("<8xB19xQ"), 3
+"""Of HDF5's first bytes: version of the superblock, and the end of the file."""
 _BLOCK = 512
 """Bytes of a block, as `st_blocks` counts them (POSIX)."""
 
@@ -85,7 +81,8 @@ class Container:
         self.path = path
         self.fd = _open_recording(path)
         self._file: Any = None
-        self._payloads: Any = None
+        self._tables_in: Any = None
+        self.version = FORMAT_VERSION
         try:
             found = os.fstat(self.fd)
             self.size = found.st_size
@@ -95,10 +92,11 @@ class Container:
             self.graph_hash = read_text_attribute(self._library, b"graph_hash")
             known = (graphs or {}).get(self.graph_hash or "", {})
             self.tables = self.read_tables(known)
-            self.optional = {
-                name: self._table(name) for name in OPTIONAL_TABLES if self._library.links.exists(name.encode())
-            }
-            self.payloads = int(self._group_of_payloads.get_num_objs())
+            self.optional = self._optional(OPTIONAL_TABLES)
+            self.places = self._place_tables()
+            self.payloads = self._open_payloads()
+            self.rewritten = self.version > 1 and self._is_rewritten()
+            """Whether another program has written it anew: then payloads are found through their datasets."""
         except BAD_FILE as exc:
             self.close()
             _check_finished(path)
@@ -120,11 +118,38 @@ class Container:
         return self._file
 
     @property
-    def _group_of_payloads(self) -> Any:
-        """The group of payloads (h5py GroupID)."""
-        if self._payloads is None:
-            self._payloads = open_group(self._library, PAYLOADS.encode())
-        return self._payloads
+    def _group_of_tables(self) -> Any:
+        """The group that has the tables (h5py GroupID, or FileID)."""
+        if self._tables_in is None:
+            self._tables_in = self._library if self.version == 1 else open_group(self._library, GRAPH.encode())
+        return self._tables_in
+
+    def _optional(self, names: Iterable[str]) -> dict[str, np.ndarray]:
+        """Read those of some tables that the file has."""
+        return {name: self._table(name) for name in names if self._group_of_tables.links.exists(name.encode())}
+
+    def _place_tables(self) -> dict[str, np.ndarray]:
+        """Read the tables that say where payloads lie; format 1 has none."""
+        if self.version == 1:
+            return {}
+        first, *others = PLACE_TABLES
+        return {first: self._table(first)} | self._optional(others)
+
+    def _open_payloads(self) -> Payloads:
+        if self.version == 1:
+            group = open_group(self._library, NUMBERED.encode())
+            return NumberedPayloads(group, self.fd, size=self.size, room=self.room)
+        return PlacedPayloads(self.places, self.fd, size=self.size, room=self.room)
+
+    def _is_rewritten(self) -> bool:
+        """Tell whether the file ends elsewhere than it did when it was finished, by its superblock."""
+        version, end = _SUPERBLOCK.unpack_from(os.pread(self.fd, _SUPERBLOCK.size, 0))
+        return bool(version != _SUPERBLOCK_VERSION or end != read_integer_attribute(self._library, b"file_end"))
+
+    @property
+    def library(self) -> Any:
+        """The file as the library of HDF5 has it (h5py FileID)."""
+        return self._library
 
     def read_tables(self, known: Mapping[str, np.ndarray] = MappingProxyType({})) -> dict[str, np.ndarray]:
         """Read the tables that every recording has.
@@ -156,6 +181,7 @@ class Container:
             )
         if version < 1:
             raise ValueError(f"its format version is {version}")
+        self.version = version
         return bool(read_integer_attribute(self._library, b"complete"))
 
     def _table(self, name: str) -> np.ndarray:
@@ -169,7 +195,7 @@ class Container:
 
     def _raw(self, name: str) -> tuple[np.ndarray, np.dtype[Any]]:
         """Read the bytes of a table, and give the type of its rows as the file has it."""
-        _, extent = open_dataset(self._library, name.encode(), file_size=self.size)
+        _, extent = open_dataset(self._group_of_tables, name.encode(), file_size=self.size)
         if len(extent.shape) != 1 or extent.shape[0] > (MAX_ROWS if row_type(name).names else _POOL_ITEMS):
             raise ValueError(f"/{name} has shape {extent.shape}")
         if extent.nbytes and extent.offset is None:
@@ -190,25 +216,7 @@ class Container:
 
     def hash_tables(self, names: Iterable[str] = ()) -> str:
         """Return the hash of some tables as they lie in the file, in hexadecimal; of all if none is named."""
-        return hash_of_tables((name, self._raw(name)[0]) for name in names or (*TABLES, *self.optional))
-
-    def open_payload(self, expected: Expected) -> tuple[Any, Extent]:
-        """Open a payload, checked against the index.
-
-        Args:
-            expected: What the index says of it.
-
-        Returns:
-            Its dataset (h5py DatasetID), and where it lies.
-
-        Raises:
-            ValueError: It is missing, is not what the index says, or is something that a recording never contains.
-        """
-        dataset, extent = open_dataset(self._group_of_payloads, payload_key(expected.number), file_size=self.size)
-        _check_expected(extent, expected, self.room)
-        if not extent.kind.equal(hdf5_type(expected.dtype)):
-            raise ValueError(f"it does not have the type of {expected.dtype} elements")
-        return dataset, extent
+        return hash_of_tables((name, self._raw(name)[0]) for name in names or (*TABLES, *self.optional, *self.places))
 
     def reopen(self) -> None:
         """Open the file again that was closed, to read payloads. An open one stays as it is.
@@ -222,6 +230,7 @@ class Container:
         self.fd = _open_recording(self.path)
         try:
             self.check_unchanged()
+            self.payloads = self._open_payloads()
         except BAD_FILE as exc:
             self.close()
             raise damaged(self.path, exc) from None
@@ -241,7 +250,9 @@ class Container:
     def close(self) -> None:
         """Close the file. Again does nothing."""
         # HDF5 closes a file when nothing of it is held any more. FileID.close looks through all that is open.
-        self._payloads = self._file = None
+        self._tables_in = self._file = None
+        if self.version == 1 and hasattr(self, "payloads"):
+            del self.payloads
         if self.fd >= 0:
             os.close(self.fd)
             self.fd = -1
@@ -334,156 +345,3 @@ def _known_fields(name: str, table: np.ndarray, dtype: np.dtype[Any]) -> np.ndar
             raise ValueError(f"/{name} has a field {field} of type {table.dtype[field]}")
         known[field] = table[field]
     return known
-
-
-class Expected(NamedTuple):
-    """What the index says of a payload.
-
-    Args:
-        number: Number of its dataset.
-        dtype: Logical dtype of its elements.
-        nbytes: Its size.
-        ndim: Number of its dimensions.
-        shape: Its first extents, as many as the index has room for.
-    """
-
-    number: int
-    dtype: str
-    nbytes: int
-    ndim: int
-    shape: tuple[int, ...]
-
-    @classmethod
-    def of_event(cls, row: Any) -> Self:
-        """Return what a row of /index says."""
-        ndim = int(row["ndim"])
-        shape = tuple(row["shape"][:ndim].tolist())
-        return cls(int(row["payload"]), LOGICAL_DTYPES[row["dtype"]], int(row["nbytes"]), ndim, shape)
-
-    @classmethod
-    def of_elements(cls, number: int, dtype: str, count: int) -> Self:
-        """Return what holds for so many elements that were kept of a tensor."""
-        return cls(number, dtype, count * physical_dtype(dtype).itemsize, 1, (count,))
-
-
-def read_payload(container: Container, expected: Expected) -> np.ndarray:
-    """Return a payload's elements as they lie in the file. A very large one lies in a temporary file.
-
-    Raises:
-        ValueError, OSError: It is not what the index says, or is damaged.
-        MissingExtraError: It is compressed with Zstandard, and the package is not installed.
-    """
-    dataset, extent = container.open_payload(expected)
-    physical = physical_dtype(expected.dtype)
-    if extent.nbytes == 0:
-        return np.empty(extent.shape, dtype=physical)
-    if extent.offset is not None:
-        return _read_contiguous(container.fd, extent, physical)
-    _check_chunks(dataset, extent)  # before any room is taken
-    making = Making(extent.shape, physical)
-    for place, part in _chunks(dataset, extent):
-        inside = tuple(min(size, end - start) for start, size, end in zip(place, part.shape, extent.shape, strict=True))
-        region = tuple(slice(start, start + size) for start, size in zip(place, inside, strict=True))
-        making.put(region, part.view(physical)[tuple(slice(size) for size in inside)])
-    return making.done()
-
-
-def load_payload(
-    container: Container,
-    expected: Expected,
-    digest: bytes,
-    *,
-    done: Callable[[], object],
-    wrong: Callable[[], RecordingError],
-) -> np.ndarray:
-    """Return a payload's elements as they lie in the file, compared with their hash.
-
-    Args:
-        container: The file.
-        expected: What the index says of the payload.
-        digest: Its hash, as recorded.
-        done: Called once it was read and has that hash.
-        wrong: Makes the error for another hash.
-
-    Raises:
-        PayloadMismatchError: It is not what the hash says.
-        ValueError, OSError: It is not what the index says, or is damaged.
-        MissingExtraError: It is compressed with Zstandard, and the package is not installed.
-    """
-    stored = read_payload(container, expected)
-    if array_hash(stored) != digest:
-        raise wrong()
-    done()
-    return stored
-
-
-_PIECE = 1 << 20
-"""Bytes of a payload that are read at a time."""
-
-
-def payload_digest(container: Container, expected: Expected) -> bytes:
-    """Return the xxh3-128 digest of a payload, with little memory however large it is.
-
-    Raises:
-        ValueError, OSError: It is not what the index says, or is damaged.
-        MissingExtraError: It is compressed with Zstandard, and the package is not installed.
-    """
-    _, extent = container.open_payload(expected)
-    if extent.offset is None or not extent.nbytes:
-        return array_hash(read_payload(container, expected))
-    digest, block = xxhash.xxh3_128(), np.empty(min(_PIECE, extent.nbytes), np.uint8)
-    for start in range(0, extent.nbytes, _PIECE):  # it may be larger than the memory there is
-        part = block[: min(_PIECE, extent.nbytes - start)]
-        read_bytes(container.fd, extent.offset + start, part)
-        digest.update(part.data)
-    return digest.digest()
-
-
-def _check_expected(extent: Extent, expected: Expected, room: int) -> None:
-    if extent.nbytes > MAX_RATIO * room:
-        raise ValueError(f"it declares {extent.nbytes} bytes; the file takes {room} on the disk")
-    fits = len(extent.shape) == expected.ndim and extent.shape[:INDEX_DIMS] == expected.shape
-    itemsize = physical_dtype(expected.dtype).itemsize
-    if not (fits and extent.itemsize == itemsize and extent.nbytes == expected.nbytes):
-        raise ValueError(f"it has shape {extent.shape}, which is not what the index says")
-
-
-def _check_chunks(dataset: Any, extent: Extent) -> None:
-    chunk = extent.chunk or ()
-    if dataset.get_num_chunks() != math.prod(-(-size // each) for size, each in zip(extent.shape, chunk, strict=True)):
-        raise ValueError("chunks are missing")
-
-
-def _chunks(dataset: Any, extent: Extent) -> Iterator[tuple[tuple[int, ...], np.ndarray]]:
-    """List the place and the bytes of each chunk; the last axis counts bytes of elements."""
-    chunk = extent.chunk or ()
-    nbytes = math.prod(chunk) * extent.itemsize
-    raw = np.dtype(f"V{extent.itemsize}")
-    for place in chunks_of(extent.shape, chunk):
-        mask, stored = dataset.read_direct_chunk(place)
-        if mask:
-            raise ValueError("a chunk lacks a filter")
-        yield (
-            place,
-            decompress(stored, extent.filters, nbytes=nbytes, itemsize=extent.itemsize).view(raw).reshape(chunk),
-        )
-
-
-def _read_contiguous(fd: int, extent: Extent, physical: np.dtype[Any]) -> np.ndarray:
-    """Copy elements that lie in one piece.
-
-    They are never mapped where they lie: the mapping of a file that somebody cuts meanwhile ends the process (SIGBUS).
-    """
-    offset = int(extent.offset or 0)
-    if extent.nbytes < SPILL_FROM:
-        out = np.empty(extent.shape, physical)
-        read_bytes(fd, offset, out.reshape(-1).view(np.uint8))
-        return out
-    making = Making(extent.shape, physical)
-    count, step = extent.nbytes // physical.itemsize, max(1, _PIECE // physical.itemsize)
-    block = np.empty(min(step, count), physical)
-    for start in range(0, count, step):
-        part = block[: count - start]
-        read_bytes(fd, offset + start * physical.itemsize, part.view(np.uint8))
-        making.put_flat(start, part)
-    return making.done()

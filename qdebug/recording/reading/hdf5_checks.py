@@ -21,9 +21,12 @@ from h5py import h5a, h5d, h5f, h5g, h5p, h5t, h5z
 from qdebug.recording.format.payload import ZSTD
 
 __all__ = [
+    "ALLOWED_FILTERS",
     "MAX_CHUNK_BYTES",
     "MAX_RATIO",
     "Extent",
+    "chunk_table",
+    "is_group",
     "open_dataset",
     "open_group",
     "open_hdf5",
@@ -36,7 +39,7 @@ MAX_CHUNK_BYTES = 64 << 20
 MAX_RATIO = 1100
 """Largest ratio of declared to stored bytes: deflate cannot exceed 1032."""
 
-_FILTERS = {h5z.FILTER_SHUFFLE, h5z.FILTER_DEFLATE, h5z.FILTER_FLETCHER32, ZSTD}
+ALLOWED_FILTERS = {h5z.FILTER_SHUFFLE, h5z.FILTER_DEFLATE, h5z.FILTER_FLETCHER32, ZSTD}
 _PLAIN = {h5t.INTEGER, h5t.FLOAT}
 _MAX_MEMBERS = 256
 _MAX_DEPTH = 4
@@ -116,13 +119,24 @@ def open_group(parent: Any, name: bytes) -> Any:
         raise _broken(name, "cannot be opened as a group") from None
 
 
-def open_dataset(parent: Any, name: bytes, *, file_size: int) -> tuple[Any, Extent]:
+def is_group(parent: Any, name: bytes) -> bool:
+    """Tell whether a hard link leads to a group.
+
+    Raises:
+        ValueError: There is no such link, or it is of another kind.
+    """
+    _check_link(parent, name)
+    return bool(h5g.get_objinfo(parent, name).type == h5g.GROUP)
+
+
+def open_dataset(parent: Any, name: bytes, *, file_size: int, sparse: bool = False) -> tuple[Any, Extent]:
     """Open a dataset through a hard link and check all of it.
 
     Args:
         parent: The group that must hold it.
         name: Its name, one path component.
         file_size: Size of the file in bytes.
+        sparse: Whether chunks may be missing: then what it declares is not held against what is stored.
 
     Returns:
         The open dataset (h5py DatasetID) and where it lies.
@@ -136,9 +150,24 @@ def open_dataset(parent: Any, name: bytes, *, file_size: int) -> tuple[Any, Exte
     except (OSError, RuntimeError, KeyError, TypeError, NotImplementedError):
         raise _broken(name, "cannot be opened as a dataset") from None
     try:
-        return dataset, _check_dataset(dataset, name, file_size=file_size)
+        return dataset, _check_dataset(dataset, name, file_size=file_size, sparse=sparse)
     except (OSError, RuntimeError):
         raise _broken(name, "cannot be opened as a dataset") from None
+
+
+def chunk_table(dataset: Any) -> dict[tuple[int, ...], tuple[int, int, int]]:
+    """Return where each chunk of a dataset lies in the file, its bytes and the filters that it lacks, by its place."""
+    found: dict[tuple[int, ...], tuple[int, int, int]] = {}
+
+    def add(info: Any) -> None:
+        found[tuple(info.chunk_offset)] = int(info.byte_offset), int(info.size), int(info.filter_mask)
+
+    if hasattr(dataset, "chunk_iter"):
+        dataset.chunk_iter(add)
+    else:  # built with an HDF5 before 1.12.3: each look-up goes through all of them
+        for number in range(dataset.get_num_chunks()):
+            add(dataset.get_chunk_info(number))
+    return found
 
 
 def _check_link(parent: Any, name: bytes) -> None:
@@ -150,7 +179,7 @@ def _check_link(parent: Any, name: bytes) -> None:
         raise _broken(name, "is a soft or external link")
 
 
-def _check_dataset(dataset: Any, name: bytes, *, file_size: int) -> Extent:
+def _check_dataset(dataset: Any, name: bytes, *, file_size: int, sparse: bool) -> Extent:
     """Check storage, filters, type and size of an open dataset before anything is read of it.
 
     Raises:
@@ -173,6 +202,8 @@ def _check_dataset(dataset: Any, name: bytes, *, file_size: int) -> Extent:
         missing = extent.nbytes > 0 and (extent.offset is None or stored != extent.nbytes)
         if missing or (extent.offset or 0) + extent.nbytes > file_size:
             raise _broken(name, f"declares {extent.nbytes} bytes that the file does not have")
+    elif sparse:
+        return extent
     elif math.prod(chunk) * extent.itemsize > MAX_CHUNK_BYTES or extent.nbytes > MAX_RATIO * min(stored, file_size):
         raise _broken(name, f"declares {extent.nbytes} bytes out of {stored} stored ones")
     return extent
@@ -191,8 +222,8 @@ def _check_storage(dataset: Any, name: bytes) -> tuple[tuple[int, ...] | None, t
     if plist.get_external_count():
         raise _broken(name, "keeps its data in another file")
     filters = tuple(int(plist.get_filter(number)[0]) for number in range(plist.get_nfilters()))
-    if not set(filters) <= _FILTERS or len(set(filters)) < len(filters):
-        raise _broken(name, f"needs the HDF5 filters {sorted(set(filters) - _FILTERS) or sorted(filters)}")
+    if not set(filters) <= ALLOWED_FILTERS or len(set(filters)) < len(filters):
+        raise _broken(name, f"needs the HDF5 filters {sorted(set(filters) - ALLOWED_FILTERS) or sorted(filters)}")
     return (tuple(map(int, plist.get_chunk())) if layout == h5d.CHUNKED else None), filters
 
 

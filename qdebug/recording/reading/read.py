@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-from bisect import bisect_left
 from collections import OrderedDict, deque
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property, partial
@@ -18,29 +17,29 @@ import xxhash
 
 from qdebug.errors import GraphError, PayloadMismatchError, RecordingError
 from qdebug.model import Graph, QuantParams, Recording, RunInfo
-from qdebug.model.dtypes import LOGICAL_DTYPES
 from qdebug.model.kept import Kept
 from qdebug.model.recording import Outline, no_values, not_in_full
 from qdebug.numerics.large_arrays import mapping_of
 from qdebug.recording.format.facts import decode_info
 from qdebug.recording.format.payload import from_physical
-from qdebug.recording.format.specification import GRAPH_TABLES, INDEX_DIMS, NO_PAYLOAD, PARTLY, TABLES, Flag
+from qdebug.recording.format.specification import GRAPH_TABLES, NO_PAYLOAD, TABLES
 from qdebug.recording.reading.bad_file import BAD_FILE, damaged
-from qdebug.recording.reading.container import Container, Expected, load_payload, payload_digest, read_payload
+from qdebug.recording.reading.container import Container
+from qdebug.recording.reading.datasets import DatasetPayloads
+from qdebug.recording.reading.event_index import EventIndex, OtherElementsError
+from qdebug.recording.reading.payloads import Expected, Payloads, load_payload, payload_digest, read_payload
 from qdebug.recording.reading.tables import (
     Tables,
     check_graph,
     check_index,
-    check_positions,
     constant_tensors,
     decode_graph,
     decode_quants,
     decode_run,
     decode_texts,
-    statistics_of,
 )
 
-__all__ = ["Closable", "Event", "EventIndex", "FileRecording", "mismatch"]
+__all__ = ["Closable", "Event", "FileRecording", "mismatch"]
 
 
 class Closable:
@@ -55,137 +54,6 @@ class Closable:
 
     def __exit__(self, *raised: object) -> None:
         self.close()
-
-
-_COLUMNS = ["tensor", "sample", "step", "payload", "quant", "flags", "dtype", "ndim", "shape", "nbytes", "hash"]
-_ROW = np.dtype([(name, TABLES["index"][name]) for name in _COLUMNS])
-
-
-class _ByPlace(NamedTuple):
-    """Columns of the index. One number comes several times as fast out of a buffer as out of an array.
-
-    Args:
-        order: The rows by tensor, sample and step.
-        starts: Where the rows of each tensor start in that order, and where the last one's end.
-        samples: The sample of each row.
-        steps: The step of each row.
-        flags: The flags of each row.
-    """
-
-    order: memoryview
-    starts: memoryview
-    samples: memoryview
-    steps: memoryview
-    flags: memoryview
-
-
-class _OtherElements(Exception):  # noqa: N818  whoever knows the tensor's name makes the error
-    """Elements that were kept of a tensor are not what their hash says."""
-
-
-class EventIndex:
-    """Events by row, and their rows by place.
-
-    Args:
-        index: The table /index, checked. Its statistics are not kept, but for events of which not all values were.
-        tensors: Number of rows of /tensors.
-        optional: The tables that only files with such events have, checked.
-
-    Attributes:
-        rows: The table without its statistics.
-    """
-
-    def __init__(self, index: np.ndarray, tensors: int, optional: Tables | None = None) -> None:
-        self.rows = index[_COLUMNS].astype(_ROW)
-        self._tensors = tensors
-        self._partly = (index["flags"] & PARTLY).nonzero()[0]
-        self._statistics = index[self._partly]
-        self._optional = {name: rows[np.argsort(rows["event"])] for name, rows in (optional or {}).items()}
-
-    @cached_property
-    def _by_place(self) -> _ByPlace:
-        order = np.lexsort((self.rows["step"], self.rows["sample"], self.rows["tensor"]))
-        starts = np.searchsorted(self.rows["tensor"][order], np.arange(self._tensors + 1))
-        return _ByPlace(order.data, starts.data, *(self.rows[name].copy().data for name in ("sample", "step", "flags")))
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def find(self, tensor: int, sample: int, step: int) -> int | None:
-        """Return the row of the event of a tensor at a sample and step; None if there is none.
-
-        Args:
-            tensor: Row of /tensors.
-            sample: The sample.
-            step: The step.
-        """
-        order, starts, samples, steps, _ = self._by_place
-        begin, end = starts[tensor], starts[tensor + 1]
-        if end - begin > 1:
-            begin = bisect_left(order, (sample, step), begin, end, key=lambda row: (samples[row], steps[row]))
-        if begin == end or (samples[row := order[begin]], steps[row]) != (sample, step):
-            return None
-        return int(row)
-
-    def places(self, tensor: int) -> tuple[tuple[int, int], ...]:
-        """Return samples and steps of the events of a tensor, in order."""
-        order, starts, samples, steps, _ = self._by_place
-        return tuple((samples[row], steps[row]) for row in order[starts[tensor] : starts[tensor + 1]])
-
-    def is_partly(self, row: int) -> bool:
-        """Tell whether not all values of an event were kept."""
-        return bool(self._by_place.flags[row] & PARTLY)
-
-    def expected(self, row: int) -> Expected:
-        """Return what an event's payload must be."""
-        return Expected.of_event(self.rows[row])
-
-    def digest(self, row: int) -> bytes:
-        """Return the hash of an event's values."""
-        return bytes(self.rows["hash"][row])
-
-    def outline(self, row: int) -> Outline | None:
-        """Return dtype, shape and hash of an event's values; None if the row has no room for the shape."""
-        event = self.rows[row]
-        if (ndim := event["ndim"]) > INDEX_DIMS:
-            return None
-        return Outline(LOGICAL_DTYPES[event["dtype"]], tuple(event["shape"][:ndim].tolist()), event["hash"].tobytes())
-
-    def kept(self, container: Container, row: int) -> Kept:
-        """Read what was kept of an event of which not all values were.
-
-        Raises:
-            _OtherElements: The elements are not what their hash says.
-            ValueError, OSError: It is not what was recorded.
-            MissingExtraError: It is compressed with Zstandard, and the package is not installed.
-        """
-        event, parts = self._statistics[np.searchsorted(self._partly, row)], {}
-        dtype = LOGICAL_DTYPES[event["dtype"]]
-        if (found := self._optional_row("samples", row)) is not None:
-            for name, logical, digest in (("positions", "int64", "check"), ("values", dtype, "hash")):
-                where = Expected.of_elements(int(found[name]), logical, int(found["count"]))
-                if payload_digest(container, where) != found[digest].tobytes():
-                    raise _OtherElements
-                parts[name] = from_physical(read_payload(container, where), logical)
-            check_positions(parts["positions"], int(event["count"]))
-        bins = self._optional_row("exponents", row)
-        return Kept(
-            dtype=dtype,
-            shape=Expected.of_event(event).shape,
-            digest=event["hash"].tobytes(),
-            statistics=statistics_of(event, None if bins is None else bins["counts"]),
-            positions=parts.get("positions"),
-            values=parts.get("values"),
-            truncated=bool(event["flags"] & Flag.TRUNCATED),
-        )
-
-    def _optional_row(self, table: str, event: int) -> Any:
-        """Return the row of an event in a table that only some events have a row in; None if it has none."""
-        if table not in self._optional:
-            return None
-        rows = self._optional[table]
-        at = int(np.searchsorted(rows["event"], event))
-        return rows[at] if at < len(rows) and rows["event"][at] == event else None
 
 
 _AT_ONCE = 8192
@@ -356,7 +224,7 @@ class FileRecording(Recording, Closable):
         tables = self._container.take_tables()
         try:
             run = decode_run(tables)
-            check_index(tables, self._container.optional, run, self._container.payloads)
+            check_index(tables, self._container.optional, run, len(self._container.payloads))
             self.info = decode_info(run, complete=self._container.complete)
             index = tables.pop("index")
             digest = self._container.graph_hash
@@ -371,6 +239,8 @@ class FileRecording(Recording, Closable):
         self.steps = run["steps"]
         self._names, self._rows, self._constant = self._recorded.names, self._recorded.rows, self._recorded.constant
         self._index = EventIndex(index, len(self._names), self._container.optional)
+        self._steps_in_file = run["steps"]
+        self._datasets: DatasetPayloads | None = None
         self._held = _HeldArrays()
         self._verified: set[int] = set()
 
@@ -514,11 +384,11 @@ class FileRecording(Recording, Closable):
             ValueError, OSError: It is not what the index says, or is damaged.
         """
         if row in self._verified:
-            return read_payload(container, expected)
+            return read_payload(self._payloads(), expected)
         path, name = self.path, self._names[self._index.rows["tensor"][row]]
         digest, done = self._index.digest(row), partial(self._verified.add, row)
         try:
-            return load_payload(container, expected, digest, done=done, wrong=lambda: mismatch(path, [name]))
+            return load_payload(self._payloads(), expected, digest, done=done, wrong=lambda: mismatch(path, [name]))
         except PayloadMismatchError:
             container.check_unchanged()
             raise
@@ -550,8 +420,8 @@ class FileRecording(Recording, Closable):
             RecordingError: The file is damaged or closed.
         """
         try:
-            return self._index.kept(self._open_container(), event)
-        except _OtherElements:
+            return self._index.kept(self._payloads(), event)
+        except OtherElementsError:
             raise mismatch(self.path, [self._names[self._index.rows["tensor"][event]]]) from None
         except BAD_FILE as exc:
             raise damaged(self.path, exc) from None
@@ -568,7 +438,7 @@ class FileRecording(Recording, Closable):
             self._kept(event)
             return
         try:
-            right = payload_digest(self._open_container(), expected) == self._index.digest(event)
+            right = payload_digest(self._payloads(), expected) == self._index.digest(event)
         except BAD_FILE as exc:
             raise damaged(self.path, exc, at=f"payload {expected.number}: ") from None
         if not right:
@@ -585,6 +455,45 @@ class FileRecording(Recording, Closable):
             if recorded is not None and recorded != container.hash_tables(names):
                 raise damaged(self.path, "its graph and index are not those that were written")
         return container.tables_hash is not None
+
+    def check_datasets(self) -> None:
+        """Check that the datasets that other programs read are those that the index tells of.
+
+        Raises:
+            RecordingError: One is missing, or has other values; the file is damaged or closed.
+        """
+        container = self._open_container()
+        if container.version == 1 or container.rewritten:
+            return  # it was read through its datasets
+        datasets, events = self._dataset_payloads(container), (self._index.rows["payload"] != NO_PAYLOAD).nonzero()[0]
+        full = ((event, "", self._index.expected(event)) for event in events.tolist())
+        for row, what, expected in (*full, *self._index.elements()):
+            try:
+                if datasets.agrees(container.payloads, row, what, expected):
+                    continue
+                raise ValueError("its dataset shows other values than the index tells of")
+            except BAD_FILE as exc:
+                raise damaged(self.path, exc, at=f"payload {expected.number}: ") from None
+
+    def _payloads(self) -> Payloads:
+        """Return the payloads of the open file."""
+        container = self._open_container()
+        if not container.rewritten:
+            return container.payloads
+        if self._datasets is None:
+            self._datasets = self._dataset_payloads(container)
+        return self._datasets
+
+    def _dataset_payloads(self, container: Container) -> DatasetPayloads:
+        return DatasetPayloads(
+            container.library,
+            container.payloads,
+            self._index.rows,
+            self._index.optional.get("samples"),
+            names=self._names,
+            constant=self._constant,
+            steps=self._steps_in_file,
+        )
 
     def _row(self, tensor: str, sample: int, step: int) -> int | None:
         """Return the row of the index where all values were kept; None if they were not."""
@@ -616,6 +525,7 @@ class FileRecording(Recording, Closable):
         """Close the file; arrays that were loaded stay valid. Again does nothing."""
         if hasattr(self, "_held"):
             self._held.clear()
+            self._datasets = None
         self._container.close()
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -169,6 +169,7 @@ def _check(path: Path) -> dict[str, Any]:
                 bad.setdefault(event.tensor)
         if bad:
             raise mismatch(path, list(bad))
+        recording.check_datasets()
         return {
             "tensors": recording.event_count,
             "bytes": recording.tensor_bytes,

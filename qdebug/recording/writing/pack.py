@@ -8,7 +8,7 @@ import stat
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from h5py import h5z
@@ -16,12 +16,14 @@ from h5py import h5z
 from qdebug.errors import QdebugError, RecordingError, UsageError
 from qdebug.model.dtypes import LOGICAL_DTYPES
 from qdebug.recording.format.payload import ZSTD, chunk_shape, chunks_of, compress, zstd_module
-from qdebug.recording.format.specification import PARTLY
+from qdebug.recording.format.specification import INDEX_DIMS, PARTLY
 from qdebug.recording.reading.bad_file import BAD_FILE, damaged
-from qdebug.recording.reading.container import Container, Expected, read_payload
+from qdebug.recording.reading.container import Container
+from qdebug.recording.reading.payloads import Expected, read_payload
 from qdebug.recording.reading.read import FileRecording
 from qdebug.recording.target import WriterLock, cannot_write, check_ours, check_target, mode_of, take_name, to_disk
-from qdebug.recording.writing.hdf5_file import Chunks, PayloadFile, Placed
+from qdebug.recording.writing.datasets import Chunks, Placed
+from qdebug.recording.writing.hdf5_file import PayloadFile
 
 __all__ = ["CODECS", "Packed", "pack"]
 
@@ -121,9 +123,13 @@ def _rewrite(
     file = PayloadFile(scratch, mode=None if mode is None else mode | stat.S_IRUSR | stat.S_IWUSR)
     try:
         to_disk(file.fd)  # else a power cut could leave what no later run dares to replace
-        payloads, placed = list(_payloads(container).values()), []
-        for done, expected in enumerate(payloads, start=1):
-            placed.append(_add(file, expected, _read(container, expected), codec, level))
+        payloads, placed = _payloads(container), []
+        forms: dict[int, _Form | None] = {}
+        for done, (expected, family) in enumerate(payloads, start=1):
+            array = _read(container, expected)
+            if family not in forms:
+                forms[family] = _choose_form(array, codec, level)
+            placed.append(_add(file, expected, array, forms[family], level))
             if progress is not None:
                 progress(done, len(payloads))
         file.finish(placed, {**container.tables, **container.optional}, complete=container.complete)
@@ -142,40 +148,95 @@ def _read(container: Container, expected: Expected) -> np.ndarray:
         RecordingError: It is damaged.
     """
     try:
-        return read_payload(container, expected)
+        return read_payload(container.payloads, expected)
     except BAD_FILE as exc:
         raise damaged(container.path, exc, at=f"payload {expected.number}: ") from None
 
 
-def _payloads(container: Container) -> dict[int, Expected]:
-    """List all payloads, with those of kept elements and their positions."""
+def _payloads(container: Container) -> list[tuple[Expected, int]]:
+    """List all payloads, with those of kept elements and their positions, and the number of each one's family.
+
+    A family is stored in one form: payloads of one tensor that have one dtype and shape are chunks of one dataset, and
+    a payload may belong to several tensors.
+    """
     index = container.tables["index"]
-    found = [Expected.of_event(row) for row in index[(index["flags"] & PARTLY) == 0]]
+    found: dict[int, Expected] = {}
+    families: dict[Any, Any] = {}
+
+    def root(member: Any) -> Any:
+        while families.setdefault(member, member) != member:
+            member = families[member]
+        return member
+
+    full = index[(index["flags"] & PARTLY) == 0]
+    for row, tensor in zip(full, full["tensor"].tolist(), strict=True):
+        expected = Expected.of_event(row)
+        found[expected.number] = expected
+        families[root((tensor, expected.dtype, expected.ndim, expected.shape))] = root(expected.number)
     for row in container.optional.get("samples", ()):
         for name, dtype in (("values", LOGICAL_DTYPES[index["dtype"][row["event"]]]), ("positions", "int64")):
-            found.append(Expected.of_elements(int(row[name]), dtype, int(row["count"])))
-    return {expected.number: expected for expected in sorted(found)}
+            expected = Expected.of_elements(int(row[name]), dtype, int(row["count"]))
+            found.setdefault(expected.number, expected)
+    return [(expected, root(expected.number)) for expected in sorted(found.values())]
 
 
-def _add(file: PayloadFile, expected: Expected, array: np.ndarray, wanted: int, level: int) -> Placed:
-    """Write a payload into a file, compressed if that makes it smaller."""
+class _Form(NamedTuple):
+    """How the payloads of a family are compressed.
+
+    Args:
+        chunk: Shape of a chunk.
+        shuffle: Whether bytes are sorted by their place within the element first.
+        codecs: The codecs that a chunk may have, the wanted one first.
+    """
+
+    chunk: tuple[int, ...]
+    shuffle: bool
+    codecs: tuple[int, ...]
+
+    def filters(self, itemsize: int, level: int) -> tuple[tuple[int, tuple[int, ...]], ...]:
+        """Return the filters of the dataset: each chunk has one of the codecs, or none."""
+        shuffle = ((h5z.FILTER_SHUFFLE, (itemsize,)),) if self.shuffle else ()
+        return (*shuffle, *((codec, (level,)) for codec in self.codecs))
+
+    def mask(self, codec: int | None) -> int:
+        """Return the filters that a chunk with a codec lacks, a bit each; all of them if it has none."""
+        if codec is None:
+            return (1 << self.shuffle + len(self.codecs)) - 1
+        return sum(1 << at for at, other in enumerate(self.codecs, start=self.shuffle) if other != codec)
+
+
+def _choose_form(array: np.ndarray, codec: int, level: int) -> _Form | None:
+    """Find out on the first payload of a family whether compression makes it smaller, and how; None if not."""
+    if array.nbytes <= _SMALL or not array.ndim or array.ndim > INDEX_DIMS:
+        return None
+    chunk = chunk_shape(array.shape, array.itemsize)
+    form = _Form(chunk, _shuffles(array, chunk, codec, level), tuple(dict.fromkeys((codec, h5z.FILTER_DEFLATE))))
+    return form if sum(len(data) for data, _ in _compressed(array, form, level)) < array.nbytes else None
+
+
+def _compressed(array: np.ndarray, form: _Form, level: int) -> list[tuple[memoryview, int]]:
+    """Return the chunks of an array, and the mask of each: one that would be larger is stored as it is."""
+    made: list[tuple[memoryview, int]] = []
+    for codec in form.codecs:
+        made = []
+        for _, part in _cut(array, form.chunk):
+            data = memoryview(compress(part, codec=codec, shuffle=form.shuffle, level=level))
+            smaller = len(data) < part.nbytes
+            plain = part.reshape(-1).view(np.uint8).data
+            made.append((data, form.mask(codec)) if smaller else (plain, form.mask(None)))
+        if array.nbytes <= _MOST_RATIO * sum(len(data) for data, _ in made):
+            break
+    return made
+
+
+def _add(file: PayloadFile, expected: Expected, array: np.ndarray, form: _Form | None, level: int) -> Placed:
+    """Write a payload into a file, in the form of its family."""
     number, dtype = expected.number, expected.dtype
-    if array.nbytes > _SMALL and array.ndim:
-        chunk = chunk_shape(array.shape, array.itemsize)
-        for codec in dict.fromkeys((wanted, h5z.FILTER_DEFLATE)):
-            shuffle = _shuffles(array, chunk, codec, level)
-            places, parts = zip(*_cut(array, chunk), strict=True)
-            made = [compress(part, codec=codec, shuffle=shuffle, level=level) for part in parts]
-            size = sum(map(len, made))
-            if array.nbytes <= _MOST_RATIO * size:
-                break
-        if size < array.nbytes:
-            filters = ((h5z.FILTER_SHUFFLE, (array.itemsize,)),) if shuffle else ()
-            stored = [(file.write(memoryview(data)), len(data)) for data in made]
-            chunks = Chunks(chunk, (*filters, (codec, (level,))), places, stored)
-            return Placed(number, dtype, array.shape, None, chunks)
-    data = np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
-    return Placed(number, dtype, array.shape, file.write(data) if array.nbytes else None)
+    if form is None:
+        data = np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
+        return Placed(number, dtype, array.shape, file.write(data) if array.nbytes else None)
+    stored = [(file.write(data), len(data), mask) for data, mask in _compressed(array, form, level)]
+    return Placed(number, dtype, array.shape, None, Chunks(form.chunk, form.filters(array.itemsize, level), stored))
 
 
 def _shuffles(array: np.ndarray, chunk: tuple[int, ...], codec: int, level: int) -> bool:

@@ -15,7 +15,8 @@ import xxhash
 from qdebug.model.dtypes import logical_dtype
 from qdebug.recording.format.payload import Stored, from_physical, payload_hash, read_bytes, to_bytes
 from qdebug.recording.format.specification import Flag, physical_dtype
-from qdebug.recording.writing.hdf5_file import PayloadFile, Placed
+from qdebug.recording.writing.datasets import Placed
+from qdebug.recording.writing.hdf5_file import PayloadFile
 
 __all__ = ["PayloadStore"]
 

@@ -6,6 +6,7 @@ import textwrap
 
 import numpy as np
 import pytest
+from recording_parts import rewrite_as_format_one
 
 from qdebug.model import Graph, Node, QuantParams, Role, RunInfo, TensorInfo
 from qdebug.numerics import large_arrays as spilled
@@ -53,8 +54,8 @@ def info():
     return RunInfo(backend="test", model="small.onnx")
 
 
-@pytest.fixture
-def recorded(tmp_path, graph, info):
+@pytest.fixture(params=[1, 2], ids=["format 1", "format 2"])
+def recorded(request, tmp_path, graph, info):
     """A finished file of two samples and a constant; `big` is large enough to be mapped."""
     path = tmp_path / "run.h5"
     writer = RecordingWriter(path)
@@ -65,7 +66,7 @@ def recorded(tmp_path, graph, info):
         writer.append("z", np.full((4, 3), sample, dtype=np.float64), (sample, 0))
         writer.append("big", np.arange(1 << 18, dtype=np.float32) + sample, (sample, 0))
     writer.close(graph, info)
-    return path
+    return rewrite_as_format_one(path) if request.param == 1 else path
 
 
 @pytest.fixture

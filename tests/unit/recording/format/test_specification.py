@@ -26,8 +26,8 @@ def test_numbers_of_dtypes_and_roles_are_only_added_to():
     assert layout.ROLES[:4] == (Role.ACTIVATION, Role.INPUT, Role.OUTPUT, Role.CONSTANT)
 
 
-def test_version_one_has_these_tables_and_sizes():
-    assert layout.FORMAT_VERSION == 1
+def test_both_versions_have_these_tables_and_sizes():
+    assert layout.FORMAT_VERSION == 2
     assert {name: dtype.itemsize for name, dtype in layout.TABLES.items()} == {
         "index": 224,
         "tensors": 28,
@@ -60,7 +60,7 @@ def test_the_row_that_is_written_is_the_row_of_the_table():
 
 
 def test_the_specification_names_every_table_and_field():
-    for name, dtype in layout.TABLES.items():
+    for name, dtype in (layout.TABLES | layout.OPTIONAL_TABLES | layout.PLACE_TABLES).items():
         assert f"/{name}" in layout.__doc__
         for field in dtype.names or ():
             stem = re.sub(r"_(off|len|dims|ndim)$", "", field)

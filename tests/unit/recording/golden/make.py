@@ -20,7 +20,7 @@ def values(logical):
 
 
 def fill(rec):
-    """Record a little of everything."""
+    """Record a little of everything. What was left unfinished has the same form since format 1: see unfinished-1."""
     rec.constant("w", np.arange(6, dtype=np.int8).reshape(2, 3), scale=[0.5, 0.25], axis=0)
     for sample in range(2):
         rec.at(sample)
@@ -50,14 +50,9 @@ def main():
     folder = Path(sys.argv[1])
     keep = ["statistics=stats", "elements=elements:16"]
     facts = {"backend": "golden", "model": "net", "keep": keep, "cpu_flags": ["fma"], "options": {"opt": 1}}
-    with Recorder(folder / "recording-1.h5", **facts) as rec:
+    with Recorder(folder / "recording-2.h5", **facts) as rec:
         fill(rec)
-    pack(folder / "recording-1.h5", folder / "packed-1.h5")
-    rec = Recorder(folder / "unfinished-1.h5", **facts)
-    fill(rec)
-    rec._sink.leave()
-    for what in ("part", "journal"):
-        (folder / f"unfinished-1.h5.{what}").rename(folder / f"unfinished-1-{what}.h5")
+    pack(folder / "recording-2.h5", folder / "packed-2.h5")
 
 
 if __name__ == "__main__":

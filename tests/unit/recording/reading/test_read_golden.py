@@ -20,7 +20,7 @@ make = importlib.util.module_from_spec(_SPEC)
 _SPEC.loader.exec_module(make)
 
 
-@pytest.fixture(params=["recording-1", "packed-1", "unfinished-1"])
+@pytest.fixture(params=["recording-1", "packed-1", "unfinished-1", "recording-2", "packed-2"])
 def path(request, tmp_path):
     if request.param.startswith("unfinished"):
         for what in ("part", "journal"):

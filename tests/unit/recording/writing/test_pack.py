@@ -7,6 +7,7 @@ import h5py
 import ml_dtypes
 import numpy as np
 import pytest
+from recording_parts import rewrite_as_format_one, spans_of
 
 from qdebug.errors import MissingExtraError, OutputExistsError, RecordingError, UsageError
 from qdebug.model import Graph, Node, RunInfo
@@ -88,26 +89,73 @@ def test_plain_h5py_reads_gzip(tmp_path):
     path = write(tmp_path / "run.h5", given)
     pack(path)
     with h5py.File(path) as file:
-        datasets = list(file["t"].values())
-        for dataset, array in zip(datasets, given.values(), strict=True):
-            assert np.array_equal(dataset[()], array)
-        assert datasets[0].compression == "gzip"
-        assert not datasets[0].shuffle
-        assert datasets[1].chunks is not None
-        assert datasets[-1].chunks is None
+        tensors = file["tensors"]
+        for name, array in given.items():
+            assert np.array_equal(tensors[name][0], array)
+        assert tensors["codes"].compression == "gzip"
+        assert not tensors["codes"].shuffle
+        assert tensors["floats"].chunks is not None
+        assert tensors["tiny"].chunks is None
 
 
-def test_what_another_program_compressed_is_read(tmp_path):
+def test_samples_of_a_tensor_are_chunks_of_one_dataset(tmp_path, codec):
+    """Noise is stored as it is among chunks that are smaller, and equal samples are stored once."""
+    samples = [
+        np.zeros((40, 100), np.int32),
+        RNG.integers(-(2**31), 2**31, (40, 100), np.int32),
+        np.ones((40, 100), "i4"),
+    ]
+    writer = RecordingWriter(tmp_path / "run.h5")
+    for number, array in enumerate([*samples, samples[0]]):
+        writer.append("x", array, (number, 0))
+        writer.append("y", array, (number, 0))
+    writer.close(Graph(), RunInfo(backend="b"))
+    pack(tmp_path / "run.h5", codec=codec)
+    with h5py.File(tmp_path / "run.h5") as file:
+        found = file["tensors"]["x"]
+        assert found.chunks == (1, 40, 100)
+        infos = [found.id.get_chunk_info_by_coord((number, 0, 0)) for number in range(4)]
+        assert infos[1].size == samples[1].nbytes
+        assert infos[0].byte_offset == infos[3].byte_offset
+        if codec == "gzip":
+            assert [np.array_equal(found[number], array) for number, array in enumerate(samples)] == [True] * 3
+    with FileRecording(tmp_path / "run.h5") as recording:
+        for number, array in enumerate([*samples, samples[0]]):
+            assert np.array_equal(recording.load("x", number), array)
+            assert np.array_equal(recording.load("y", number), array)
+    assert verify(tmp_path / "run.h5").tensors == 8
+    pack(tmp_path / "run.h5", codec=codec)
+
+
+@pytest.mark.parametrize("form", [1, 2])
+def test_what_another_program_compressed_is_read(tmp_path, form):
     array = np.cumsum(RNG.integers(-1, 2, (60, 70, 8)), axis=0).astype(np.float32)
     path = write(tmp_path / "run.h5", {"x": array})
+    if form == 1:
+        rewrite_as_format_one(path)
     with h5py.File(path, "a") as file:
-        del file["t/00000000"]
-        file["t"].create_dataset(
-            "00000000", data=array, chunks=(7, 33, 5), compression="gzip", shuffle=True, fletcher32=True
+        group, name, chunk = (file["t"], "00000000", ()) if form == 1 else (file["tensors"], "x", (1,))
+        data = group[name][...]
+        del group[name]
+        group.create_dataset(
+            name, data=data, chunks=(*chunk, 7, 33, 5), compression="gzip", shuffle=True, fletcher32=True
         )
     with FileRecording(path) as recording:
         assert np.array_equal(recording.load("x"), array)
         recording.check_payload(0)
+
+
+def test_format_one_is_packed_to_format_two(tmp_path):
+    given = arrays()
+    path = rewrite_as_format_one(write(tmp_path / "run.h5", given))
+    with FileRecording(path) as recording:
+        before = recording.content_hash
+    pack(path)
+    with h5py.File(path) as file:
+        assert file.attrs["format_version"] == 2
+        assert np.array_equal(file["tensors"]["noise"][0], given["noise"])
+    with FileRecording(path) as recording:
+        assert recording.content_hash == before
 
 
 def test_elements_and_statistics_are_packed_too(tmp_path, codec):
@@ -136,8 +184,7 @@ def test_elsewhere_leaves_the_original(tmp_path):
 
 def test_a_damaged_recording_is_not_packed(tmp_path):
     path = write(tmp_path / "run.h5", {"x": np.arange(100_000)})
-    with h5py.File(path) as file:
-        at = file["t/00000000"].id.get_offset()
+    at = spans_of(path)[1][0][0]
     content = bytearray(path.read_bytes())
     content[at + 5000] ^= 1
     path.write_bytes(content)
@@ -219,8 +266,7 @@ def test_what_is_not_there_is_not_said_to_be_unwritable(tmp_path):
 
 def test_damaged_values_are_blamed_on_the_file_that_has_them(tmp_path):
     path = write(tmp_path / "a.h5", arrays())
-    with h5py.File(path, "r") as file:
-        at = max(dataset.id.get_offset() or 0 for dataset in file["t"].values())
+    at = max(span[0] for span in spans_of(path)[1] if span)
     with path.open("r+b") as file:
         file.seek(at)
         byte = file.read(1)[0]
@@ -244,7 +290,7 @@ def test_a_level_that_there_is_not(tmp_path, level):
 
 
 def test_a_payload_that_cannot_be_opened_is_damage_and_leaves_nothing(tmp_path):
-    path = write(tmp_path / "run.h5", {"a": np.ones(8, np.float32)})
+    path = rewrite_as_format_one(write(tmp_path / "run.h5", {"a": np.ones(8, np.float32)}))
     with h5py.File(path, "a") as file:
         del file["t/00000000"]
         file.create_dataset("t/00000000", (8,), np.float32, chunks=(8,), compression="lzf")
@@ -258,7 +304,7 @@ def test_small_payloads_are_left_as_they_are(tmp_path, size, packed):
     path = write(tmp_path / "run.h5", {"x": np.zeros(size, np.uint8)})
     pack(path)
     with h5py.File(path) as file:
-        assert (file["t/00000000"].chunks is not None) == packed
+        assert (file["tensors"]["x"].chunks is not None) == packed
 
 
 def test_what_compression_would_make_larger_is_left_as_it_is(tmp_path):
@@ -266,7 +312,7 @@ def test_what_compression_would_make_larger_is_left_as_it_is(tmp_path):
     path = write(tmp_path / "run.h5", {"x": noise, "y": np.zeros(4000, np.uint8)})
     pack(path, level=9)
     with h5py.File(path) as file:
-        assert [file[f"t/0000000{at}"].chunks is not None for at in range(2)] == [False, True]
+        assert [file["tensors"][name].chunks is not None for name in "xy"] == [False, True]
     with FileRecording(path) as recording:
         assert np.array_equal(recording.load("x"), noise)
 
@@ -278,10 +324,11 @@ def test_bytes_are_shuffled_where_that_helps(tmp_path, rows):
     path = write(tmp_path / "run.h5", {"wide": wide, "narrow": wide.astype(np.uint8) // 4})
     pack(path)
     with h5py.File(path) as file:
-        assert file["t/00000000"].shuffle
-        assert not file["t/00000001"].shuffle
-        assert file["t/00000000"].id.get_create_plist().get_filter(0)[2] == (8,)
-        assert np.array_equal(file["t/00000000"][()], wide)
+        found = file["tensors"]
+        assert found["wide"].shuffle
+        assert not found["narrow"].shuffle
+        assert found["wide"].id.get_create_plist().get_filter(0)[2] == (8,)
+        assert np.array_equal(found["wide"][0], wide)
 
 
 def test_progress_counts_payloads_and_a_level_is_one_of_nine(tmp_path):

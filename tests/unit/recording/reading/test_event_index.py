@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from qdebug.recording.format.specification import DTYPE_CODES, TABLES
-from qdebug.recording.reading.read import EventIndex
+from qdebug.recording.reading.event_index import EventIndex
 
 TENSORS = 5
 PLACES = st.tuples(st.integers(0, TENSORS - 1), st.integers(0, 3), st.integers(0, 2))

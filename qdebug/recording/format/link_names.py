@@ -1,0 +1,61 @@
+"""Names of tensors as links of HDF5: one path component each, whatever the tensor is called, and back.
+
+Bytes of the name in UTF-8 that HDF5, a shell or a terminal would take for something else are written as `%` and two
+hexadecimal digits, as in a URL. So `urllib.parse.unquote` makes the name of a link.
+"""
+
+from __future__ import annotations
+
+import re
+
+import xxhash
+
+__all__ = ["MAX_LINK", "link_of", "link_of_bytes", "name_of"]
+
+MAX_LINK = 1024
+"""Bytes of the longest link that is a whole name; a longer one is cut and ends with the hash of the name."""
+_KEPT = MAX_LINK // 2
+_EMPTY, _CUT = b"%", b"%~"
+"""The link of the tensor without a name, and what stands before the hash: no escape looks like that."""
+_WHOLE = {b"": _EMPTY, b".": b"%2E", b"..": b"%2E%2E"}
+"""Links of names that are none by themselves."""
+_CONTROL = re.compile(
+    rb"[\x00-\x1f\x7f]"  # what ends a text or steers a terminal
+    rb"|\xc2[\x80-\x9f]"  # further control characters
+    rb"|\xed[\xa0-\xbf][\x80-\xbf]"  # lone surrogates, which are no UTF-8
+)
+_ESCAPE = re.compile(rb"%([0-9A-F]{2})")
+
+
+def link_of(name: str) -> bytes:
+    """Return the link that stands for a tensor; no two names have the same one."""
+    return link_of_bytes(name.encode("utf-8", "surrogatepass"))
+
+
+def link_of_bytes(name: bytes) -> bytes:
+    """Return the link that stands for a tensor, from its name in UTF-8 (lone surrogates encoded as such)."""
+    link = name.replace(b"%", b"%25").replace(b"/", b"%2F")
+    if _CONTROL.search(link) is not None:
+        link = _CONTROL.sub(_escaped, link)
+    elif link in _WHOLE:
+        link = _WHOLE[link]
+    if len(link) <= MAX_LINK:
+        return link
+    whole_characters = link[:_KEPT].decode("utf-8", "ignore").encode()
+    return whole_characters + _CUT + xxhash.xxh3_128_hexdigest(name).encode()
+
+
+def name_of(link: bytes) -> str | None:
+    """Return the name that a link stands for; None if the link was cut, or stands for none."""
+    if _CUT in link:
+        return None
+    name = b"" if link == _EMPTY else _ESCAPE.sub(lambda found: bytes.fromhex(found[1].decode()), link)
+    try:
+        text = name.decode("utf-8", "surrogatepass")
+    except UnicodeDecodeError:
+        return None
+    return text if link_of_bytes(name) == link else None
+
+
+def _escaped(found: re.Match[bytes]) -> bytes:
+    return b"".join(b"%%%02X" % byte for byte in found[0])

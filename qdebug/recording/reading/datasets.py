@@ -1,0 +1,206 @@
+"""Payloads as other programs find them: through the datasets of format 2, one a tensor.
+
+A file that another program has written anew, such as h5repack, is read so, since its table of payloads points to
+where they lay. And a file is verified so: everybody must see the values that this package sees.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from functools import partial
+from operator import mul
+from typing import Any
+
+import numpy as np
+
+from qdebug.recording.format.link_names import link_of
+from qdebug.recording.format.payload import chunks_of
+from qdebug.recording.format.specification import (
+    CONSTANTS,
+    ELEMENTS,
+    INDEX_DIMS,
+    NO_PAYLOAD,
+    TENSORS,
+    hdf5_type,
+    physical_dtype,
+    place_key,
+)
+from qdebug.recording.reading.hdf5_checks import (
+    MAX_CHUNK_BYTES,
+    MAX_RATIO,
+    Extent,
+    chunk_table,
+    is_group,
+    open_dataset,
+    open_group,
+)
+from qdebug.recording.reading.payloads import Expected, Location, Payloads, check_room, find_chunk
+
+__all__ = ["DatasetPayloads"]
+
+
+_Chunks = Mapping[tuple[int, ...], tuple[int, int, int]]
+"""Where each chunk lies, its bytes and the filters that it lacks, by its place."""
+
+
+class DatasetPayloads:
+    """The payloads of a file of format 2, found through its datasets.
+
+    Args:
+        file: The file (h5py FileID).
+        payloads: Its payloads as its own table has them.
+        index: The table of events, checked.
+        samples: The table of kept elements, if it has one.
+        names: The names of tensors by row.
+        constant: Whether each row is a constant, a byte each.
+        steps: Number of steps of a sample.
+    """
+
+    def __init__(
+        self,
+        file: Any,
+        payloads: Payloads,
+        index: np.ndarray,
+        samples: np.ndarray | None,
+        *,
+        names: Sequence[str],
+        constant: bytes,
+        steps: int,
+    ) -> None:
+        self._file, self._count = file, len(payloads)
+        self.fd, self.size, self.room = payloads.fd, payloads.size, payloads.room
+        self._index, self._samples = index, samples
+        self._names, self._constant, self._steps = names, constant, steps
+        self._groups: dict[tuple[bytes, ...], Any] = {}
+        self._last: tuple[tuple[bytes, ...], tuple[Extent, _Chunks]] | None = None
+        self._users: Mapping[int, tuple[int, str]] | None = None
+
+    def __len__(self) -> int:
+        return self._count
+
+    def locate(self, expected: Expected) -> Location:
+        """Find a payload; errors as of `Payloads.locate`."""
+        if self._users is None:
+            self._users = self._find_users()
+        if expected.number not in self._users:
+            raise ValueError("it is missing")
+        return self.locate_event(*self._users[expected.number], expected)
+
+    def _find_users(self) -> dict[int, tuple[int, str]]:
+        """Return an event that has each payload, and what of it the payload is."""
+        found: dict[int, tuple[int, str]] = {}
+        for number, row in enumerate(self._samples if self._samples is not None else ()):
+            for what in ("values", "positions"):
+                found[int(row[what])] = number, what
+        found.update((number, (event, "")) for event, number in enumerate(self._index["payload"].tolist()))
+        found.pop(NO_PAYLOAD, None)
+        return found
+
+    def locate_event(self, row: int, what: str, expected: Expected) -> Location:
+        """Find the values of an event, or the elements that were kept of one.
+
+        Args:
+            row: Row of the table of events, or of that of kept elements.
+            what: "", or "values" or "positions" of kept elements.
+            expected: What the index says of them.
+
+        Raises:
+            ValueError: They are missing, not what the index says, or something that a recording never contains.
+        """
+        event = self._index[self._samples["event"][row] if what and self._samples is not None else row]
+        tensor, place = int(event["tensor"]), (int(event["sample"]), int(event["step"]))
+        link, key = link_of(self._names[tensor]), place_key(*place, steps=self._steps)
+        lead: tuple[int, ...] = ()
+        path: tuple[bytes, ...]
+        if what:
+            path = ELEMENTS.encode(), link, key + b"." + what.encode()
+        elif self._constant[tensor]:
+            path = CONSTANTS.encode(), link
+        else:
+            path = TENSORS.encode(), link
+            lead = place if self._steps > 1 else place[:1]
+        if not what and is_group(self._group(path[:-1]), link):
+            path, lead = (*path, key), ()
+        extent, chunks = self._open(path)
+        return self._location(extent, chunks, lead, expected)
+
+    def _group(self, path: tuple[bytes, ...]) -> Any:
+        if path not in self._groups:
+            parent = self._group(path[:-1]) if len(path) > 1 else self._file
+            self._groups[path] = open_group(parent, path[-1])
+        return self._groups[path]
+
+    def _open(self, path: tuple[bytes, ...]) -> tuple[Extent, _Chunks]:
+        """Open a dataset, unless it is the one that was opened last."""
+        last = self._last
+        if last is None or last[0] != path:
+            dataset, extent = open_dataset(self._group(path[:-1]), path[-1], file_size=self.size, sparse=True)
+            last = self._last = path, (extent, {} if extent.chunk is None else chunk_table(dataset))
+        return last[1]
+
+    def agrees(self, payloads: Payloads, row: int, what: str, expected: Expected) -> bool:
+        """Tell whether the dataset of an event shows the payload that the file's table points to.
+
+        Args:
+            payloads: The payloads as the table has them.
+            row: As of `locate_event`.
+            what: As of `locate_event`.
+            expected: What the index says of it.
+
+        Raises:
+            ValueError: It is missing, or something that a recording never contains.
+        """
+        found, placed = self.locate_event(row, what, expected), payloads.locate(expected)
+        if found.shape != placed.shape:
+            return False
+        if found.find is None:
+            return found.offset == placed.offset and placed.find is None
+        chunk, find = found.chunk or (), found.find
+        if placed.find is None:  # a large payload is seen as several chunks
+            strides = [math.prod(found.shape[axis + 1 :]) * found.itemsize for axis in range(len(found.shape))]
+            starts = ((place, sum(map(mul, place, strides))) for place in chunks_of(found.shape, chunk))
+            return not found.filters and all(find(place)[0] == (placed.offset or 0) + start for place, start in starts)
+        if (found.chunk, found.filters, math.prod(found.outer)) != (placed.chunk, placed.filters, 1):
+            return False
+        return all(find(place) == placed.find(place) for place in chunks_of(found.shape, chunk))
+
+    def _location(self, extent: Extent, chunks: _Chunks, lead: tuple[int, ...], expected: Expected) -> Location:
+        """Return where the values at leading coordinates of a dataset lie."""
+        axes, itemsize = extent.shape[: len(lead)], physical_dtype(expected.dtype).itemsize
+        shape = extent.shape[len(lead) :]
+        fits = len(shape) == expected.ndim and shape[:INDEX_DIMS] == expected.shape and extent.itemsize == itemsize
+        nbytes = math.prod(shape) * itemsize
+        if not fits or nbytes != expected.nbytes or any(at >= size for at, size in zip(lead, axes, strict=True)):
+            raise ValueError(f"it has shape {extent.shape}, which is not what the index says")
+        if not extent.kind.equal(hdf5_type(expected.dtype)):
+            raise ValueError(f"it does not have the type of {expected.dtype} elements")
+        check_room(nbytes, self.room)
+        if nbytes == 0:
+            return Location(shape, itemsize)
+        if extent.chunk is None:
+            before = int(np.ravel_multi_index(lead, axes)) if lead else 0
+            return Location(shape, itemsize, (extent.offset or 0) + before * nbytes)
+        nbytes_of_chunk = math.prod(extent.chunk) * itemsize
+        if extent.filters and nbytes_of_chunk > MAX_CHUNK_BYTES:
+            raise ValueError(f"it has chunks of {nbytes_of_chunk} bytes")
+        outer, chunk = extent.chunk[: len(lead)], extent.chunk[len(lead) :]
+        inside = tuple(at % size for at, size in zip(lead, outer, strict=True))
+        start = tuple(at - within for at, within in zip(lead, inside, strict=True))
+        find = partial(_find, chunks, start)
+        stored = [find(at) for at in chunks_of(shape, chunk)]
+        if any(offset + size > self.size for offset, size, _ in stored):
+            raise ValueError("its chunks lie outside the file")
+        if not extent.filters and any(size != nbytes_of_chunk for _, size, _ in stored):
+            raise ValueError("a chunk is damaged")
+        if not extent.filters and chunk == shape and math.prod(outer) == 1:
+            return Location(shape, itemsize, stored[0][0])
+        if nbytes > MAX_RATIO * sum(size for _, size, _ in stored):
+            raise ValueError(f"it declares {nbytes} bytes out of {sum(size for _, size, _ in stored)} stored ones")
+        return Location(shape, itemsize, None, chunk, extent.filters, find, outer, inside)
+
+
+def _find(
+    chunks: Mapping[tuple[int, ...], tuple[int, int, int]], start: tuple[int, ...], place: tuple[int, ...]
+) -> tuple[int, int, int]:
+    return find_chunk(chunks, (*start, *place))

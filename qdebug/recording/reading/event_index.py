@@ -1,0 +1,157 @@
+"""The index of a recording: events by row, and their rows by place."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from qdebug.model.dtypes import LOGICAL_DTYPES
+from qdebug.model.kept import Kept
+from qdebug.model.recording import Outline
+from qdebug.recording.format.payload import from_physical
+from qdebug.recording.format.specification import INDEX_DIMS, PARTLY, TABLES, Flag
+from qdebug.recording.reading.payloads import Expected, Payloads, payload_digest, read_payload
+from qdebug.recording.reading.tables import Tables, check_positions, statistics_of
+
+__all__ = ["EventIndex", "OtherElementsError"]
+
+_COLUMNS = ["tensor", "sample", "step", "payload", "quant", "flags", "dtype", "ndim", "shape", "nbytes", "hash"]
+_ROW = np.dtype([(name, TABLES["index"][name]) for name in _COLUMNS])
+
+
+class _ByPlace(NamedTuple):
+    """Columns of the index. One number comes several times as fast out of a buffer as out of an array.
+
+    Args:
+        order: The rows by tensor, sample and step.
+        starts: Where the rows of each tensor start in that order, and where the last one's end.
+        samples: The sample of each row.
+        steps: The step of each row.
+        flags: The flags of each row.
+    """
+
+    order: memoryview
+    starts: memoryview
+    samples: memoryview
+    steps: memoryview
+    flags: memoryview
+
+
+class OtherElementsError(Exception):
+    """Elements that were kept of a tensor are not what their hash says."""
+
+
+class EventIndex:
+    """Events by row, and their rows by place.
+
+    Args:
+        index: The table /index, checked. Its statistics are not kept, but for events of which not all values were.
+        tensors: Number of rows of /tensors.
+        optional: The tables that only files with such events have, checked.
+
+    Attributes:
+        rows: The table without its statistics.
+    """
+
+    def __init__(self, index: np.ndarray, tensors: int, optional: Tables | None = None) -> None:
+        self.rows = index[_COLUMNS].astype(_ROW)
+        self._tensors = tensors
+        self._partly = (index["flags"] & PARTLY).nonzero()[0]
+        self._statistics = index[self._partly]
+        self.optional = {name: rows[np.argsort(rows["event"])] for name, rows in (optional or {}).items()}
+
+    @cached_property
+    def _by_place(self) -> _ByPlace:
+        order = np.lexsort((self.rows["step"], self.rows["sample"], self.rows["tensor"]))
+        starts = np.searchsorted(self.rows["tensor"][order], np.arange(self._tensors + 1))
+        return _ByPlace(order.data, starts.data, *(self.rows[name].copy().data for name in ("sample", "step", "flags")))
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def find(self, tensor: int, sample: int, step: int) -> int | None:
+        """Return the row of the event of a tensor at a sample and step; None if there is none.
+
+        Args:
+            tensor: Row of /tensors.
+            sample: The sample.
+            step: The step.
+        """
+        order, starts, samples, steps, _ = self._by_place
+        begin, end = starts[tensor], starts[tensor + 1]
+        if end - begin > 1:
+            begin = bisect_left(order, (sample, step), begin, end, key=lambda row: (samples[row], steps[row]))
+        if begin == end or (samples[row := order[begin]], steps[row]) != (sample, step):
+            return None
+        return int(row)
+
+    def places(self, tensor: int) -> tuple[tuple[int, int], ...]:
+        """Return samples and steps of the events of a tensor, in order."""
+        order, starts, samples, steps, _ = self._by_place
+        return tuple((samples[row], steps[row]) for row in order[starts[tensor] : starts[tensor + 1]])
+
+    def is_partly(self, row: int) -> bool:
+        """Tell whether not all values of an event were kept."""
+        return bool(self._by_place.flags[row] & PARTLY)
+
+    def expected(self, row: int) -> Expected:
+        """Return what an event's payload must be."""
+        return Expected.of_event(self.rows[row])
+
+    def digest(self, row: int) -> bytes:
+        """Return the hash of an event's values."""
+        return bytes(self.rows["hash"][row])
+
+    def outline(self, row: int) -> Outline | None:
+        """Return dtype, shape and hash of an event's values; None if the row has no room for the shape."""
+        event = self.rows[row]
+        if (ndim := event["ndim"]) > INDEX_DIMS:
+            return None
+        return Outline(LOGICAL_DTYPES[event["dtype"]], tuple(event["shape"][:ndim].tolist()), event["hash"].tobytes())
+
+    def kept(self, payloads: Payloads, row: int) -> Kept:
+        """Read what was kept of an event of which not all values were.
+
+        Raises:
+            OtherElementsError: The elements are not what their hash says.
+            ValueError, OSError: It is not what was recorded.
+            MissingExtraError: It is compressed with Zstandard, and the package is not installed.
+        """
+        event, parts = self._statistics[np.searchsorted(self._partly, row)], {}
+        dtype = LOGICAL_DTYPES[event["dtype"]]
+        if (found := self._optional_row("samples", row)) is not None:
+            for name, logical, digest in (("positions", "int64", "check"), ("values", dtype, "hash")):
+                where = Expected.of_elements(int(found[name]), logical, int(found["count"]))
+                if payload_digest(payloads, where) != found[digest].tobytes():
+                    raise OtherElementsError
+                parts[name] = from_physical(read_payload(payloads, where), logical)
+            check_positions(parts["positions"], int(event["count"]))
+        bins = self._optional_row("exponents", row)
+        return Kept(
+            dtype=dtype,
+            shape=Expected.of_event(event).shape,
+            digest=event["hash"].tobytes(),
+            statistics=statistics_of(event, None if bins is None else bins["counts"]),
+            positions=parts.get("positions"),
+            values=parts.get("values"),
+            truncated=bool(event["flags"] & Flag.TRUNCATED),
+        )
+
+    def elements(self) -> Iterator[tuple[int, str, Expected]]:
+        """List the elements that were kept: row of the table of them, "values" or "positions", and what they are."""
+        for number, row in enumerate(self.optional.get("samples", ())):
+            dtype = LOGICAL_DTYPES[self.rows["dtype"][row["event"]]]
+            for what, logical in (("values", dtype), ("positions", "int64")):
+                yield number, what, Expected.of_elements(int(row[what]), logical, int(row["count"]))
+
+    def _optional_row(self, table: str, event: int) -> Any:
+        """Return the row of an event in a table that only some events have a row in; None if it has none."""
+        if table not in self.optional:
+            return None
+        rows = self.optional[table]
+        at = int(np.searchsorted(rows["event"], event))
+        return rows[at] if at < len(rows) and rows["event"][at] == event else None

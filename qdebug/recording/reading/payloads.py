@@ -1,0 +1,372 @@
+"""Where the payloads of a recording lie: format 2 has a table of it, in format 1 each is a dataset with a number.
+
+Values are read by us, never by the library of HDF5. What is refused is a ValueError.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import Any, NamedTuple, Protocol, Self
+
+import numpy as np
+import xxhash
+
+from qdebug.errors import RecordingError
+from qdebug.model.dtypes import LOGICAL_DTYPES
+from qdebug.numerics.large_arrays import SPILL_FROM, Making
+from qdebug.recording.format.payload import array_hash, chunks_of, decompress, read_bytes
+from qdebug.recording.format.specification import INDEX_DIMS, NOWHERE, hdf5_type, payload_key, physical_dtype
+from qdebug.recording.reading.hdf5_checks import (
+    ALLOWED_FILTERS,
+    MAX_CHUNK_BYTES,
+    MAX_RATIO,
+    chunk_table,
+    open_dataset,
+)
+
+__all__ = [
+    "Expected",
+    "Location",
+    "NumberedPayloads",
+    "Payloads",
+    "PlacedPayloads",
+    "check_room",
+    "find_chunk",
+    "load_payload",
+    "payload_digest",
+    "read_payload",
+]
+
+
+class Expected(NamedTuple):
+    """What the index says of a payload.
+
+    Args:
+        number: Its number.
+        dtype: Logical dtype of its elements.
+        nbytes: Its size.
+        ndim: Number of its dimensions.
+        shape: Its first extents, as many as the index has room for.
+    """
+
+    number: int
+    dtype: str
+    nbytes: int
+    ndim: int
+    shape: tuple[int, ...]
+
+    @classmethod
+    def of_event(cls, row: Any) -> Self:
+        """Return what a row of the index says."""
+        ndim = int(row["ndim"])
+        shape = tuple(row["shape"][:ndim].tolist())
+        return cls(int(row["payload"]), LOGICAL_DTYPES[row["dtype"]], int(row["nbytes"]), ndim, shape)
+
+    @classmethod
+    def of_elements(cls, number: int, dtype: str, count: int) -> Self:
+        """Return what holds for so many elements that were kept of a tensor."""
+        return cls(number, dtype, count * physical_dtype(dtype).itemsize, 1, (count,))
+
+
+class Location(NamedTuple):
+    """Where a payload lies, checked.
+
+    Args:
+        shape: Its shape.
+        itemsize: Bytes of an element.
+        offset: Where its bytes begin, if they lie in one piece; None if they are none, or in chunks.
+        chunk: Shape of a chunk; None if there are none.
+        filters: Numbers of the filters of a chunk, in the order in which they were applied.
+        find: Finds the chunk at a place: where it begins in the file, its bytes, and the filters that it lacks.
+        outer: Leading extents of a chunk that holds values of several payloads.
+        inside: Where the payload is in these.
+    """
+
+    shape: tuple[int, ...]
+    itemsize: int
+    offset: int | None = None
+    chunk: tuple[int, ...] | None = None
+    filters: tuple[int, ...] = ()
+    find: Callable[[tuple[int, ...]], tuple[int, int, int]] | None = None
+    outer: tuple[int, ...] = ()
+    inside: tuple[int, ...] = ()
+
+    @property
+    def nbytes(self) -> int:
+        """Its size."""
+        return math.prod(self.shape) * self.itemsize
+
+
+class Payloads(Protocol):
+    """The payloads of an open file."""
+
+    fd: int
+    """The file."""
+    size: int
+    """Its size."""
+    room: int
+    """Bytes that it takes on the disk."""
+
+    def __len__(self) -> int:
+        """Return how many there are."""
+
+    def locate(self, expected: Expected) -> Location:
+        """Find a payload.
+
+        Raises:
+            ValueError: It is missing, is not what the index says, or is something that a recording never contains.
+        """
+
+
+class NumberedPayloads:
+    """The payloads of a file of format 1.
+
+    Args:
+        group: Its group of payloads (h5py GroupID).
+        fd: The file.
+        size: Its size.
+        room: Bytes that it takes on the disk.
+    """
+
+    def __init__(self, group: Any, fd: int, *, size: int, room: int) -> None:
+        self._group, self.fd, self.size, self.room = group, fd, size, room
+        self._count = int(group.get_num_objs())
+
+    def __len__(self) -> int:
+        return self._count
+
+    def locate(self, expected: Expected) -> Location:
+        """Find a payload; errors as of `Payloads.locate`."""
+        dataset, extent = open_dataset(self._group, payload_key(expected.number), file_size=self.size)
+        check_room(extent.nbytes, self.room)
+        fits = len(extent.shape) == expected.ndim and extent.shape[:INDEX_DIMS] == expected.shape
+        itemsize = physical_dtype(expected.dtype).itemsize
+        if not (fits and extent.itemsize == itemsize and extent.nbytes == expected.nbytes):
+            raise ValueError(f"it has shape {extent.shape}, which is not what the index says")
+        if not extent.kind.equal(hdf5_type(expected.dtype)):
+            raise ValueError(f"it does not have the type of {expected.dtype} elements")
+        if extent.chunk is None:
+            return Location(extent.shape, itemsize, extent.offset)
+        chunks = chunk_table(dataset)
+        if len(chunks) != math.prod(-(-size // each) for size, each in zip(extent.shape, extent.chunk, strict=True)):
+            raise ValueError("chunks are missing")
+        return Location(extent.shape, itemsize, None, extent.chunk, extent.filters, partial(find_chunk, chunks))
+
+
+def find_chunk(chunks: Mapping[tuple[int, ...], tuple[int, int, int]], place: tuple[int, ...]) -> tuple[int, int, int]:
+    """Return what a table of chunks says of one.
+
+    Raises:
+        ValueError: It is missing.
+    """
+    if place not in chunks:
+        raise ValueError("chunks are missing")
+    return chunks[place]
+
+
+def check_room(nbytes: int, room: int) -> None:
+    """Refuse a payload that is far larger than the room that the file takes on the disk.
+
+    Raises:
+        ValueError: It is.
+    """
+    if nbytes > MAX_RATIO * room:
+        raise ValueError(f"it declares {nbytes} bytes; the file takes {room} on the disk")
+
+
+class PlacedPayloads:
+    """The payloads of a file of format 2.
+
+    Args:
+        tables: Its tables that say where payloads lie.
+        fd: The file.
+        size: Its size.
+        room: Bytes that it takes on the disk.
+
+    Raises:
+        ValueError: The tables contradict each other.
+    """
+
+    def __init__(self, tables: Mapping[str, np.ndarray], fd: int, *, size: int, room: int) -> None:
+        self.fd, self.size, self.room = fd, size, room
+        self._offsets = tables["payloads"]
+        self._chunks = tables.get("chunks")
+        self._packed, self._shapes = (_by_payload(tables.get(name)) for name in ("packed", "shapes"))
+
+    def __len__(self) -> int:
+        return len(self._offsets)
+
+    def locate(self, expected: Expected) -> Location:
+        """Find a payload; errors as of `Payloads.locate`."""
+        number, itemsize = expected.number, physical_dtype(expected.dtype).itemsize
+        if number >= len(self._offsets):
+            raise ValueError("it is missing")
+        shape = expected.shape if expected.ndim <= INDEX_DIMS else self._long_shape(expected)
+        nbytes = math.prod(shape) * itemsize
+        if nbytes != expected.nbytes:
+            raise ValueError(f"it has shape {shape}, which is not what the index says")
+        check_room(nbytes, self.room)
+        if nbytes == 0:
+            return Location(shape, itemsize)
+        offset = int(self._offsets[number])
+        if offset == NOWHERE:
+            return self._locate_chunks(number, shape, itemsize)
+        if offset + nbytes > self.size:
+            raise ValueError(f"it declares {nbytes} bytes that the file does not have")
+        return Location(shape, itemsize, offset)
+
+    def _long_shape(self, expected: Expected) -> tuple[int, ...]:
+        row = self._shapes.get(expected.number)
+        if row is None:
+            raise ValueError("its shape is missing")
+        shape: tuple[int, ...] = tuple(row["shape"][: expected.ndim].tolist())
+        if shape[:INDEX_DIMS] != expected.shape:
+            raise ValueError(f"it has shape {shape}, which is not what the index says")
+        return shape
+
+    def _locate_chunks(self, number: int, shape: tuple[int, ...], itemsize: int) -> Location:
+        row = self._packed.get(number)
+        if row is None or self._chunks is None or len(shape) > INDEX_DIMS:
+            raise ValueError("it is nowhere")
+        chunk = tuple(row["chunk"][: len(shape)].tolist())
+        filters = tuple(filter(None, row["filters"].tolist()))
+        if not set(filters) <= ALLOWED_FILTERS or len(set(filters)) < len(filters):
+            raise ValueError(f"it needs the HDF5 filters {sorted(set(filters) - ALLOWED_FILTERS) or sorted(filters)}")
+        nbytes = math.prod(shape) * itemsize
+        if min(chunk, default=1) < 1 or math.prod(chunk) * itemsize > MAX_CHUNK_BYTES:
+            raise ValueError(f"it has chunks of shape {chunk}")
+        counts = tuple(-(-extent // size) for extent, size in zip(shape, chunk, strict=True))
+        first, count = int(row["first"]), int(row["count"])
+        if count != math.prod(counts) or first + count > len(self._chunks):
+            raise ValueError("chunks are missing")
+        rows = self._chunks[first : first + count]
+        stored = int(rows["size"].sum(dtype=np.uint64))
+        if nbytes > MAX_RATIO * min(stored, self.size):
+            raise ValueError(f"it declares {nbytes} bytes out of {stored} stored ones")
+        if not bool((rows["offset"] <= self.size - rows["size"].astype(np.int64)).all()):
+            raise ValueError("its chunks lie outside the file")
+
+        def find(place: tuple[int, ...]) -> tuple[int, int, int]:
+            at = np.ravel_multi_index(tuple(p // size for p, size in zip(place, chunk, strict=True)), counts)
+            found: tuple[int, int, int] = rows[at].item()
+            return found
+
+        return Location(shape, itemsize, None, chunk, filters, find)
+
+
+def _by_payload(rows: np.ndarray | None) -> dict[int, Any]:
+    """Return the rows of a table by the payload that they are of."""
+    found = {} if rows is None else dict(zip(rows["payload"].tolist(), rows, strict=True))
+    if rows is not None and len(found) < len(rows):
+        raise ValueError("two rows say where one payload lies")
+    return found
+
+
+def read_payload(payloads: Payloads, expected: Expected) -> np.ndarray:
+    """Return a payload's elements as they lie in the file. A very large one lies in a temporary file.
+
+    Raises:
+        ValueError, OSError: It is not what the index says, or is damaged.
+        MissingExtraError: It is compressed with Zstandard, and the package is not installed.
+    """
+    where = payloads.locate(expected)
+    physical = physical_dtype(expected.dtype)
+    if where.nbytes == 0:
+        return np.empty(where.shape, dtype=physical)
+    if where.offset is not None:
+        return _read_contiguous(payloads.fd, where, where.offset, physical)
+    making = Making(where.shape, physical)
+    for place, part in _chunks(payloads.fd, where):
+        inside = tuple(min(size, end - start) for start, size, end in zip(place, part.shape, where.shape, strict=True))
+        region = tuple(slice(start, start + size) for start, size in zip(place, inside, strict=True))
+        making.put(region, part.view(physical)[tuple(slice(size) for size in inside)])
+    return making.done()
+
+
+def load_payload(
+    payloads: Payloads,
+    expected: Expected,
+    digest: bytes,
+    *,
+    done: Callable[[], object],
+    wrong: Callable[[], RecordingError],
+) -> np.ndarray:
+    """Return a payload's elements as they lie in the file, compared with their hash.
+
+    Args:
+        payloads: The payloads of the file.
+        expected: What the index says of the payload.
+        digest: Its hash, as recorded.
+        done: Called once it was read and has that hash.
+        wrong: Makes the error for another hash.
+
+    Raises:
+        PayloadMismatchError: It is not what the hash says.
+        ValueError, OSError: It is not what the index says, or is damaged.
+        MissingExtraError: It is compressed with Zstandard, and the package is not installed.
+    """
+    stored = read_payload(payloads, expected)
+    if array_hash(stored) != digest:
+        raise wrong()
+    done()
+    return stored
+
+
+_PIECE = 1 << 20
+"""Bytes of a payload that are read at a time."""
+
+
+def payload_digest(payloads: Payloads, expected: Expected) -> bytes:
+    """Return the xxh3-128 digest of a payload, with little memory however large it is.
+
+    Raises:
+        ValueError, OSError: It is not what the index says, or is damaged.
+        MissingExtraError: It is compressed with Zstandard, and the package is not installed.
+    """
+    where = payloads.locate(expected)
+    if where.offset is None or not where.nbytes:
+        return array_hash(read_payload(payloads, expected))
+    digest, block = xxhash.xxh3_128(), np.empty(min(_PIECE, where.nbytes), np.uint8)
+    for start in range(0, where.nbytes, _PIECE):  # it may be larger than the memory there is
+        part = block[: min(_PIECE, where.nbytes - start)]
+        read_bytes(payloads.fd, where.offset + start, part)
+        digest.update(part.data)
+    return digest.digest()
+
+
+def _chunks(fd: int, where: Location) -> Iterator[tuple[tuple[int, ...], np.ndarray]]:
+    """List the place and the elements of each chunk, as raw bytes."""
+    chunk, find = where.chunk, where.find
+    if chunk is None or find is None:
+        raise ValueError("it is nowhere")
+    whole = (*where.outer, *chunk)
+    nbytes = math.prod(whole) * where.itemsize
+    raw = np.dtype(f"V{where.itemsize}")
+    for place in chunks_of(where.shape, chunk):
+        offset, size, mask = find(place)
+        stored = np.empty(size, np.uint8)
+        read_bytes(fd, offset, stored)
+        filters = tuple(number for at, number in enumerate(where.filters) if not mask >> at & 1)
+        values = decompress(stored.tobytes(), filters, nbytes=nbytes, itemsize=where.itemsize).view(raw).reshape(whole)
+        yield place, values[where.inside]
+
+
+def _read_contiguous(fd: int, where: Location, offset: int, physical: np.dtype[Any]) -> np.ndarray:
+    """Copy elements that lie in one piece.
+
+    They are never mapped where they lie: the mapping of a file that somebody cuts meanwhile ends the process (SIGBUS).
+    """
+    if where.nbytes < SPILL_FROM:
+        out = np.empty(where.shape, physical)
+        read_bytes(fd, offset, out.reshape(-1).view(np.uint8))
+        return out
+    making = Making(where.shape, physical)
+    count, step = where.nbytes // physical.itemsize, max(1, _PIECE // physical.itemsize)
+    block = np.empty(min(step, count), physical)
+    for start in range(0, count, step):
+        part = block[: count - start]
+        read_bytes(fd, offset + start * physical.itemsize, part.view(np.uint8))
+        making.put_flat(start, part)
+    return making.done()

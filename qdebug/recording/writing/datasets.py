@@ -1,0 +1,494 @@
+"""The datasets of a recording that people look at: one a tensor, with attributes that explain it.
+
+All of them only point at payloads, which lie where they were appended. What they say comes from the tables, so that
+a recording that is finished, recovered or packed gets the same ones.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from qdebug.model import Role
+from qdebug.model.dtypes import LOGICAL_DTYPES
+from qdebug.recording.format.hdf5_types import encode_logical
+from qdebug.recording.format.payload import chunks_of
+from qdebug.recording.format.specification import (
+    CONSTANTS,
+    ELEMENTS,
+    MAX_ATTRIBUTE,
+    MAX_NDIM,
+    MAX_PIECE,
+    NO_PAYLOAD,
+    QUANT,
+    ROLES,
+    TENSORS,
+    Flag,
+    physical_dtype,
+    place_key,
+)
+from qdebug.recording.writing.attributes import Attributes
+from qdebug.recording.writing.hdf5_objects import (
+    UNDEFINED,
+    Message,
+    array_attribute,
+    chunked_layout,
+    contiguous_layout,
+    described,
+    filters_message,
+    group_bytes,
+    header,
+    key_type,
+    node_children,
+    tree_bytes,
+)
+
+__all__ = ["Chunks", "Datasets", "Placed"]
+
+_TENSORS, _CONSTANTS = (TENSORS.encode(),), (CONSTANTS.encode(),)
+_MOST_ELEMENTS = 1 << 60
+"""Elements of the largest dataset: HDF5 counts their bytes in 64 bits."""
+_NAN = {
+    "bfloat16": b"\xc0\x7f",
+    **{name: np.dtype(name).type(np.nan).tobytes() for name in ("float16", "float32", "float64")},
+}
+_NAN |= {f"complex{2 * bits}": 2 * _NAN[f"float{bits}"] for bits in (32, 64)}
+"""What stands where there are no values, by dtype; 0 for the others."""
+
+
+class Chunks(NamedTuple):
+    """How a payload is stored that is cut into compressed chunks.
+
+    Args:
+        shape: Shape of a chunk.
+        filters: Number and values of each filter, in the order in which they were applied.
+        stored: Where each chunk lies in the file, its bytes, and the filters that it lacks, a bit each; in C order.
+    """
+
+    shape: tuple[int, ...]
+    filters: tuple[tuple[int, tuple[int, ...]], ...]
+    stored: Sequence[tuple[int, int, int]]
+
+
+class Placed(NamedTuple):
+    """A payload in the file.
+
+    Args:
+        number: Its number.
+        dtype: Its logical dtype.
+        shape: Its shape.
+        offset: Where its bytes begin; None if it has none, or lies in chunks.
+        chunks: How it is cut, if it is.
+    """
+
+    number: int
+    dtype: str
+    shape: tuple[int, ...]
+    offset: int | None
+    chunks: Chunks | None = None
+
+
+Path = tuple[bytes, ...]
+"""Names of the groups in which something is, from the root on."""
+
+
+class _Dataset(NamedTuple):
+    """A dataset to be written.
+
+    Args:
+        group: Its group.
+        link: Its name there.
+        what: Messages that describe its values.
+        attributes: Messages of its attributes, and how many they are.
+        layout: Where its values are, if they are in one piece, or their chunks are few enough to be written already.
+        pieces: Its chunks, if it has any.
+    """
+
+    group: Path
+    link: bytes
+    what: bytes
+    attributes: tuple[bytes, int]
+    layout: Message = b""
+    pieces: _Pieces | None = None
+
+
+class _Pieces(NamedTuple):
+    """Chunks of a dataset.
+
+    Args:
+        chunk: Their shape.
+        itemsize: Bytes of an element.
+        places: First element of each, [chunks, dimensions].
+        stored: Where each lies.
+        sizes: Bytes of each.
+        masks: Filters that each lacks.
+        filters: The filters.
+    """
+
+    chunk: tuple[int, ...]
+    itemsize: int
+    places: np.ndarray
+    stored: np.ndarray
+    sizes: np.ndarray | int
+    masks: np.ndarray | int = 0
+    filters: tuple[tuple[int, tuple[int, ...]], ...] = ()
+
+
+class Datasets:
+    """The datasets of one recording, under construction.
+
+    Args:
+        add: Writes bytes behind what is there, at a multiple of 8, and returns where they begin.
+        payloads: All payloads.
+        tables: All tables.
+        pools: Where the values of each table begin in the file.
+
+    Attributes:
+        chunks_in_node: Children of a node of an index of chunks.
+        spare: Bytes that readers may read behind the last payload, since the last piece of a large one is filled up.
+    """
+
+    def __init__(
+        self,
+        add: Callable[[bytes], int],
+        payloads: Iterable[Placed],
+        tables: Mapping[str, np.ndarray],
+        pools: Mapping[str, int],
+    ) -> None:
+        self._add = add
+        self._payloads = {placed.number: placed for placed in payloads}
+        self._index, self._tables = tables["index"], tables
+        self._attributes = Attributes(tables)
+        self._pools = pools
+        self._datasets: list[_Dataset] = []
+        self._groups: dict[Path, tuple[bytes, int]] = {}
+        """Attributes of groups that stand for a tensor, and how many they are."""
+        self._described: dict[Any, bytes] = {}
+        self._single: dict[Any, tuple[bytes, int]] = {}
+        constant = tables["tensors"]["role"] == ROLES.index(Role.CONSTANT)
+        self._constant = constant.tolist()
+        samples = self._index[~constant[self._index["tensor"]]]
+        self._axes = tuple(int(samples[name].max(initial=0)) + 1 for name in ("sample", "step"))
+        self._lead = self._axes if self._axes[1] > 1 else self._axes[:1]
+        self._places = math.prod(self._lead)
+        self.spare = self.chunks_in_node = 0
+
+    def write(self) -> dict[str, int]:
+        """Write all datasets and their groups; return where the header of each group in the root is."""
+        self._list_tensors()
+        self._list_elements()
+        self._list_quantizations()
+        self.chunks_in_node = self._choose_node_size()
+        members: dict[Path, list[tuple[bytes, int]]] = {_TENSORS: [], _CONSTANTS: []}
+        for dataset, place in zip(self._datasets, self._write_headers(), strict=True):
+            members.setdefault(dataset.group, []).append((dataset.link, place))
+        for path in [path for path in members if len(path) > 1]:
+            place = self._write_group(members.pop(path), self._groups[path])
+            members.setdefault(path[:-1], []).append((path[-1], place))
+        return {path[0].decode(): self._write_group(own, (b"", 0)) for path, own in members.items()}
+
+    def _write_group(self, members: Sequence[tuple[bytes, int]], attributes: tuple[bytes, int]) -> int:
+        data, symbols = group_bytes(sorted(members), self._end())
+        self._add(data)
+        return self._add(header(symbols + attributes[0], attributes[1] + 1))
+
+    def _end(self) -> int:
+        return self._add(b"")
+
+    # -- tensors and constants
+
+    def _list_tensors(self) -> None:
+        """List what stands for each tensor that has values."""
+        index = self._index
+        order = np.lexsort((index["step"], index["sample"], index["tensor"]))
+        tensors = index["tensor"][order]
+        starts = np.flatnonzero(np.diff(tensors, prepend=-1))
+        places = np.stack([index["sample"], index["step"]], axis=1)[order]
+        payloads = index["payload"][order]
+        full = payloads != NO_PAYLOAD
+        whole = np.logical_and.reduceat(full, starts).tolist() if len(order) else []
+        varies = np.logical_or.reduceat(index["quant"][order] >= 0, starts).tolist() if len(order) else []
+        bounds, numbers = [*starts.tolist(), len(order)], payloads.tolist()
+        single = self._places == 1
+        for at, row in enumerate(tensors[starts].tolist()):
+            start, stop = bounds[at], bounds[at + 1]
+            if single and whole[at] and not varies[at] and self._list_single(row, self._payloads[numbers[start]]):
+                continue
+            own = [self._payloads[number] for number in numbers[start:stop] if number != NO_PAYLOAD]
+            events, kept = slice(start, stop), "full"
+            inside = places[start:stop]
+            if not whole[at]:
+                inside, kept = inside[full[start:stop]], self._kept(order[events])
+            self._list_tensor(row, own, inside, kept, order[events] if varies[at] else None)
+
+    def _list_single(self, row: int, placed: Placed) -> bool:
+        """List the dataset of a tensor that has one sample alone, which lies in one piece; tell whether it was that.
+
+        Recordings of one sample of a large net have thousands of these: this is `_list_tensor`, in a third of the time.
+        """
+        _, dtype, shape, offset, _ = placed
+        if offset is None:
+            return False
+        lead = () if self._constant[row] else self._lead
+        key = dtype, shape, len(lead)
+        if (known := self._single.get(key)) is None:
+            nbytes = math.prod(shape) * physical_dtype(dtype).itemsize
+            fits = len(shape) + len(lead) <= MAX_NDIM
+            known = self._single[key] = (self._what(dtype, (*lead, *shape)) if fits else b"", nbytes)
+        what, nbytes = known
+        if what:
+            group, link = _TENSORS if lead else _CONSTANTS, self._attributes.link(row)
+            attributes = self._attributes.of_tensor(row, dtype, "full")
+            self._datasets.append(_Dataset(group, link, what, attributes, contiguous_layout(offset, nbytes)))
+        return bool(what)
+
+    def _kept(self, events: np.ndarray) -> str:
+        """Say what was kept of a tensor of which not all values were."""
+        kinds = {
+            "elements" if flag & Flag.SAMPLED else "statistics" if flag & Flag.STATS_ONLY else "full"
+            for flag in self._index["flags"][events].tolist()
+        }
+        return kinds.pop() if len(kinds) == 1 else "mixed"
+
+    def _list_tensor(
+        self, row: int, own: Sequence[Placed], places: np.ndarray, kept: str, varies: np.ndarray | None
+    ) -> None:
+        """List the dataset of a tensor, or the group of its datasets.
+
+        Args:
+            row: Row of /graph/tensors.
+            own: Payloads of the values that were kept in full.
+            places: Sample and step of each of them.
+            kept: What was kept.
+            varies: Rows of /graph/index of its events, if single ones have a quantization of their own.
+        """
+        constant = self._constant[row]
+        group, lead = (_CONSTANTS, ()) if constant else (_TENSORS, self._lead)
+        link = self._attributes.link(row)
+        dtype, shape = (own[0].dtype, own[0].shape) if own else self._said_of(row)
+        attributes = self._attributes.of_tensor(row, dtype, kept)
+        if not constant and len(own) < self._places:
+            attributes = _more(attributes, self._of_places(places))
+        if varies is not None:
+            attributes = _more(attributes, self._attributes.by_place(row, self._index[varies], lead))
+        if not own:  # no sample: a dataset of no elements that has the tensor's own shape
+            what = self._what(dtype, (0, *lead[1:], *shape)[:MAX_NDIM])
+            self._datasets.append(_Dataset(group, link, what, attributes, contiguous_layout(UNDEFINED, 0)))
+            return
+        alike = len(own) == 1 or all(placed.dtype == dtype and placed.shape == shape for placed in own)
+        if alike and len(shape) + len(lead) <= MAX_NDIM and math.prod((*lead, *shape)) < _MOST_ELEMENTS:
+            self._datasets.append(self._one_dataset(group, link, own, lead=lead, places=places, attributes=attributes))
+            return
+        path = (*group, link)
+        self._groups[path] = attributes
+        for placed, (sample, step) in zip(own, places.tolist(), strict=True):
+            key = place_key(sample, step, steps=self._axes[1])
+            self._datasets.append(self._one_dataset(path, key, [placed]))
+
+    def _said_of(self, row: int) -> tuple[str, tuple[int, ...]]:
+        """Return dtype and shape of a tensor of which no values were kept in full."""
+        event = self._index[(self._index["tensor"] == row).argmax()]
+        return LOGICAL_DTYPES[event["dtype"]], tuple(event["shape"][: event["ndim"]].tolist())
+
+    def _one_dataset(
+        self,
+        group: Path,
+        link: bytes,
+        own: Sequence[Placed],
+        *,
+        lead: tuple[int, ...] = (),
+        places: np.ndarray | None = None,
+        attributes: tuple[bytes, int] = (b"", 0),
+    ) -> _Dataset:
+        """Return the dataset of payloads of one dtype and shape.
+
+        Args:
+            group: Where it will be.
+            link: Its name there.
+            own: The payloads.
+            lead: Its leading axes: number of samples, and of steps if there are several.
+            places: Sample and step of each payload; None without leading axes.
+            attributes: Messages of its attributes, and how many they are.
+        """
+        first = own[0]
+        shape, dtype = (*lead, *first.shape), first.dtype
+        nbytes = math.prod(first.shape) * physical_dtype(dtype).itemsize
+        if nbytes == 0:
+            return _Dataset(group, link, self._what(dtype, shape), attributes, contiguous_layout(UNDEFINED, 0))
+        if math.prod(lead) == 1 and first.chunks is None:
+            layout = contiguous_layout(first.offset or 0, nbytes)
+            return _Dataset(group, link, self._what(dtype, shape), attributes, layout)
+        pieces = self._cut(own, places[:, : len(lead)] if places is not None else None)
+        missing = math.prod(lead) > len(own)
+        return _Dataset(group, link, self._what(dtype, shape, chunked=True, missing=missing), attributes, b"", pieces)
+
+    def _what(self, dtype: str, shape: tuple[int, ...], *, chunked: bool = False, missing: bool = False) -> bytes:
+        key = dtype, shape, chunked, missing
+        if (known := self._described.get(key)) is None:
+            fill = _NAN.get(dtype, b"") if missing else b""
+            known = self._described[key] = described(encode_logical(dtype), shape, fill, chunked=chunked)
+        return known
+
+    def _cut(self, own: Sequence[Placed], places: np.ndarray | None) -> _Pieces:
+        """Return the chunks of payloads of one shape.
+
+        Args:
+            own: The payloads.
+            places: Leading coordinates of each, [payloads, axes]; None for a dataset without leading axes.
+        """
+        shape, itemsize = own[0].shape, physical_dtype(own[0].dtype).itemsize
+        lead = np.zeros((len(own), 0), np.uint64) if places is None else places
+        ones, nbytes = (1,) * lead.shape[1], math.prod(shape) * itemsize
+        if own[0].chunks is None and nbytes <= MAX_PIECE:
+            starts = np.zeros((len(own), lead.shape[1] + len(shape)), np.uint64)
+            starts[:, : lead.shape[1]] = lead
+            stored = np.fromiter((placed.offset or 0 for placed in own), np.uint64, len(own))
+            return _Pieces((*ones, *shape), itemsize, starts, stored, nbytes)
+        if own[0].chunks is None:
+            chunk = piece_shape(shape, itemsize)
+            inside = np.array(list(chunks_of(shape, chunk)), np.uint64).reshape(-1, len(shape))
+            size = math.prod(chunk) * itemsize
+            strides = [math.prod(shape[axis + 1 :]) * itemsize for axis in range(len(shape))]
+            begins = inside @ np.array(strides, np.uint64)
+            stored = (np.array([placed.offset for placed in own], np.uint64)[:, None] + begins).ravel()
+            self.spare = max(self.spare, int(begins[-1]) + size - nbytes)
+            sizes, masks = np.full(len(stored), size, np.uint64), np.zeros(len(stored), np.uint64)
+            filters: tuple[tuple[int, tuple[int, ...]], ...] = ()
+        else:
+            chunk, filters = own[0].chunks.shape, own[0].chunks.filters
+            inside = np.array(list(chunks_of(shape, chunk)), np.uint64).reshape(-1, len(shape))
+            rows = np.array([stored for placed in own if placed.chunks for stored in placed.chunks.stored], np.uint64)
+            stored, sizes, masks = rows.reshape(-1, 3).T
+        starts = np.concatenate([np.repeat(lead, len(inside), axis=0), np.tile(inside, (len(own), 1))], axis=1)
+        return _Pieces((*ones, *chunk), itemsize, starts.astype(np.uint64), stored, sizes, masks, filters)
+
+    def _of_places(self, places: np.ndarray) -> list[Message]:
+        """Return the attributes of a tensor that lacks values of some samples or steps: how many, and which it has."""
+        missing = min(self._places - len(places), 2**64 - 1)
+        recorded = places if len(self._lead) > 1 else places[:, 0]
+        fits = 0 < recorded.nbytes <= MAX_ATTRIBUTE
+        return [array_attribute("missing", np.uint64(missing))] + [array_attribute("recorded", recorded)] * fits
+
+    # -- elements, scales
+
+    def _list_elements(self) -> None:
+        """List the datasets of elements that were kept of tensors, and of their positions."""
+        for row in self._tables.get("samples", ()):
+            event = self._index[row["event"]]
+            tensor = int(event["tensor"])
+            group = ELEMENTS.encode(), self._attributes.link(tensor)
+            self._groups.setdefault(group, self._attributes.name(tensor))
+            key = place_key(int(event["sample"]), int(event["step"]), steps=self._axes[1])
+            for what in ("values", "positions"):
+                placed = self._payloads[int(row[what])]
+                self._datasets.append(self._one_dataset(group, key + b"." + what.encode(), [placed]))
+
+    def _list_quantizations(self) -> None:
+        for link, pool, start, array in self._attributes.large:
+            if pool:
+                place = self._pools[pool] + start * array.itemsize
+            else:
+                place = self._add(np.ascontiguousarray(array).tobytes())
+            what = described(self._attributes.kind(array), array.shape)
+            self._datasets.append(
+                _Dataset((QUANT.encode(),), link, what, (b"", 0), contiguous_layout(place, array.nbytes))
+            )
+
+    # -- headers
+
+    def _choose_node_size(self) -> int:
+        """Return how many children a node of chunks has: a number for the whole file, that takes the least room."""
+        counts: dict[tuple[int, int], int] = {}
+        for dataset in self._datasets:
+            if dataset.pieces is not None:
+                key = dataset.pieces.places.shape
+                counts[key] = counts.get(key, 0) + 1
+        candidates = {*_NODE_CHILDREN, *(min(count + count % 2, _NODE_CHILDREN[-1]) for count, _ in counts)}
+        candidates |= {min(max(2, -(-count // parts)) + 1 & ~1, 64) for count, _ in counts for parts in range(1, 9)}
+
+        def size(most: int) -> int:
+            return sum(
+                times * sum(map(len, node_children(count, most))) * (24 + most * (24 + 8 * rank) + 16 + 8 * rank)
+                for (count, rank), times in counts.items()
+            )
+
+        return min(sorted(candidates, reverse=True), key=size)
+
+    def _write_headers(self) -> list[int]:
+        """Write the header of each dataset, and the index of its chunks; return where each header is."""
+        roots = self._write_trees()
+        places: list[int] = []
+        for first in range(0, len(self._datasets), _HEADERS_AT_ONCE):
+            headers = []
+            for number, dataset in enumerate(self._datasets[first : first + _HEADERS_AT_ONCE], start=first):
+                _, _, what, (attributes, count), where, pieces = dataset
+                if pieces is not None:
+                    where = chunked_layout(roots[number], pieces.chunk, pieces.itemsize)
+                    if pieces.filters:
+                        where, count = where + filters_message(pieces.filters), count + 1
+                headers.append(header(what + where + attributes, count + 4))
+            place = self._add(b"".join(headers))
+            for each in headers:
+                places.append(place)
+                place += len(each)
+        return places
+
+    def _write_trees(self) -> dict[int, int]:
+        """Write the indexes of chunks, those of datasets with the same places together; return where each root is."""
+        alike: dict[tuple[int, bytes], list[int]] = {}
+        for number, dataset in enumerate(self._datasets):
+            if dataset.pieces is not None:
+                places = dataset.pieces.places
+                alike.setdefault((places.shape[1], places.tobytes()), []).append(number)
+        found: dict[int, int] = {}
+        for (rank, _), numbers in alike.items():
+            own = [pieces for number in numbers if (pieces := self._datasets[number].pieces) is not None]
+            count = len(own[0].places)
+            keys = np.zeros((len(own), count + 1), key_type(rank))
+            keys["at"][:, :-1, :rank] = own[0].places
+            for row, pieces in zip(keys, own, strict=True):
+                row["size"][:-1], row["mask"][:-1] = pieces.sizes, pieces.masks
+                row["at"][-1] = (*(pieces.places[-1] + np.array(pieces.chunk, np.uint64)).tolist(), pieces.itemsize)
+            children = np.stack([pieces.stored for pieces in own])
+            data, roots = tree_bytes(1, keys, children, self._end(), most=self.chunks_in_node)
+            self._add(data)
+            found.update(zip(numbers, roots.tolist(), strict=True))
+        return found
+
+
+_HEADERS_AT_ONCE = 1000
+_NODE_CHILDREN = (2, 4, 8, 16, 32, 64)
+"""Children that a node of chunks may have, besides the numbers that fit the recording."""
+
+
+def _more(attributes: tuple[bytes, int], messages: Sequence[Message]) -> tuple[bytes, int]:
+    return attributes[0] + b"".join(messages), attributes[1] + len(messages)
+
+
+def piece_shape(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
+    """Return the shape of chunks that a large payload is seen as, each of which lies in one piece.
+
+    HDF5 reads whole chunks, so the last one may reach beyond the payload: by little, if an extent has no divisor that
+    fits.
+
+    Args:
+        shape: Shape of the payload.
+        itemsize: Bytes of an element.
+    """
+    chunk, inner = [1] * len(shape), math.prod(shape) * itemsize
+    for axis, extent in enumerate(shape):
+        inner //= extent
+        if inner <= MAX_PIECE:
+            chunk[axis:] = [_divided(extent, MAX_PIECE // inner), *shape[axis + 1 :]]
+            break
+    return tuple(chunk)
+
+
+def _divided(extent: int, most: int) -> int:
+    """Return the size of parts of an extent: its largest divisor up to `most` if there is a good one."""
+    parts = -(-extent // most)
+    even = next((number for number in range(parts, min(8 * parts, extent) + 1) if extent % number == 0), None)
+    return extent // even if even else -(-extent // parts)

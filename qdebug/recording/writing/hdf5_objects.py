@@ -1,0 +1,299 @@
+"""The parts of an HDF5 file, as bytes: headers, attributes, groups and indexes of chunks.
+
+The oldest forms are taken, which every reader knows: object headers of version 1, groups that are B-trees of version 1
+with a local heap, and chunks that are found through a B-tree of version 1. Attributes have version 3 of their message,
+which HDF5 1.8 and later read and which takes half the room. Source: HDF5 File Format Specification Version 3.0 (The
+HDF Group); names in capitals are signatures there.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Sequence
+from functools import cache, lru_cache
+from typing import Any
+
+import numpy as np
+
+from qdebug.recording.format.hdf5_types import encode_dtype, encode_text
+
+__all__ = [
+    "UNDEFINED",
+    "Message",
+    "array_attribute",
+    "chunked_layout",
+    "contiguous_layout",
+    "continuation",
+    "described",
+    "filters_message",
+    "group_bytes",
+    "header",
+    "key_type",
+    "message",
+    "no_group",
+    "node_children",
+    "node_sizes_message",
+    "number_attribute",
+    "number_frame",
+    "superblock_checksum",
+    "text_attribute",
+    "tree_bytes",
+]
+
+UNDEFINED = (1 << 64) - 1
+"""The address of what is nowhere."""
+_HEADER, _MESSAGE = struct.Struct("<BxHII4x"), struct.Struct("<HHB3x")
+_ATTRIBUTE, _CONTIGUOUS = struct.Struct("<BBHHHB"), struct.Struct("<HHB3xBBQQ6x")
+_HEAP = struct.Struct("<4sB3xQQQ")
+_NODE_HEAD = np.dtype(
+    [("signature", "S4"), ("kind", "u1"), ("level", "u1"), ("count", "<u2"), ("left", "<u8"), ("right", "<u8")]
+)
+_IN_LEAF = 8
+"""Names in a SNOD: twice the default of HDF5's leaf K."""
+_LEAF = np.dtype([("signature", "S4"), ("version", "<u2"), ("count", "<u2"), ("entries", "<u8", (_IN_LEAF, 5))])
+_IN_GROUP = 32
+"""Children of a node of a group's B-tree: twice HDF5's default."""
+_DATASPACE, _DATATYPE, _FILL, _LAYOUT, _FILTERS, _ATTRIBUTE_KIND, _CONTINUATION = 1, 3, 5, 8, 11, 12, 16
+_SYMBOLS, _NODE_SIZES = 17, 19
+_UTF8 = 1
+_FILTER_NAMES = {1: b"deflate", 2: b"shuffle", 32015: b"zstd"}
+"""Names of filters by number, less than 8 bytes each."""
+
+Message = bytes
+"""A message of an object header, with its own head."""
+
+
+def message(kind: int, body: bytes) -> Message:
+    """Return a message of an object header, from its kind and its body."""
+    padded = body + bytes(-len(body) % 8)
+    return _MESSAGE.pack(kind, len(padded), 0) + padded
+
+
+def header(messages: bytes, count: int) -> bytes:
+    """Return an object header, from its messages one after the other, and how many they are."""
+    return _HEADER.pack(1, count, 1, len(messages)) + messages
+
+
+def continuation(offset: int, size: int) -> Message:
+    """Return the message that says where further messages of a header are."""
+    return message(_CONTINUATION, struct.pack("<QQ", offset, size))
+
+
+def node_sizes_message(chunks: int) -> Message:
+    """Return the message of a superblock that says how large the nodes of B-trees are.
+
+    Args:
+        chunks: Children of a node of chunks, an even number; groups have HDF5's defaults.
+    """
+    return message(_NODE_SIZES, struct.pack("<BHHH", 0, chunks // 2, _IN_GROUP // 2, _IN_LEAF // 2))
+
+
+def text_attribute(name: str, value: bytes) -> Message:
+    """Return an attribute that is a text in UTF-8."""
+    value = value or b"\0"
+    front, behind = _text_frame(name, len(value))
+    return front + value + behind
+
+
+def number_attribute(name: str, kind: str, value: bytes) -> Message:
+    """Return an attribute that is one number.
+
+    Args:
+        name: The attribute.
+        kind: Type of the number, as numpy writes it: "<f4".
+        value: Its bytes.
+    """
+    front, behind = number_frame(name, kind)
+    return front + value + behind
+
+
+def array_attribute(name: str, value: np.ndarray | np.generic) -> Message:
+    """Return an attribute that is a number or an array of numbers."""
+    array = np.asarray(value)
+    dtype = array.dtype.newbyteorder("<")
+    front, behind = _frame(name, encode_dtype(dtype), array.shape, array.nbytes)
+    return front + np.ascontiguousarray(array, dtype).tobytes() + behind
+
+
+@lru_cache(maxsize=4096)
+def _text_frame(name: str, size: int) -> tuple[bytes, bytes]:
+    return _frame(name, encode_text(size), (), size)
+
+
+@cache
+def number_frame(name: str, kind: str) -> tuple[bytes, bytes]:
+    """Return what stands before and behind the bytes of an attribute that is one number."""
+    dtype = np.dtype(kind)
+    return _frame(name, encode_dtype(dtype), (), dtype.itemsize)
+
+
+def _frame(name: str, kind: bytes, shape: tuple[int, ...], size: int) -> tuple[bytes, bytes]:
+    """Return what stands before and behind the value of an attribute of so many bytes."""
+    title = name.encode() + b"\0"
+    space = struct.pack(f"<BBBB{len(shape)}Q", 2, len(shape), 0, bool(shape), *shape)
+    head = _ATTRIBUTE.pack(3, 0, len(title), len(kind), len(space), _UTF8) + title + kind + space
+    padding = -(len(head) + size) % 8
+    return _MESSAGE.pack(_ATTRIBUTE_KIND, len(head) + size + padding, 0) + head, bytes(padding)
+
+
+def described(kind: bytes, shape: tuple[int, ...], fill: bytes = b"", *, chunked: bool = False) -> bytes:
+    """Return the three messages that say what the values of a dataset are, and what stands where there are none.
+
+    Args:
+        kind: Type of its elements.
+        shape: Its shape.
+        fill: The element where there are none; zero if it is empty.
+        chunked: Whether it is stored in chunks, some of which may be missing.
+    """
+    space = struct.pack(f"<BB6x{len(shape)}Q", 1, len(shape), *shape)
+    return message(_DATASPACE, space) + message(_DATATYPE, kind) + _fill_message(fill, chunked=chunked)
+
+
+def _fill_message(fill: bytes, *, chunked: bool) -> Message:
+    """Return the fill value (version 2): room is taken chunk by chunk, or at once and never filled beforehand.
+
+    For chunks it is one that is written if it is set: else readers give zeros where a chunk is missing.
+    """
+    room, written = (3, 2) if chunked else (1, 1)
+    return message(_FILL, struct.pack("<BBBBI", 2, room, written, 1, len(fill)) + fill)
+
+
+def contiguous_layout(offset: int, nbytes: int) -> Message:
+    """Return where the values of a dataset are that lie in one piece."""
+    return _CONTIGUOUS.pack(_LAYOUT, _CONTIGUOUS.size - _MESSAGE.size, 0, 3, 1, offset, nbytes)
+
+
+def chunked_layout(tree: int, chunk: Sequence[int], itemsize: int) -> Message:
+    """Return where the index of a dataset's chunks is.
+
+    Args:
+        tree: Where its B-tree begins.
+        chunk: Shape of a chunk.
+        itemsize: Bytes of an element.
+    """
+    rank = len(chunk) + 1
+    return message(_LAYOUT, struct.pack(f"<BBBQ{rank}I", 3, 2, rank, tree, *chunk, itemsize))
+
+
+def filters_message(filters: Iterable[tuple[int, tuple[int, ...]]]) -> Message:
+    """Return the filters of a dataset: number and values of each, in the order in which they were applied.
+
+    Each has its name: without, HDF5 (up to 2.0 at least) corrupts its memory when it copies several filters.
+    """
+    parts = []
+    for number, values in filters:
+        name = _FILTER_NAMES.get(number, b"unknown").ljust(8, b"\0")
+        padded = (*values, *(0,) * (len(values) % 2))
+        parts.append(struct.pack(f"<HHHH8s{len(padded)}I", number, len(name), 1, len(values), name, *padded))
+    return message(_FILTERS, struct.pack("<BB6x", 1, len(parts)) + b"".join(parts))
+
+
+def group_bytes(members: Sequence[tuple[bytes, int]], at: int) -> tuple[bytes, Message]:
+    """Return a group as it is written, and its symbol table message.
+
+    Args:
+        members: The name of each member, and where its header is; sorted by name.
+        at: Where in the file it will begin, a multiple of 8.
+    """
+    names = [name + bytes(8 - len(name) % 8) for name, _ in members]
+    lengths = np.fromiter(map(len, names), "<u8", len(names))
+    values = bytes(8) + b"".join(names)
+    heap = at + len(values)
+    leaves = np.zeros(-(-len(names) // _IN_LEAF), _LEAF)
+    entries = np.zeros((len(leaves) * _IN_LEAF, 5), "<u8")
+    entries[: len(names), 0] = 8 + np.cumsum(lengths) - lengths
+    entries[: len(names), 1] = np.fromiter((place for _, place in members), "<u8", len(names))
+    leaves["signature"], leaves["version"], leaves["count"] = b"SNOD", 1, _IN_LEAF
+    leaves["count"][-1:] -= len(entries) - len(names)
+    leaves["entries"] = entries.reshape(-1, _IN_LEAF, 5)
+    first = heap + _HEAP.size
+    last = np.minimum(_IN_LEAF * np.arange(1, len(leaves) + 1), len(names)) - 1
+    children = np.arange(len(leaves), dtype="<u8") * np.uint64(_LEAF.itemsize) + np.uint64(first)
+    keys = np.concatenate([np.zeros(1, "<u8"), entries[last, 0]]).view([("name", "<u8")])
+    tree, roots = tree_bytes(0, keys, children[None], first + leaves.nbytes, most=_IN_GROUP)
+    data = b"".join((values, _HEAP.pack(b"HEAP", 0, len(values), 1, at), leaves.tobytes(), tree))
+    return data, message(_SYMBOLS, struct.pack("<QQ", int(roots[0]), heap))
+
+
+def no_group() -> Message:
+    """Return the symbol table message of a group that is nowhere yet."""
+    return message(_SYMBOLS, struct.pack("<QQ", UNDEFINED, UNDEFINED))
+
+
+def key_type(rank: int) -> np.dtype[Any]:
+    """Return the keys of chunks: bytes of a chunk, filters that it lacks, and where it is (elements, then bytes)."""
+    return np.dtype([("size", "<u4"), ("mask", "<u4"), ("at", "<u8", (rank + 1,))])
+
+
+def tree_bytes(kind: int, keys: np.ndarray, children: np.ndarray, at: int, *, most: int) -> tuple[bytes, np.ndarray]:
+    """Return B-trees with as many leaves each, as they are written one after the other, and where their roots are.
+
+    Args:
+        kind: Their type: 0 of groups, 1 of chunks.
+        keys: What stands before each leaf and behind the last one, [leaves + 1] or [trees, leaves + 1].
+        children: Where the leaves are, [trees, leaves].
+        at: Where in the file they will begin.
+        most: Children of a node.
+    """
+    trees, count = children.shape
+    keys = np.broadcast_to(keys, (trees, count + 1))
+    levels = node_children(count, most)
+    entry = np.dtype([("key", keys.dtype), ("child", "<u8")])
+    node = np.dtype([("head", _NODE_HEAD), ("entries", entry, (most,)), ("end", keys.dtype)])
+    nodes = np.zeros((trees, sum(map(len, levels))), node)
+    starts = at + np.arange(trees, dtype=np.uint64)[:, None] * np.uint64(nodes.shape[1] * node.itemsize)
+    first = 0
+    for level, sizes in enumerate(levels):
+        own = starts + np.arange(first, first + len(sizes), dtype=np.uint64) * np.uint64(node.itemsize)
+        part = nodes[:, first : first + len(sizes)]
+        head = part["head"]
+        head["signature"], head["kind"], head["level"], head["count"] = b"TREE", kind, level, sizes
+        head["left"], head["right"] = UNDEFINED, UNDEFINED
+        head["left"][:, 1:], head["right"][:, :-1] = own[:, :-1], own[:, 1:]
+        places = np.arange(children.shape[1])
+        part["entries"]["key"][:, places // most, places % most] = keys[:, :-1]
+        part["entries"]["child"][:, places // most, places % most] = children
+        behind = np.minimum(np.arange(1, len(sizes) + 1) * most, children.shape[1])
+        part["end"] = keys[:, behind]
+        for number in np.flatnonzero(np.asarray(sizes) < most).tolist():  # the key behind the last child comes at once
+            if sizes[number]:
+                part["entries"]["key"][:, number, sizes[number]] = keys[:, behind[number]]
+        keys = keys[:, [*range(0, children.shape[1], most), children.shape[1]]]
+        children, first = own, first + len(sizes)
+    return nodes.tobytes(), children[:, 0]
+
+
+def node_children(count: int, most: int) -> list[list[int]]:
+    """Return how many children each node of each level of a B-tree has, from the leaves up.
+
+    Args:
+        count: Leaves of the tree.
+        most: Children of a node.
+    """
+    levels = []
+    while True:
+        nodes = max(1, -(-count // most))
+        levels.append([most] * (nodes - 1) + [count - most * (nodes - 1)])
+        if nodes == 1:
+            return levels
+        count = nodes
+
+
+def superblock_checksum(data: bytes) -> int:
+    """Return the checksum of a superblock: Bob Jenkins' lookup3 (2006), of 44 bytes, as little-endian words."""
+    words: tuple[int, ...] = struct.unpack("<11I", data)
+    x = y = z = (0xDEADBEEF + len(data)) & 0xFFFFFFFF
+
+    def turned(word: int, bits: int) -> int:
+        return (word << bits | word >> (32 - bits)) & 0xFFFFFFFF
+
+    for start in (0, 3, 6):
+        x, y, z = (one + other & 0xFFFFFFFF for one, other in zip((x, y, z), words[start : start + 3], strict=True))
+        for bits in (4, 6, 8, 16, 19, 4):
+            x, z = (x - z & 0xFFFFFFFF) ^ turned(z, bits), z + y & 0xFFFFFFFF
+            x, y, z = y, z, x
+    x, y = x + words[9] & 0xFFFFFFFF, y + words[10] & 0xFFFFFFFF
+    for bits in (14, 11, 25, 16, 4, 14, 24):
+        z = (z ^ y) - turned(y, bits) & 0xFFFFFFFF
+        x, y, z = y, z, x
+    return y
