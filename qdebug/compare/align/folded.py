@@ -22,7 +22,7 @@ from qdebug.model.operators import Sums
 from qdebug.model.thresholds.alignment import FUSED_CHAIN_MAX_NODES, WEIGHT_MAX_REL_DISTANCE
 from qdebug.replay.registry import run_node
 
-__all__ = ["with_folded"]
+__all__ = ["folded_distance", "with_folded"]
 
 
 def with_folded(context: Context) -> Iterator[Pair]:
@@ -31,18 +31,31 @@ def with_folded(context: Context) -> Iterator[Pair]:
         apart, folded = list[Node](), list[Node]()
         ours = _product(context.be, pair.backend, apart)
         theirs = None if ours is None or apart else _product(context.ref, pair.reference, folded)
-        gain = _gain(context.ref, theirs, folded) if theirs is not None and folded else None
-        if ours is None or theirs is None or gain is None:
+        if ours is None or theirs is None or not folded:
             continue
-        plain, known = weight_of(context.ref, theirs), weight_of(context.be, ours)
-        if plain is None or known is None or plain.shape[0] != gain.size:
-            continue
-        distance = array_distance(plain * gain.reshape(-1, *[1] * (plain.ndim - 1)), known, product=True)
-        before = weight_distance(context.ref, theirs, context.be, ours)
-        if distance < WEIGHT_MAX_REL_DISTANCE and before is not None and distance < before:
+        distance = folded_distance(context, ours, theirs, folded)
+        if distance is not None:
             names = " and ".join(f"{node.op} {node.name!r}" for node in folded)
             said = f"the weights have {names} folded in: w x gain, relative distance {distance:.2g}"
             yield replace(pair, reason=f"{pair.reason}; {said}")
+
+
+def folded_distance(context: Context, ours: Node, theirs: Node, folded: Sequence[Node]) -> float | None:
+    """Return how far a backend's weights are from the reference's with nodes folded in; None if farther than without.
+
+    Args:
+        context: What is known.
+        ours: The backend's convolution.
+        theirs: The reference's.
+        folded: The reference's nodes behind it, in order.
+    """
+    gain = _gain(context.ref, theirs, folded)
+    plain, known = weight_of(context.ref, theirs), weight_of(context.be, ours)
+    if gain is None or plain is None or known is None or plain.shape[0] != gain.size:
+        return None
+    distance = array_distance(plain * gain.reshape(-1, *[1] * (plain.ndim - 1)), known, product=True)
+    before = weight_distance(context.ref, theirs, context.be, ours)
+    return distance if distance < WEIGHT_MAX_REL_DISTANCE and before is not None and distance < before else None
 
 
 def _product(run: IndexedRecording, tensor: str, passed: list[Node]) -> Node | None:

@@ -17,6 +17,7 @@ from qdebug.compare.align.clamps import (
 )
 from qdebug.compare.align.context import Context, only_result, paired
 from qdebug.compare.align.expand import alike, says_nothing
+from qdebug.compare.align.folded import folded_distance
 from qdebug.compare.align.fused import through_folded
 from qdebug.compare.align.indexed_recording import IndexedRecording
 from qdebug.compare.align.nearness import enters_clamp
@@ -154,10 +155,23 @@ def _of_same_name(context: Context, tensor: str, reference: str) -> Pair:
         reason = f"the reference leaves {node.op} to its codes: compared with what they stand for"
         return paired(tensor, after_codes(context, tensor, reference), Match.QUANTIZATION, reason)
     last, folded = (reference, []) if node is None else through_folded(context, tensor, reference)
+    if not folded and node is not None:
+        last, folded = _in_its_weights(context, tensor, reference, node)
     if not folded:
         return _form(context, tensor, reference, "another form of it")
     extra = " + ".join(n.op for n in folded)
     return paired(tensor, last, Match.FUSED, f"the node that makes {tensor!r} also does {extra}")
+
+
+def _in_its_weights(context: Context, tensor: str, reference: str, node: Node) -> tuple[str, list[Node]]:
+    """Follow the reference through nodes that went into the weights of a convolution of one name, if these show it."""
+    theirs = context.ref.graph.producer(reference)
+    if theirs is None or operators.plain(node).sums is not operators.Sums.FILTER:
+        return reference, []
+    last, folded = through_folded(context, tensor, reference, into_weights=True)
+    if not folded or not all(operators.plain(each).goes_into_weights for each in folded):
+        return reference, []
+    return (reference, []) if folded_distance(context, node, theirs, folded) is None else (last, folded)
 
 
 def _around_clamp(context: Context, tensor: str, reference: str, clamp: Node) -> Pair:
