@@ -15,6 +15,7 @@ from qdebug.compare.attribute.attribute import Attribution, attribute, no_error,
 from qdebug.compare.attribute.backend_replay import is_undefined, real_values, without_kernel
 from qdebug.compare.attribute.birth import Birth
 from qdebug.compare.attribute.birth_search import find_birth
+from qdebug.compare.attribute.buffers import tensors_by_bytes
 from qdebug.compare.attribute.integer_tensors import rounds_nothing
 from qdebug.compare.attribute.nonfinite_effect import NonfiniteEffect
 from qdebug.compare.attribute.plan import PlannedNode, recorded_places
@@ -80,6 +81,16 @@ class Runs:
     def nonfinite_effect(self) -> NonfiniteEffect:
         """Follows what is not finite to what is made of it."""
         return NonfiniteEffect(self.graphs.replays)
+
+    @cached_property
+    def _by_bytes(self) -> dict[tuple[int, int], Mapping[tuple[str, bytes], list[str]]]:
+        return {}
+
+    def tensors_by_bytes(self, place: tuple[int, int]) -> Mapping[tuple[str, bytes], list[str]]:
+        """Return the backend's tensors of a sample and step by the type and hash of their elements."""
+        if place not in self._by_bytes:
+            self._by_bytes[place] = tensors_by_bytes(self.backend, place)
+        return self._by_bytes[place]
 
     @cached_property
     def comparisons(self) -> dict[str, Comparison]:

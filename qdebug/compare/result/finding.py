@@ -59,6 +59,8 @@ class FindingKind(StrEnum):
     """The two runs were given different inputs."""
     REFERENCE = "reference"
     """The reference's tensor, not the backend's, is not what its node gives."""
+    STALE = "stale"
+    """A tensor holds the bytes of another one."""
 
 
 class FindingRole(StrEnum):

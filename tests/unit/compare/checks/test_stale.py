@@ -1,0 +1,43 @@
+"""A tensor with the bytes of another one: a buffer that was overwritten or not written."""
+
+import numpy as np
+
+import qdebug
+
+RNG = np.random.default_rng(1)
+X = RNG.normal(size=(4, 16)).astype(np.float32)
+WEIGHTS = [RNG.normal(size=(16, 16)).astype(np.float32) for _ in range(3)]
+
+
+def run(path, *, stale=None):
+    values = {"x": X}
+    for number, weight in enumerate(WEIGHTS):
+        read = "x" if number == 0 else f"y{number - 1}"
+        values[f"y{number}"] = values[read] @ weight
+        if stale is not None and stale[0] == number:
+            values[f"y{number}"] = values[stale[1]]
+    with qdebug.Recorder(path, backend="board") as rec:
+        rec.put("x", X)
+        for number, weight in enumerate(WEIGHTS):
+            rec.constant(f"w{number}", weight)
+            read = "x" if number == 0 else f"y{number - 1}"
+            rec.put(f"y{number}", values[f"y{number}"], node=f"n{number}", op="MatMul", inputs=(read, f"w{number}"))
+        rec.outputs("y2")
+    return path
+
+
+def test_a_tensor_that_was_not_written_holds_those_of_another(tmp_path):
+    reference = run(tmp_path / "ref.h5")
+    result = qdebug.diff(reference, run(tmp_path / "stale.h5", stale=(2, "y0")))
+    (found,) = [each for each in result["n2"].findings if each.kind == "stale"]
+    assert (found.role, found.evidence) == ("cause", "y0")
+    assert "its bytes are those of 'y0'" in result.verdict.sentence
+
+
+def test_other_wrong_values_are_not_stale(tmp_path):
+    with qdebug.Recorder(tmp_path / "wrong.h5", backend="board") as rec:
+        rec.put("x", X)
+        rec.constant("w0", WEIGHTS[0])
+        rec.put("y0", X @ WEIGHTS[0] * 2, node="n0", op="MatMul", inputs=("x", "w0"))
+    result = qdebug.diff(run(tmp_path / "ref.h5"), tmp_path / "wrong.h5")
+    assert "stale" not in {str(found.kind) for found in result["n0"].findings}
