@@ -22,7 +22,9 @@ from qdebug.model.thresholds.verdict import (
     COMPOUNDING_MIN_GAIN,
     COMPOUNDING_MIN_NODES,
     COMPOUNDING_SPREADS,
+    EQUAL_INPUTS_MIN_SQNR,
     MEDIAN_DISTANCE_TO_SPREAD,
+    OUTPUT_MIN_SQNR,
 )
 
 if TYPE_CHECKING:
@@ -239,7 +241,8 @@ def worst_output(of: ResultTable, graph: Graph) -> int:
 def largest_fall(of: ResultTable, graph: Graph, row: int) -> tuple[NodeResult, NodeResult] | None:
     """Find where the SQNR falls most on the way to a tensor: what a node reads, and what it gives.
 
-    The way goes from each tensor to the input that carries most error.
+    The way goes from each tensor to the input that carries most error. A fall from no error to speak of to one that is
+    no loss yet is that of the first codes, in every quantized net, and does not count.
 
     Args:
         of: How compared tensors stand.
@@ -257,7 +260,8 @@ def largest_fall(of: ResultTable, graph: Graph, row: int) -> tuple[NodeResult, N
             return None if best is None else best[1:]
         before = max(into, key=of.carried.__getitem__)
         high, low = (_sqnr(of[at].metrics) for at in (before, row))
-        if math.isfinite(high) and math.isfinite(low) and high - low > (best[0] if best else 0.0):
+        ordinary = high >= EQUAL_INPUTS_MIN_SQNR and low >= OUTPUT_MIN_SQNR
+        if math.isfinite(high) and math.isfinite(low) and not ordinary and high - low > (best[0] if best else 0.0):
             best = high - low, of[before], of[row]
         row = before
 
