@@ -76,7 +76,7 @@ class Dump:
     Args:
         tensors: In the order of the run, as far as the dump tells it.
         ignored: Files that were not read, with the reason.
-        facts: What the dump says of the run: "backend", "model", "outputs".
+        facts: What the dump says of the run: "backend", "model", "outputs", "op_map".
         graph: The graph of this dump, where its form tells more than the model; None if the model's.
         said: Further sentences on how the dump was understood.
     """
@@ -308,7 +308,7 @@ _PUT_FACTS = (
     *("qmin", "qmax", "multiplier", "shift", "layout", "stands_for"),
 )
 _OF_FILE = ("file", "array", "tensor", "dtype", "shape", "sample", "step", "order", "offset", "byte_order", "constant")
-_OF_RUN = ("format", "version", "backend", "model", "outputs", "defaults", "tensors")
+_OF_RUN = ("format", "version", "backend", "model", "outputs", "op_map", "defaults", "tensors")
 
 
 def _read_description(files: Files, source: Path, graph: Graph | None) -> Dump:
@@ -326,6 +326,9 @@ def _read_description(files: Files, source: Path, graph: Graph | None) -> Dump:
         or not all(isinstance(each, str) and each for each in (*outputs, *said.values()))
     ):
         raise _unclear(source, "backend and model are texts, outputs and tensors lists, and each tensor an object")
+    op_map = plain.get("op_map", {})
+    if not isinstance(op_map, dict) or not all(isinstance(each, str) and each for each in op_map.values()):
+        raise _unclear(source, "op_map gives for each operator of the dump the name of another one")
     tensors = [
         (
             _whole(source, number, entry, "order", number),
@@ -338,7 +341,8 @@ def _read_description(files: Files, source: Path, graph: Graph | None) -> Dump:
     unknown = next((name for name in outputs if name not in known), None)
     if unknown is not None:
         raise _unclear(source, f"the output {unknown!r} is no tensor of it")
-    return Dump(tensors=[tensor for _, tensor in tensors], facts={**said, "outputs": tuple(outputs)})
+    facts = {**said, "outputs": tuple(outputs), **({"op_map": op_map} if op_map else {})}
+    return Dump(tensors=[tensor for _, tensor in tensors], facts=facts)
 
 
 def _parsed(source: Path) -> dict[str, Any]:

@@ -272,6 +272,7 @@ def _facts(source: Path, form: str, dump: Dump, model: _Model | None, *, partly:
         "model_sha256": "" if model is None else model.sha256,
         "taps": "import",
         "options": options,
+        "op_map": dump.facts.get("op_map", {}),
         "versions": {"platform": "unknown", "cpu": "unknown"},
         "cpu_flags": (),
     }

@@ -74,6 +74,7 @@ class Recorder:
             breaks, and in a power cut.
         durable: Force what was recorded to the disk every second, or every so many seconds, in a thread, and the
             finished file with its name when it closes, so that both outlive a power cut.
+        op_map: What operators of the harness are called in ONNX, TensorFlow Lite or PyTorch: {"MUL_MAT": "MatMul"}.
         sink: Takes everything in place of a file or memory, see `qdebug.recording.writing.sinks`.
 
     Raises:
@@ -108,12 +109,15 @@ class Recorder:
         max_bytes: int | str | None = None,
         durable: bool | float = False,
         background: bool = False,
+        op_map: Mapping[str, str] | None = None,
         sink: Sink | None = None,
     ) -> None:
         policy = policy_of(keep, every=every, max_bytes=max_bytes)
         texts = {"backend": backend, "model": model, "model_sha256": model_sha256, "taps": taps}
         _check_kinds(texts, (str,), "text")
-        _check_kinds({"versions": versions or {}, "options": options or {}}, (Mapping,), "values by name")
+        by_name = {"versions": versions or {}, "options": options or {}, "op_map": op_map or {}}
+        _check_kinds(by_name, (Mapping,), "values by name")
+        _check_kinds(op_map or {}, (str,), "the name of an operator")
         _check_kinds({"graph": Graph() if graph is None else graph}, (Graph,), "a qdebug.Graph")
         _check_kinds({"durable": durable}, (int, float), "True or a number of seconds")
         if not 0 <= durable < float("inf"):
@@ -131,6 +135,7 @@ class Recorder:
             weakref.finalize(self, sink.leave)  # at the interpreter's exit too, before it stops the thread
         self._sink, self._facts, self._policy = sink, facts, policy
         self._builder, self._checked = GraphBuilder(graph), FidelityCheck()
+        self._op_map = dict(op_map or {})
         self._sample = self._step = self._used = 0
         self._owner = self._pid = os.getpid()
         self._lock = RLock()
@@ -224,7 +229,7 @@ class Recorder:
             facts = node_facts(
                 name,
                 node=node,
-                op=op,
+                op=op if op is None else self._op_map.get(op, op),
                 inputs=inputs,
                 attrs=attrs,
                 domain=domain,

@@ -363,6 +363,20 @@ def test_shapes_that_an_onnx_file_does_not_state_are_inferred(tmp_path):
     assert qdebug.open_recording(tmp_path / "out.h5").load("r").shape == (3, 4)
 
 
+def test_operators_of_a_dump_are_translated(tmp_path):
+    for name in ("x", "w", "y"):
+        np.save(tmp_path / f"{name}.npy", np.eye(3, dtype=np.float32))
+    made = {"file": "y.npy", "node": "n", "op": "MUL_MAT", "inputs": ["x", "w"]}
+    tensors = [{"file": "x.npy"}, {"file": "w.npy", "constant": True}, made]
+    said = {"format": "qdebug.dump", "version": 1, "op_map": {"MUL_MAT": "MatMul"}, "tensors": tensors}
+    (tmp_path / "d.json").write_text(json.dumps(said))
+    import_dump(tmp_path / "d.json", tmp_path / "out.h5")
+    assert [node.op for node in qdebug.open_recording(tmp_path / "out.h5").graph.nodes] == ["MatMul"]
+    (tmp_path / "d.json").write_text(json.dumps({**said, "op_map": {"MUL_MAT": 3}}))
+    with pytest.raises(UsageError, match="op_map gives for each operator"):
+        import_dump(tmp_path / "d.json", tmp_path / "other.h5")
+
+
 def test_what_was_not_dumped_is_lost_only_if_it_is_an_output(tmp_path, model):
     arrays = {"x:0": np.zeros((1, 2), np.float32), "z": np.zeros((1, 2), np.float16)}
     imported(tmp_path, model, **arrays)
