@@ -226,15 +226,9 @@ class Recorder:
         else:
             data = as_array(name, array, dtype)
             quant = QuantFacts(scale, zero_point, axis, block_size, qmin, qmax, multiplier, shift).params(name, data)
+            known = op if op is None else self._op_map.get(op, op)
             facts = node_facts(
-                name,
-                node=node,
-                op=op if op is None else self._op_map.get(op, op),
-                inputs=inputs,
-                attrs=attrs,
-                domain=domain,
-                origin=origin,
-                placement=placement,
+                name, node=node, op=known, inputs=inputs, attrs=attrs, domain=domain, origin=origin, placement=placement
             )
             said = _said(name, data, quant, layout, stands_for)
         with self._alone():
