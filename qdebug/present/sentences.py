@@ -69,9 +69,13 @@ _FIDELITY = {
 }
 
 
+_VERDICT_LIMIT = 10_000
+"""Characters of a verdict: it is made of several sentences, each with names."""
+
+
 def verdict_sentence(result: RunComparison) -> str:
     """Return the verdict's own sentence, safe to print."""
-    return safe_text(result.verdict.sentence)
+    return safe_text(result.verdict.sentence, limit=_VERDICT_LIMIT)
 
 
 def limits_sentence(limits: Mapping[str, Any], *, ways: str = WAYS) -> str:
