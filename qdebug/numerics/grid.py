@@ -24,6 +24,8 @@ _PLENTY = 512
 """Different values that leave no doubt."""
 _ROUNDING = 2.0**-22
 """By how much a difference of two values in float32 may be off, relative to the largest."""
+_SURE = 16
+"""Steps up to which a first estimate tells the levels of values."""
 _CLEAR = 0.125
 """Share of a step that the rounding of a distance may be, for its rest to tell anything."""
 
@@ -104,7 +106,27 @@ def grid_of_all(arrays: Callable[[], Iterator[np.ndarray]]) -> Grid | None:
     if some.size < GRID_MIN_VALUES:
         return None
     step = _divisor(np.diff(some), float(np.max(np.abs(some))))
-    return None if step is None else _borne_out(step, some.size, arrays())
+    return None if step is None else _borne_out(_refined(step, np.abs(some)), some.size, arrays())
+
+
+def _refined(step: float, sizes: np.ndarray) -> float:
+    """Return the step that fits some values best: from small values, whose levels are sure, on to large ones.
+
+    Args:
+        step: A first estimate.
+        sizes: Magnitudes of values on the grid.
+    """
+    sizes = np.sort(sizes[sizes > step / 2])
+    if not sizes.size:
+        return step
+    most = max(2 * float(sizes[0]), _SURE * step)
+    while True:
+        part = sizes[: np.searchsorted(sizes, most, side="right")]
+        levels = np.rint(part / step)
+        step = float(part @ levels / (levels @ levels))
+        if part.size == sizes.size:
+            return step
+        most *= 2
 
 
 def _borne_out(step: float, different: int, arrays: Iterator[np.ndarray]) -> Grid | None:
@@ -133,13 +155,15 @@ def _divisor(distances: np.ndarray, largest: float) -> float | None:
     """
     error, step = _ROUNDING * largest, float(np.min(distances))
     of_step = error
-    while step > largest / GRID_MAX_WIDE_LEVELS:
+    least = largest / GRID_MAX_WIDE_LEVELS
+    while step + of_step > least:
         count = np.rint(distances / step)
         off = error + of_step * count
         rest = np.abs(distances - step * count)
         left = np.flatnonzero((rest > off) & (off < _CLEAR * step))
         if not left.size:
-            return float(np.sum(distances) / np.sum(count))  # an average: each distance is rounded
+            few = off < _CLEAR * step
+            return float(np.sum(distances[few]) / np.sum(count[few])) if few.any() else step  # each is rounded
         place = left[np.argmin(rest[left])]
         step, of_step = float(rest[place]), float(off[place])
     return None

@@ -159,7 +159,7 @@ def attribute(
     as_reference: SubstituteReplay | None = None,
     alike: bool = False,
     reads_equal: ReadsEqual | None = None,
-    dequantized: bool = False,
+    telling: int = 0,
 ) -> Attribution:
     """Replay the node of a compared tensor for every sample and step, and split its error.
 
@@ -179,7 +179,8 @@ def attribute(
         alike: Whether both graphs say the same of the node, so that its constants make no error.
         reads_equal: Tells of a sample and step whether both sides' nodes read equal data: then the whole error is the
             node's own. None if that is not known.
-        dequantized: Whether the backend shows real values that were codes: those on a grid are judged by its step.
+        telling: How many different values tell the grid of a tensor, where the backend shows real values in place of
+            codes: those are judged by its step. 0 where it does not.
     """
     node = backend.graph.producer(entry.tensor)
     if node is None:
@@ -203,7 +204,7 @@ def attribute(
         as_reference=None if chosen is as_reference else as_reference,  # one replay tells nothing of constants
         alike=alike,
         reads_equal=reads_equal,
-        dequantized=dequantized,
+        telling=telling,
     )
     try:
         for place in recorded_places(reference, backend, entry):
@@ -218,7 +219,7 @@ def attribute(
             instead=instead,
             exact=exact,
             reads_equal=reads_equal,
-            dequantized=dequantized,
+            telling=telling,
         )
     except (KernelError, NotRecordedError, UsageError) as error:
         found = _unreplayed(node, error, known=known)
@@ -332,7 +333,7 @@ class _Split:
         as_reference: SubstituteReplay | None,
         alike: bool,
         reads_equal: ReadsEqual | None,
-        dequantized: bool,
+        telling: int,
     ) -> None:
         self._reference, self._backend = reference, backend
         self._as_reference, self._constants_known = as_reference, alike or as_reference is not None
@@ -348,7 +349,7 @@ class _Split:
             self._whole_off = int(substitute_replay is None and rounds_to_integers(self._form))
         self._reference_span = span_before(reference.graph, pair.reference)
         self._reference_codes = reference_codes(reference.graph, backend.graph, entry)
-        self._reads_equal, self._dequantized = reads_equal, dequantized
+        self._reads_equal, self._telling = reads_equal, telling
         # Limits judge the backend against real arithmetic: what the codes of either side cut off is no error of the
         # node, nor is what the reference itself rounds.
         saturates = any(span != (None, None) for span in (self._span, self._reference_span))
@@ -382,7 +383,7 @@ class _Split:
         if grid is not None:
             self._add_on_grid(part, grid, values, (replayed, ours), place)
             return
-        self._undecided = self._undecided or (entry.quant is None and self._dequantized and are_few(ours))
+        self._undecided = self._undecided or (entry.quant is None and are_few(ours, self._telling))
         self._add_judged(part, (replayed, ours), own if turned is replayed and shown is ours else None, place)
         if self._span != (None, None):
             self._add_fit(part, replayed, place)
@@ -399,7 +400,7 @@ class _Split:
             values: What its node reads there.
         """
         entry = self._entry
-        if self._off_grid or not self._dequantized or entry.whole or entry.quant is not None or not self._judged_apart:
+        if self._off_grid or not self._telling or entry.whole or entry.quant is not None or not self._judged_apart:
             return None
         if self._grid is None:
             places = [*recorded_places(self._reference, self._backend, entry)]

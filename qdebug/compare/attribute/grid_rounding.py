@@ -16,13 +16,19 @@ import numpy as np
 from qdebug.errors import KernelError
 from qdebug.model import Node, Recording, operators
 from qdebug.model.recording import shape_of
-from qdebug.model.thresholds.rounding import GRID_MIN_WIDE_VALUES, LSB_SLACK, ROUNDING_SUM_FACTOR
+from qdebug.model.thresholds.rounding import (
+    GRID_MAX_LEVELS,
+    GRID_MIN_WIDE_VALUES,
+    GRID_TELLING_WIDE_VALUES,
+    LSB_SLACK,
+    ROUNDING_SUM_FACTOR,
+)
 from qdebug.model.thresholds.verdict import DERIVED_LSB
 from qdebug.numerics.blocks import stretches
 from qdebug.numerics.grid import Grid, grid_of_all
 from qdebug.replay.registry import run_node
 
-__all__ = ["allowed_squares", "are_few", "beyond_steps", "grid_of_codes", "shows_codes", "weight_noise"]
+__all__ = ["allowed_squares", "are_few", "beyond_steps", "grid_of_codes", "telling_values", "weight_noise"]
 
 _TELLING = 64
 """Elements of a tensor that tell whether they lie on a grid."""
@@ -45,28 +51,40 @@ def grid_of_codes(arrays: Callable[[], Iterator[np.ndarray]]) -> Grid | None:
     return None if found is None or found.whole else found
 
 
-def shows_codes(recording: Recording) -> bool:
-    """Tell whether a run shows real values on grids of codes: most of those of its tensors that are looked at.
+def telling_values(recording: Recording) -> int:
+    """Return how many different values tell the grid of a tensor, in a run that shows real values in place of codes.
 
     Args:
         recording: The run.
+
+    Returns:
+        0 of a run of which most tensors that are looked at lie on no grid.
     """
     graph = recording.graph
     made = [name for node in graph.nodes for name in node.outputs if name and recording.has(name)]
     sizes = {name: math.prod(shape_of(recording, name)) for name in made}
     large = [name for name in made if sizes[name] >= _TELLING]
     looked = large[:: max(len(large) // _LOOKED_AT, 1)]
-    found = [grid_of_codes(partial(_first, recording, name)) is not None for name in looked]
-    return sum(found) > len(found) - sum(found)
+    grids = [grid_of_codes(partial(_first, recording, name)) for name in looked]
+    found = [grid for grid in grids if grid is not None]
+    if not len(found) > len(grids) - len(found):
+        return 0
+    wide = any(grid.levels > GRID_MAX_LEVELS for grid in found)
+    return GRID_TELLING_WIDE_VALUES if wide else GRID_MIN_WIDE_VALUES
 
 
 def _first(recording: Recording, tensor: str) -> Iterator[np.ndarray]:
     yield recording.load(tensor)
 
 
-def are_few(values: np.ndarray) -> bool:
-    """Tell whether real values are too few to tell whether they lie on a grid."""
-    return values.dtype in (np.float32, np.float64) and np.unique(values).size < GRID_MIN_WIDE_VALUES
+def are_few(values: np.ndarray, telling: int) -> bool:
+    """Tell whether real values are too few to tell whether they lie on a grid.
+
+    Args:
+        values: The values.
+        telling: How many different ones tell it.
+    """
+    return values.dtype in (np.float32, np.float64) and np.unique(values).size < telling
 
 
 def weight_noise(node: Node, values: Mapping[str, np.ndarray], opset: Mapping[str, int]) -> np.ndarray | None:

@@ -37,7 +37,7 @@ from qdebug.compare.attribute.code_spans import (
     rounding_inside,
     span_before,
 )
-from qdebug.compare.attribute.grid_rounding import shows_codes
+from qdebug.compare.attribute.grid_rounding import telling_values
 from qdebug.compare.attribute.integer_tensors import holds_few_bits, rounds_nothing
 from qdebug.compare.attribute.masked import softmax_axes, which_count
 from qdebug.compare.attribute.plan import PlannedNode, recorded_places
@@ -124,9 +124,9 @@ class GraphCheck:
         return computes_with_codes(self.replays.be.recording)
 
     @cached_property
-    def dequantized(self) -> bool:
-        """Whether the backend shows real values that were codes, of which it states no scale."""
-        return not self._codes_stated and shows_codes(self.replays.be.recording)
+    def telling(self) -> int:
+        """How many different values tell a tensor's grid, where the backend shows real values for codes; or 0."""
+        return 0 if self._codes_stated else telling_values(self.replays.be.recording)
 
     @cached_property
     def undeclared_codes(self) -> bool:
@@ -198,7 +198,7 @@ class TensorCheck:
             as_reference=None if instead or self.alike else self._theirs,
             alike=self.alike and not instead,
             reads_equal=partial(self._replays.reads_equal, self.segment),
-            dequantized=self._graphs.dequantized,
+            telling=self._graphs.telling,
         )
         if self._entry.quant is not None or found.arithmetic_unsaturated is None:
             return found

@@ -134,6 +134,14 @@ GRID_MIN_WIDE_VALUES = threshold(
     source="derived: 14 values beside two neighbours are all within 0.05 steps of a level of one of 65536 grids once "
     "in 10**9 times by chance",
 )
+GRID_TELLING_WIDE_VALUES = threshold(
+    "GRID_TELLING_WIDE_VALUES",
+    1024,
+    unit="different values",
+    decides="status",
+    why="Fewer different values of 16-bit codes need not show their step. Whether they lie on a grid is not known.",
+    source="derived: of so many among 65536 levels, a hundred pairs lie within 15 steps, which rounding leaves to tell",
+)
 GRID_MAX_DISTANCE = threshold(
     "GRID_MAX_DISTANCE",
     0.05,
