@@ -39,10 +39,7 @@ SYMMETRIC: Mapping[str, frozenset[str]] = MappingProxyType(
 TensorRT developer guide, "Working with quantized types"."""
 
 _MOST_NODES = 60
-_QUANTIZE, _DEQUANTIZE = (
-    next(iter(sorted(operators.names_where(asked))))
-    for asked in (lambda row: row.quantizes, lambda row: row.dequantizes)
-)
+_QUANTIZE, _DEQUANTIZE = (operators.named(word).name for word in ("quantize", "dequantize"))
 
 
 _Look = tuple[str, Callable[[], LintFinding | None]]

@@ -46,6 +46,8 @@ def changed_by_cast(recording: Recording, node: Node) -> ChangedByCast | None:
     Returns:
         None of a cast to no integers, and of one whose input or result was not recorded, or holds codes.
     """
+    if not node.inputs[:1] or not node.inputs[0]:
+        return None
     given, made = node.inputs[0], node.outputs[0]
     if any(recording.graph.tensors[name].quant is not None for name in (given, made)):
         return None

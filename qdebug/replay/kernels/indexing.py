@@ -82,11 +82,16 @@ def look_up(call: Call, rounded: Callable[[np.ndarray], np.ndarray] = np.asarray
     data, indices, scales, points = call.array(0), call.array(1).astype(np.int64), call.array(2), call.optional(3)
     axis = axis_within(call.integer("gather_axis"), data.ndim)
     count = data.shape[axis]
+    for each in (scales, points):
+        if each is not None and (each.ndim != data.ndim or not data.size):
+            raise ValueError(f"a table of shape {list(data.shape)} with scales of {list(each.shape)}")
     inside = (indices >= -count) & (indices < count)
     used, places = np.unique(np.where(inside, indices % max(count, 1), 0), return_inverse=True)
     if axis == axis_within(call.integer("quantize_axis", 1), data.ndim):
         used, places = np.arange(count), used[places]  # blocks reach over slices: all of them are needed
     else:  # of a table of a hundred thousand words few are looked up
+        if any(each is not None and each.shape[axis] != count for each in (scales, points)):
+            raise ValueError(f"{count} rows of codes, and scales of {list(scales.shape)}")
         data, scales = (np.take(array, used, axis=axis) for array in (data, scales))
         points = None if points is None else np.take(points, used, axis=axis)
     held = dict(zip("0123", (data, indices, scales, points), strict=True))
