@@ -22,7 +22,9 @@ from qdebug.compare.attribute.code_spans import (
     uniform_span,
 )
 from qdebug.compare.attribute.plan import PlannedNode
-from qdebug.compare.graph_checks.graph_check import GraphCheck, TensorCheck, one_shape
+from qdebug.compare.graph_checks.graph_check import GraphCheck
+from qdebug.compare.graph_checks.tensor_check import TensorCheck
+from qdebug.compare.graph_checks.tensor_facts import one_shape
 from qdebug.errors import KernelError
 from qdebug.model import operators
 from qdebug.numerics.accumulate import same_elements

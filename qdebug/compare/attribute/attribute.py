@@ -185,7 +185,7 @@ def attribute(
         substitute_replay=chosen,
         rounding_noise=rounding_noise,
         exact=exact,
-        as_reference=None if chosen is as_reference else as_reference,  # one replay tells nothing of constants
+        as_reference=None if chosen == as_reference else as_reference,  # one replay tells nothing of constants
         alike=alike,
         reads_equal=reads_equal,
     )

@@ -23,8 +23,11 @@ from qdebug.compare.checks.error_checks import ERROR_CHECKS
 from qdebug.compare.checks.measured import Error
 from qdebug.compare.checks.precision import reduced_precision
 from qdebug.compare.explaining.float_band import rounded_inputs
-from qdebug.compare.graph_checks.graph_check import Digits, GraphCheck, rounded_first
+from qdebug.compare.graph_checks.constants import unrepresentable_constant
+from qdebug.compare.graph_checks.differences import missing_before
+from qdebug.compare.graph_checks.graph_check import GraphCheck
 from qdebug.compare.graph_checks.quant_mismatch import contradicted, quant_mismatch
+from qdebug.compare.graph_checks.tensor_check import Digits, rounded_first
 from qdebug.compare.measure.compare import Comparison, compare_pair
 from qdebug.compare.measure.inputs import InputDifference, different_inputs
 from qdebug.compare.measure.recordings import is_fed_back
@@ -193,7 +196,7 @@ class NodeContext:
         if stats is None or not stats.mismatches or self.unreplayed is None or self.failed or entry.whole:
             return None
         coded = entry.quant is not None or runs.reference.graph.tensors[entry.reference_tensor].quant is not None
-        if coded or self.graph is None or self.graph.reads_more or not self.reads_the_same:
+        if coded or self.graph is None or not self.reads_the_same:
             return None
         return _EQUAL_INPUTS_MIN_SQNR.get(self.graph.digits(stats))
 
@@ -308,14 +311,16 @@ class NodeContext:
             return None, None
         found, why = graph.difference(attribution, self.comparison)
         if found is None and why is not None and self._goes_wrong_unreplayed:
-            found = graph.missing_before()
+            found = missing_before(graph.facts)
         return found or self._contradicted(graph.node, graph.segment), why
 
     @cached_property
     def unholdable(self) -> Finding | None:
         """A constant that its format cannot hold, where the graphs are not known to differ otherwise."""
         known = self.stats is None or not self.stats.mismatches or self.difference[0] is not None
-        return None if known or self.graph is None or self.by_reference else self.graph.unrepresentable_constant()
+        if known or self.graph is None or self.by_reference or self.graph.facts.main is None:
+            return None
+        return unrepresentable_constant(self.runs.graphs.replays, self.graph.facts.main, self.graph.node)
 
     @cached_property
     def birth(self) -> Birth | None:
