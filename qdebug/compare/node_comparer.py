@@ -10,7 +10,7 @@ from time import perf_counter
 
 import numpy as np
 
-from qdebug.arithmetic.reproduce import ReproductionCheck, Trial
+from qdebug.arithmetic.reproduce import ReproductionCheck
 from qdebug.compare.align.indexed_recording import IndexedRecording
 from qdebug.compare.align.pairs import Pair
 from qdebug.compare.attribute.attribute import Attribution
@@ -105,26 +105,6 @@ class NodeComparer:
             spent = Timing(comparing=compared - begin, replaying=perf_counter() - compared, tensors=1)
             self.timing.add(spent)
             yield result
-
-    def examine_apart(self, entries: Sequence[PlannedNode]) -> list[tuple[NodeResult, Trial | None]]:
-        """Compare some tensors out of all, and tell of each what its result owes to those before; None if nothing.
-
-        Args:
-            entries: What is compared.
-        """
-        found = []
-        for result in self.examine(entries):
-            found.append((result, self._runs.reproducer.last))
-            self._runs.reproducer.last = None
-        return found
-
-    def adopt(self, trial: Trial | None) -> bool:
-        """Take over the result of the next tensor from another comparer; tell whether it would be the same here.
-
-        Args:
-            trial: As `examine_apart` gives it.
-        """
-        return trial is None or self._runs.reproducer.adopt(trial)
 
     def contributions(self, plan: Sequence[PlannedNode], of: ResultTable, output: NodeResult) -> Contributions:
         """Find what each node's own error contributes to an output, see `qdebug.compare.contributions`.
