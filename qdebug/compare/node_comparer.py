@@ -14,6 +14,7 @@ from qdebug.arithmetic.reproduce import ReproductionCheck
 from qdebug.compare.align.indexed_recording import IndexedRecording
 from qdebug.compare.align.pairs import Pair
 from qdebug.compare.attribute.attribute import Attribution
+from qdebug.compare.attribute.error_parts import ErrorParts
 from qdebug.compare.attribute.input_errors import errors_by_input
 from qdebug.compare.attribute.plan import PlannedNode
 from qdebug.compare.budget import (
@@ -209,12 +210,8 @@ def _judged(context: NodeContext) -> NodeResult:
         basis=comparison.basis,
         lacking=comparison.lacking,
         metrics=comparison.stats,
-        introduced=None if attribution is None else attribution.introduced,
-        propagated=None if attribution is None else attribution.propagated,
-        constants=None if attribution is None else attribution.constants,
-        arithmetic=None if attribution is None else attribution.arithmetic,
+        **(attribution or ErrorParts()).parts(),
         judged=arithmetic.judged(context),
-        clipping=None if attribution is None else attribution.clipping,
         findings=findings,
         born=context.birth,
         declared=None if declared is None else declared.sentence,

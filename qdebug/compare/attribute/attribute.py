@@ -12,6 +12,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 
@@ -36,6 +37,7 @@ from qdebug.compare.attribute.code_spans import (
     span_before,
     uniform_span,
 )
+from qdebug.compare.attribute.error_parts import PARTS, ErrorParts
 from qdebug.compare.attribute.integer_tensors import holds_few_bits, picks_of_equals, rounds_to_integers
 from qdebug.compare.attribute.plan import PlannedNode, recorded_places
 from qdebug.errors import (
@@ -78,20 +80,18 @@ ReadsEqual = Callable[[tuple[int, int]], bool]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Attribution:
+class Attribution(ErrorParts):
     """Where a tensor's error comes from.
 
+    Its parts are measured against two replays. `introduced` is the error of the backend's output against the replay
+    with the reference's constants, or with its own where `constants` is not known. `propagated` is the error of that
+    replay against the reference's output, `constants` that of the replay with the backend's constants against that with
+    the reference's. `arithmetic` is the error of the backend's output against the replay with its own constants, and
+    `clipping` what the codes of the tensor cut off of that replay.
+
     Args:
-        introduced: Error of the backend's output against the replay with the reference's constants; against that with
-            its own where `constants` is not known. None if the node cannot be replayed.
-        propagated: Error of that replay against the reference's output; None likewise.
-        constants: Error of the replay with the backend's constants against that with the reference's; None if not
-            known.
-        arithmetic: Error of the backend's output against the replay with the backend's constants; None if not known.
-        clipping: The part of `arithmetic` that saturation makes: what the codes of the tensor cut off of the replay.
-            None for a tensor without integer codes.
-        arithmetic_unsaturated: The rest of `arithmetic`, which limits are held against; the same for a tensor without
-            integer codes.
+        arithmetic_unsaturated: `arithmetic` without `clipping`, which limits are held against; the same for a tensor
+            without integer codes.
         allowed: Norm of the arithmetic error that rounding alone accounts for; None for a tensor with integer codes.
         unexplained_elements: Elements of the arithmetic error that rounding what each is made of does not account for,
             however small they are beside the rest.
@@ -113,11 +113,6 @@ class Attribution:
         failed: Whether the node has a kernel and all its inputs were recorded, and its replay failed or was refused.
     """
 
-    introduced: ErrorStats | None = None
-    propagated: ErrorStats | None = None
-    constants: ErrorStats | None = None
-    arithmetic: ErrorStats | None = None
-    clipping: ErrorStats | None = None
     arithmetic_unsaturated: ErrorStats | None = None
     allowed: float | None = None
     unexplained_elements: int = 0
@@ -236,16 +231,9 @@ def no_error(
     whole = int(rounds_to_integers(form)) if entry.whole else None
 
     def given(each: ErrorStats) -> Attribution:
-        return Attribution(
-            introduced=each,
-            propagated=each,
-            constants=each,
-            arithmetic=each,
-            clipping=each if uniform_span(entry.quant) != (None, None) else None,
-            arithmetic_unsaturated=each,
-            allowed=None if coded else 0.0,
-            whole_off=whole,
-        )
+        clips = uniform_span(entry.quant) != (None, None)
+        parts: dict[str, Any] = dict.fromkeys(PARTS if clips else PARTS[:-1], each)
+        return Attribution(**parts, arithmetic_unsaturated=each, allowed=None if coded else 0.0, whole_off=whole)
 
     return replace(given(stats), samples=MappingProxyType({at: given(each) for at, each in samples.items()}))
 
@@ -610,18 +598,12 @@ class _Part:
 
     def merge(self, other: _Part) -> None:
         """Add what another part has seen."""
-        self.introduced.merge(other.introduced)
-        self.constants.merge(other.constants)
-        self.arithmetic.merge(other.arithmetic)
-        self.clipping.merge(other.clipping)
-        self.arithmetic_unsaturated.merge(other.arithmetic_unsaturated)
-        self.saturation_error.merge(other.saturation_error)
-        self.quantization_error.merge(other.quantization_error)
+        for name in (*PARTS, "arithmetic_unsaturated", "saturation_error", "quantization_error"):
+            getattr(self, name).merge(getattr(other, name))
         if other.arriving is not None:
             self.arriving = self.arriving or ErrorAccumulator()
             self.arriving.merge(other.arriving)
             self.hidden += other.hidden
-        self.propagated.merge(other.propagated)
         self.allowed += other.allowed
         self.tied += other.tied
         self.formats |= other.formats
