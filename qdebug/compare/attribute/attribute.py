@@ -27,6 +27,7 @@ from qdebug.compare.attribute.band import (
     finite_norm,
     is_free_scale,
     replay_noise,
+    segment_share,
     unit_roundoff,
 )
 from qdebug.compare.attribute.code_spans import (
@@ -51,7 +52,7 @@ from qdebug.errors import (
 )
 from qdebug.model import Graph, Node, Recording, operators
 from qdebug.model.thresholds.attribution import SOFTMAX_NEGLIGIBLE_DISTANCE, SOFTMAX_UNDERFLOW_DISTANCE
-from qdebug.model.thresholds.rounding import FLOAT32_UNIT_ROUNDOFF, SEGMENT_ROUNDOFFS
+from qdebug.model.thresholds.rounding import FLOAT32_UNIT_ROUNDOFF
 from qdebug.numerics.accumulate import ErrorAccumulator, same_elements
 from qdebug.numerics.affine import dequantize, on_grid, quantize
 from qdebug.numerics.code_loss import CodeLoss
@@ -508,7 +509,7 @@ class _Split:
             replayed, ours = (np.clip(array, *self._reference_span) for array in (replayed, ours))
         own = self._add_parts(part, (theirs, replayed, ours), place)
         self._add_judged(part, (replayed, ours), own if entry.quant is None else None, place)
-        part.allowed += (SEGMENT_ROUNDOFFS * unit_roundoff(ours.dtype) * finite_norm(replayed)) ** 2
+        part.allowed += (segment_share(ours.dtype) * finite_norm(replayed)) ** 2
         if self._rounding_noise is not None and entry.quant is None:
             part.allowed += finite_norm(self._rounding_noise(place)) ** 2
 

@@ -13,6 +13,7 @@ from qdebug.compare.align.pairs import Pair
 from qdebug.compare.attribute.arithmetic_pair import ArithmeticPair, hold_arithmetics
 from qdebug.compare.attribute.attribute import Attribution, attribute, no_error, reference_self_check
 from qdebug.compare.attribute.backend_replay import real_values
+from qdebug.compare.attribute.band import segment_share
 from qdebug.compare.attribute.birth import Birth
 from qdebug.compare.attribute.birth_search import find_birth
 from qdebug.compare.attribute.integer_tensors import rounds_nothing
@@ -39,7 +40,6 @@ from qdebug.model.thresholds.attribution import (
     SELF_CHECK_MIN_ERROR_RATIO,
     SUBSTITUTE_REPLAY_MAX_ERROR_RATIO,
 )
-from qdebug.model.thresholds.rounding import FLOAT32_UNIT_ROUNDOFF, SEGMENT_ROUNDOFFS
 from qdebug.model.thresholds.verdict import (
     DERIVED_LSB,
     EQUAL_INPUTS_MIN_SQNR,
@@ -495,7 +495,7 @@ class NodeContext:
         own = None if self.stats is None else self.stats.rel_l2
         if self.unreplayed is None or own is None or self.entry.whole or self._passes_on:
             return False
-        return own > SEGMENT_ROUNDOFFS * FLOAT32_UNIT_ROUNDOFF
+        return own > segment_share(np.dtype(np.float32))
 
     @cached_property
     def _passes_on(self) -> bool:

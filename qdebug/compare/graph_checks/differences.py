@@ -15,7 +15,7 @@ from qdebug.compare.align.clamps import bounds_of, code_span, codes_clamp
 from qdebug.compare.align.layouts import in_reference_order
 from qdebug.compare.align.pairs import Pair, block_of, clamp_of
 from qdebug.compare.attribute.backend_replay import inputs_of, real_values
-from qdebug.compare.attribute.band import finite_norm, minus, unit_roundoff
+from qdebug.compare.attribute.band import finite_norm, minus, segment_share
 from qdebug.compare.attribute.reference_replay import exceeds
 from qdebug.compare.attribute.rounding import scales_by_constants
 from qdebug.compare.attribute.segments import Segment
@@ -31,7 +31,6 @@ from qdebug.compare.result.finding import Finding, FindingKind, graph_difference
 from qdebug.errors import KernelError, NotRecordedError
 from qdebug.model import AttrValue, Node, Recording, operators
 from qdebug.model.thresholds.alignment import CLEARER_CANDIDATE_MAX_ERROR_RATIO
-from qdebug.model.thresholds.rounding import SEGMENT_ROUNDOFFS
 from qdebug.model.thresholds.verdict import DERIVED_LSB
 from qdebug.replay.extents import recorded_room
 from qdebug.replay.real_form import real_form
@@ -462,8 +461,8 @@ def _change(facts: TensorFacts, pair: Pair, nodes: tuple[Node, ...]) -> bool:
             theirs = facts.replays.values(wanted, segment, place)
             ours = real_values(facts.backend, pair.backend, place)
             ours = in_reference_order(ours, pair.backend_view, theirs.shape)
-            unit = SEGMENT_ROUNDOFFS * unit_roundoff(ours.dtype)
-            if ours.shape == theirs.shape and finite_norm(minus(theirs, ours)) > unit * finite_norm(ours):
+            share = segment_share(ours.dtype)
+            if ours.shape == theirs.shape and finite_norm(minus(theirs, ours)) > share * finite_norm(ours):
                 return True
     except (KernelError, NotRecordedError):
         return False

@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 import numpy as np
 
 from qdebug.compare.attribute.attribute import Attribution, attribute
-from qdebug.compare.attribute.band import finite_norm, minus, unit_roundoff
+from qdebug.compare.attribute.band import finite_norm, minus, segment_share
 from qdebug.compare.attribute.code_spans import held, recorded_values, rounding_inside, span_before
 from qdebug.compare.attribute.reference_replay import exceeds
 from qdebug.compare.graph_checks.differences import declared_difference, has_codes
@@ -17,7 +17,6 @@ from qdebug.compare.graph_checks.tensor_facts import one_shape
 from qdebug.compare.result.finding import Finding
 from qdebug.errors import KernelError, NotRecordedError
 from qdebug.model import Node
-from qdebug.model.thresholds.rounding import SEGMENT_ROUNDOFFS
 from qdebug.model.thresholds.verdict import DEFAULT_MIN_SQNR
 
 __all__ = ["SeveralNodes"]
@@ -46,7 +45,7 @@ class SeveralNodes(TensorCheck):
         difference = minus(theirs, ours.reshape(theirs.shape))
         share, coded = 10 ** (-DEFAULT_MIN_SQNR / 20), has_codes(facts)
         if not coded and not facts.be.reads_undeclared_codes:
-            share = min(SEGMENT_ROUNDOFFS * unit_roundoff(facts.backend.load(entry.tensor, *place).dtype), share)
+            share = min(segment_share(facts.backend.load(entry.tensor, *place).dtype), share)
 
         def is_left(off: np.ndarray) -> bool:
             """Tell whether a difference is more than may be left."""

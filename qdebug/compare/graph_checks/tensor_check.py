@@ -19,7 +19,7 @@ import numpy as np
 from qdebug.compare.align.layouts import in_reference_order
 from qdebug.compare.align.undeclared_quantization import is_loose
 from qdebug.compare.attribute.attribute import Attribution, attribute
-from qdebug.compare.attribute.band import finite_norm, held_unit, minus
+from qdebug.compare.attribute.band import finite_norm, held_unit, minus, segment_share
 from qdebug.compare.attribute.integer_tensors import holds_few_bits, rounds_nothing
 from qdebug.compare.graph_checks.differences import (
     declared_difference,
@@ -32,7 +32,7 @@ from qdebug.compare.measure.compare import Comparison
 from qdebug.compare.result.finding import Finding, FindingKind, FindingRole, apart
 from qdebug.errors import KernelError, NotRecordedError
 from qdebug.model import Node, operators
-from qdebug.model.thresholds.rounding import FLOAT32_UNIT_ROUNDOFF, SEGMENT_ROUNDOFFS, SHORT_FORMAT_MIN_ELEMENTS
+from qdebug.model.thresholds.rounding import FLOAT32_UNIT_ROUNDOFF, SHORT_FORMAT_MIN_ELEMENTS
 from qdebug.model.thresholds.verdict import CODES_MIN_SQNR
 from qdebug.numerics.grid import grid_step
 from qdebug.numerics.short_formats import SHORT_FORMATS
@@ -256,7 +256,7 @@ class TensorCheck(ABC):
             off = minus(theirs, ours.reshape(theirs.shape))
             if np.any(~np.isfinite(theirs) & np.isfinite(ours.reshape(theirs.shape))):
                 return False  # a format whose range does not hold the factors
-            return finite_norm(off) <= SEGMENT_ROUNDOFFS * FLOAT32_UNIT_ROUNDOFF * finite_norm(theirs)
+            return finite_norm(off) <= segment_share(np.dtype(np.float32)) * finite_norm(theirs)
 
         try:
             if stored.dtype.kind != "f" or fits(None):
