@@ -65,6 +65,7 @@ from qdebug.replay.segment import run_form
 
 __all__ = [
     "Attribution",
+    "OtherReplays",
     "SubstituteReplay",
     "attribute",
     "no_error",
@@ -130,29 +131,13 @@ class Attribution(ErrorParts):
     failed: bool = False
 
 
-def attribute(
-    reference: Recording,
-    backend: Recording,
-    entry: PlannedNode,
-    *,
-    substitute_replay: SubstituteReplay | None = None,
-    rounding_noise: SubstituteReplay | None = None,
-    instead: bool = False,
-    exact: bool = False,
-    as_reference: SubstituteReplay | None = None,
-    alike: bool = False,
-    reads_equal: ReadsEqual | None = None,
-) -> Attribution:
-    """Replay the node of a compared tensor for every sample and step, and split its error.
-
-    A tensor that no node produces introduces nothing and has no attribution.
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class OtherReplays:
+    """What can be replayed for a tensor besides its own node, and what is known of that.
 
     Args:
-        reference: The reference run.
-        backend: The backend run.
-        entry: The compared tensor.
-        substitute_replay: Replays a node without kernel in another way: called with sample and step as a pair, gives
-            real values in the model's order of dimensions.
+        substitute: Replays a node without kernel in another way: called with sample and step as a pair, gives real
+            values in the model's order of dimensions.
         rounding_noise: Called likewise, estimates the error that rounding in that replay makes.
         instead: Replay the node in that way whether it has a kernel or not.
         exact: Whether what is replayed in that way rounds nothing.
@@ -162,6 +147,32 @@ def attribute(
         reads_equal: Tells of a sample and step whether both sides' nodes read equal data: then the whole error is the
             node's own. None if that is not known.
     """
+
+    substitute: SubstituteReplay | None = None
+    rounding_noise: SubstituteReplay | None = None
+    instead: bool = False
+    exact: bool = False
+    as_reference: SubstituteReplay | None = None
+    alike: bool = False
+    reads_equal: ReadsEqual | None = None
+
+
+_NO_OTHER = OtherReplays()
+
+
+def attribute(
+    reference: Recording, backend: Recording, entry: PlannedNode, others: OtherReplays = _NO_OTHER
+) -> Attribution:
+    """Replay the node of a compared tensor for every sample and step, and split its error.
+
+    A tensor that no node produces introduces nothing and has no attribution.
+
+    Args:
+        reference: The reference run.
+        backend: The backend run.
+        entry: The compared tensor.
+        others: What can be replayed besides its node.
+    """
     node = backend.graph.producer(entry.tensor)
     if node is None:
         return Attribution(reason="it is an input of the network")
@@ -170,35 +181,16 @@ def attribute(
         return Attribution(reason=real)
     form, _ = real_form(node, backend.graph.opset)
     known = has_kernel(form.op, form.domain)
-    if not known and substitute_replay is None:
+    if not known and others.substitute is None:
         return Attribution(reason=without_kernel(node))
-    chosen = None if known and not instead else substitute_replay
-    split = _Split(
-        reference,
-        backend,
-        entry,
-        node,
-        substitute_replay=chosen,
-        rounding_noise=rounding_noise,
-        exact=exact,
-        as_reference=None if chosen == as_reference else as_reference,  # one replay tells nothing of constants
-        alike=alike,
-        reads_equal=reads_equal,
-    )
+    chosen = None if known and not others.instead else others.substitute
+    first = None if chosen == others.as_reference else others.as_reference  # one replay tells nothing of constants
+    split = _Split(reference, backend, entry, node, replace(others, substitute=chosen, as_reference=first))
     try:
         for place in recorded_places(reference, backend, entry):
             split.add(place)
     except _NoReferenceError:  # then the constants part is not known
-        return attribute(
-            reference,
-            backend,
-            entry,
-            substitute_replay=substitute_replay,
-            rounding_noise=rounding_noise,
-            instead=instead,
-            exact=exact,
-            reads_equal=reads_equal,
-        )
+        return attribute(reference, backend, entry, replace(others, as_reference=None, alike=False))
     except (KernelError, NotRecordedError, UsageError) as error:
         found = _unreplayed(node, error, known=known)
         return replace(found, failed=found.failed and not _reads_bare_codes(backend, form))
@@ -288,44 +280,31 @@ class _Split:
     """Accumulates the parts of one tensor's error over samples and steps."""
 
     def __init__(
-        self,
-        reference: Recording,
-        backend: Recording,
-        entry: PlannedNode,
-        node: Node,
-        *,
-        substitute_replay: SubstituteReplay | None,
-        rounding_noise: SubstituteReplay | None,
-        exact: bool,
-        as_reference: SubstituteReplay | None,
-        alike: bool,
-        reads_equal: ReadsEqual | None,
+        self, reference: Recording, backend: Recording, entry: PlannedNode, node: Node, replays: OtherReplays
     ) -> None:
         self._reference, self._backend = reference, backend
-        self._as_reference, self._constants_known = as_reference, alike or as_reference is not None
-        self._entry, self._node, self._substitute_replay = entry, node, substitute_replay
+        self._entry, self._node, self._replays = entry, node, replays
+        self._constants_known = replays.alike or replays.as_reference is not None
         self._form, self._opset = real_form(node, backend.graph.opset)
         pair, quant = entry.pair, entry.quant
         self._view = pair.backend_view
         self._span = uniform_span(quant)
         self._folded = folded_clamp(reference, backend, entry)
-        self._rounding_noise = rounding_noise
         self._whole_off: int | None = None
-        if entry.whole and (exact or substitute_replay is None):
-            self._whole_off = int(substitute_replay is None and rounds_to_integers(self._form))
+        if entry.whole and (replays.exact or replays.substitute is None):
+            self._whole_off = int(replays.substitute is None and rounds_to_integers(self._form))
         self._reference_span = span_before(reference.graph, pair.reference)
         self._reference_codes = reference_codes(reference.graph, backend.graph, entry)
-        self._reads_equal = reads_equal
         # Limits judge the backend against real arithmetic: what the codes of either side cut off is no error of the
         # node, nor is what the reference itself rounds.
         saturates = any(span != (None, None) for span in (self._span, self._reference_span))
-        self._judged_apart = saturates or reads_equal is not None
+        self._judged_apart = saturates or replays.reads_equal is not None
         self._parts: dict[int, _Part] = {}
 
     def add(self, place: tuple[int, int]) -> None:
         """Replay the node for one sample and step."""
-        if self._substitute_replay is not None:
-            self._add_substitute(place, self._substitute_replay(place))
+        if self._replays.substitute is not None:
+            self._add_substitute(place, self._replays.substitute(place))
             return
         entry, sample = self._entry, place[0]
         values = inputs_of(self._backend, self._form, place)
@@ -429,10 +408,11 @@ class _Split:
         """
         theirs, replayed, ours = values
         _check_finite(theirs, replayed, ours)
-        real = None if self._as_reference is None else self._first(self._as_reference, place, replayed.shape)
+        other = self._replays
+        real = None if other.as_reference is None else self._first(other.as_reference, place, replayed.shape)
         second = on_grid(replayed, self._reference_codes)  # what its codes round or cut off is no error
         first = second if real is None else on_grid(real, self._reference_codes)
-        if self._reads_equal is not None and same_elements(theirs.shape, first.shape) and self._reads_equal(place):
+        if other.reads_equal is not None and same_elements(theirs.shape, first.shape) and other.reads_equal(place):
             known = self._reference_values(theirs).reshape(first.shape)
             first, second = known, known if real is None else _carried_over(known, first, second)
         own = part.arithmetic.apart(second, ours, sample=place[0])
@@ -510,8 +490,8 @@ class _Split:
         own = self._add_parts(part, (theirs, replayed, ours), place)
         self._add_judged(part, (replayed, ours), own if entry.quant is None else None, place)
         part.allowed += (segment_share(ours.dtype) * finite_norm(replayed)) ** 2
-        if self._rounding_noise is not None and entry.quant is None:
-            part.allowed += finite_norm(self._rounding_noise(place)) ** 2
+        if self._replays.rounding_noise is not None and entry.quant is None:
+            part.allowed += finite_norm(self._replays.rounding_noise(place)) ** 2
 
     def _new_part(self) -> _Part:
         pair, quant = self._entry.pair, self._entry.quant
@@ -543,9 +523,9 @@ class _Split:
         return replace(self._given(total), samples=MappingProxyType(samples))
 
     def _given(self, part: _Part) -> Attribution:
-        whole = part.arithmetic if self._as_reference is None else part.introduced
+        whole = part.arithmetic if self._replays.as_reference is None else part.introduced
         introduced, propagated = whole.stats(), part.propagated.stats()
-        if self._substitute_replay is not None and self._entry.quant is not None:
+        if self._replays.substitute is not None and self._entry.quant is not None:
             # the reference's weights are not rounded to codes: what a clean node introduces here is not known
             return Attribution(introduced=introduced, propagated=propagated)
         arithmetic = part.arithmetic.stats()
@@ -632,7 +612,7 @@ def reference_self_check(reference: Recording, entry: PlannedNode) -> Attributio
     name = entry.reference_tensor
     pair = replace(entry.pair, backend=name, reference_view=None, backend_view=None)
     entry = replace(entry, pair=pair, quant=reference.graph.tensors[name].quant)
-    return attribute(reference, reference, entry, alike=True)
+    return attribute(reference, reference, entry, OtherReplays(alike=True))
 
 
 _ALONG_ONE = 13

@@ -17,7 +17,7 @@ import numpy as np
 
 from qdebug.compare.align.layouts import plain_shape
 from qdebug.compare.align.pairs import clamp_of
-from qdebug.compare.attribute.attribute import Attribution, attribute
+from qdebug.compare.attribute.attribute import Attribution, OtherReplays, attribute
 from qdebug.compare.attribute.backend_replay import replay_own
 from qdebug.compare.attribute.band import minus
 from qdebug.compare.attribute.code_spans import held, recorded_values, span_before
@@ -76,15 +76,10 @@ class ChosenScale(TensorCheck):
             parts = {sample: _by_a_code(part) for sample, part in found.samples.items()}
             found = replace(_by_a_code(found), samples=MappingProxyType(parts))
         else:
-            found = attribute(
-                facts.reference,
-                facts.backend,
-                facts.entry,
-                substitute_replay=self._values,
-                rounding_noise=self._of_data,
-                instead=True,
-                as_reference=facts.theirs,
+            others = OtherReplays(
+                substitute=self._values, rounding_noise=self._of_data, instead=True, as_reference=facts.theirs
             )
+            found = attribute(facts.reference, facts.backend, facts.entry, others)
         return self._plain.attribution() if found.introduced is None else found
 
     def why_not(self, attribution: Attribution) -> str | None:

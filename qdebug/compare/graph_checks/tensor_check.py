@@ -18,7 +18,7 @@ import numpy as np
 
 from qdebug.compare.align.layouts import in_reference_order
 from qdebug.compare.align.undeclared_quantization import is_loose
-from qdebug.compare.attribute.attribute import Attribution, attribute
+from qdebug.compare.attribute.attribute import Attribution, OtherReplays, attribute
 from qdebug.compare.attribute.band import finite_norm, held_unit, minus, segment_share
 from qdebug.compare.attribute.integer_tensors import holds_few_bits, rounds_nothing
 from qdebug.compare.graph_checks.differences import (
@@ -167,11 +167,8 @@ class TensorCheck(ABC):
     def _split(self, *, instead: bool = False, rounding: bool = True) -> Attribution:
         """Split a tensor's error by a replay of the backend's node, or of the reference's nodes instead."""
         facts = self.facts
-        found = attribute(
-            facts.reference,
-            facts.backend,
-            facts.entry,
-            substitute_replay=facts.theirs,
+        others = OtherReplays(
+            substitute=facts.theirs,
             rounding_noise=facts.rounding_noise if rounding else None,
             instead=instead,
             exact=all(map(rounds_nothing, self.segment.nodes)),
@@ -179,6 +176,7 @@ class TensorCheck(ABC):
             alike=not instead and self.alike,
             reads_equal=partial(facts.replays.reads_equal, self.segment),
         )
+        found = attribute(facts.reference, facts.backend, facts.entry, others)
         if facts.entry.quant is not None or found.arithmetic_unsaturated is None:
             return found
         if not (is_loose(self.node) and facts.be.reads_undeclared_codes):
