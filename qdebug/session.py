@@ -15,8 +15,9 @@ from pathlib import Path
 import numpy as np
 
 from qdebug.compare.align.align import align_runs
+from qdebug.compare.align.bare_run import in_order_of, is_bare
 from qdebug.compare.align.indexed_recording import IndexedRecording
-from qdebug.compare.align.pairs import Alignment, Pair, PairList
+from qdebug.compare.align.pairs import Pair, PairList
 from qdebug.compare.align.undeclared_quantization import computes_with_codes
 from qdebug.compare.attribute.graph_walk import part_of
 from qdebug.compare.attribute.plan import NamedEntries, PlannedNode, plan, recorded_places
@@ -99,7 +100,11 @@ class DiffSession:
         told("reading both graphs")
         runs = IndexedRecording.of(reference), IndexedRecording.of(backend)
         with one_thread(), np.errstate(all="ignore"):  # as where pairs are compared
-            self.alignment: Alignment = align_runs(*runs, told=told, given=given)
+            alignment = align_runs(*runs, told=told, given=given)
+        self.backend, self.alignment = in_order_of(reference, backend, alignment)
+        if self.backend is not backend:
+            backend = self.backend
+            runs = runs[0], IndexedRecording.of(backend)
         told("planning what to compare")
         facts, versions = tuple(result_facts(self.alignment.pairs, self.limits)), (f"numerics {NUMERICS_VERSION}",)
         self._cache = ColumnCache.of(*files, facts=facts, versions=versions) if cache else None
@@ -109,7 +114,7 @@ class DiffSession:
             return ColumnCache.of(*files, facts=(*facts, to), versions=versions) if cache else None
 
         self._contributions_cache = contributions_cache
-        self._plan = plan(reference, backend, self.alignment, said=files[1].graph)
+        self._plan = plan(reference, backend, self.alignment, said=None if is_bare(backend) else files[1].graph)
         self._by_tensor = {entry.tensor: entry for entry in self._plan}
         self._examiner = NodeComparer(reference, backend, self.alignment.pairs, self.limits, runs=runs)
         self._runs = runs

@@ -7,7 +7,7 @@ nothing in here is a bug. Entries are texts of variants with alternatives, `<one
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from functools import cache
+from functools import cache, lru_cache
 from itertools import product
 from types import MappingProxyType
 
@@ -93,7 +93,12 @@ def candidates(unit: Unit) -> tuple[Variant, ...]:
     Args:
         unit: The unit; its kind, dtypes and bias decide.
     """
-    return tuple(dict.fromkeys(variant for text in _FAMILIES[unit.kind](unit) for variant in ways(text)))
+    return _all_ways(tuple(_FAMILIES[unit.kind](unit)))
+
+
+@lru_cache(maxsize=256)
+def _all_ways(texts: tuple[str, ...]) -> tuple[Variant, ...]:
+    return tuple(dict.fromkeys(variant for text in texts for variant in ways(text)))
 
 
 def _same_quantization(unit: Unit) -> bool:
@@ -191,6 +196,12 @@ def _slopes(unit: Unit) -> Iterator[str]:
     yield f"form=slopes operand={_WHOLE_PROGRAMS} m=q31:<d:xw/y|xw/y> steps=zp,sat"
 
 
+def _squared_differences(unit: Unit) -> Iterator[str]:
+    del unit
+    yield from (_MADE_REAL, _MADE_REAL_IN_DOUBLE)
+    yield f"form=ls shift=7 m=q31:d:xw/y operand={_WHOLE_PROGRAMS} steps={_WHOLE_PROGRAMS},zp,sat"
+
+
 def _counts_padding(unit: Unit) -> bool:
     """Tell whether a pool may count places beyond its input, where codes with their zero point inside have none."""
     beyond = np.any(unit.attrs.get("pads", 0)) or unit.attrs.get("ceil_mode")
@@ -258,6 +269,8 @@ def _functions(unit: Unit) -> Iterator[str]:
     yield from (f"form=table m=f64 steps={_REAL_ENDS}", "form=table m=f64 steps=div,<trunc|floor>,zp,sat")
     if "fixed" in own and _powers_of_two(unit):
         yield f"form={'fixed31' if short else 'fixed16'} steps=shr.away,zp,sat"
+    if "root31" in own:
+        yield "form=root31 steps=shl,mulhi.up,shr.<away|up>,zp,sat"
     if "hswish16" in own and short:
         yield "form=hswish16 steps=shr.<away|up>,zp,sat"
     if "leaky" in own:
@@ -300,6 +313,7 @@ _FAMILIES: Mapping[str, Callable[[Unit], Iterator[str]]] = MappingProxyType(
         "mul": _products_of_two,
         "div": _quotients,
         "prelu": _slopes,
+        "squared_difference": _squared_differences,
         "lookup": _functions,
         "softmax": _probabilities,
         "resize": _resized,

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 
@@ -47,7 +49,10 @@ def canonical(variant: Variant, unit: Unit | None = None, columns: Columns | Non
     Returns:
         A variant that gives the same codes as the one given, for this unit.
     """
-    return _without_unused(variant) if unit is None else _of_unit(variant, unit, columns, _Multipliers(unit, columns))
+    if unit is None:
+        return _without_unused(variant)
+    found = _read_stages(variant, _traits(unit, columns))
+    return _same_multiplier(found, unit, columns, _Multipliers(unit, columns))
 
 
 def functions(variants: Iterable[Variant], unit: Unit, columns: Mapping[HeavyPart, Columns]) -> tuple[int, ...]:
@@ -61,24 +66,31 @@ def functions(variants: Iterable[Variant], unit: Unit, columns: Mapping[HeavyPar
     Returns:
         A number for each variant, from 0 on in order of appearance.
     """
-    made: dict[HeavyPart, _Multipliers] = {}
+    made: dict[HeavyPart, tuple[_Traits, _Multipliers]] = {}
+    plain = _Multipliers(unit, None)
     numbers: dict[Variant, int] = {}
     found = []
     for variant in variants:
         own = columns.get(variant.sums)
-        multipliers = made.setdefault(variant.sums, _Multipliers(unit, own))
-        found.append(numbers.setdefault(_of_unit(variant, unit, own, multipliers), len(numbers)))
+        if variant.sums not in made:
+            bare = own is None or (own.count is None and own.member is None)
+            made[variant.sums] = _traits(unit, own), plain if bare else _Multipliers(unit, own)
+        traits, multipliers = made[variant.sums]
+        same = _same_multiplier(_read_stages(variant, traits), unit, own, multipliers)
+        found.append(numbers.setdefault(same, len(numbers)))
     return tuple(found)
 
 
 class _Multipliers:
-    """The multipliers that a unit's scales give, each computed once."""
+    """The multipliers that a unit's scales give, each computed once, and the first of equal ones."""
 
     def __init__(self, unit: Unit, columns: Columns | None) -> None:
         self._unit = unit
         self._scales: Scales = scales_of(unit, *(() if columns is None else (columns.count, columns.member)))
         self._real: dict[str, np.ndarray] = {}
         self._fixed: dict[tuple[str, str], Fixed] = {}
+        self._first: dict[tuple[str, str], Multiplier] = {}
+        self._traits: dict[tuple[str, str], _Integers] = {}
 
     def real(self, expression: str) -> np.ndarray:
         """Return the quotient of the scales in an order."""
@@ -94,22 +106,85 @@ class _Multipliers:
             self._fixed[key] = whole_of(self._unit, self._scales, multiplier)
         return self._fixed[key]
 
+    def first(self, multiplier: Multiplier) -> Multiplier:
+        """Return the first multiplier that comes out as the same numbers."""
+        key = multiplier.number, multiplier.expression
+        if key not in self._first:
+            self._first[key] = (_first_real if multiplier.real else _first_whole)(multiplier, self)
+        return self._first[key]
 
-def _of_unit(variant: Variant, unit: Unit, columns: Columns | None, multipliers: _Multipliers) -> Variant:
+    def integers(self, multiplier: Multiplier) -> _Integers:
+        """Return what is true of the integers that stand for a multiplier."""
+        key = multiplier.number, multiplier.expression
+        if key not in self._traits:
+            self._traits[key] = _integers(self.fixed(*key), self)
+        return self._traits[key]
+
+
+class _Integers(NamedTuple):
+    """What is true of the integers that stand for a multiplier.
+
+    Args:
+        stays: Whether nothing is shifted left.
+        late: Whether nothing is shifted right before the product.
+        short: Whether the shift has at most 31 bits.
+        power: Whether they are the power of two that the scales give.
+    """
+
+    stays: bool
+    late: bool
+    short: bool
+    power: bool
+
+
+class _Traits(NamedTuple):
+    """What decides which stages of a variant a unit reads.
+
+    Args:
+        narrow: Whether sums are known to fit 32 bits.
+        sums: Whether it sums products.
+        biased: Whether it has a bias.
+        zero: Whether its output's zero point is 0.
+        approximated: Whether its function has ONNX Runtime's approximation.
+        counted: Whether a pool counts padding that a window covers beyond it.
+    """
+
+    narrow: bool
+    sums: bool
+    biased: bool
+    zero: bool
+    approximated: bool
+    counted: bool
+
+
+def _traits(unit: Unit, columns: Columns | None) -> _Traits:
+    return _Traits(
+        narrow=columns is not None and columns.bound < _INT32_END,
+        sums=unit.kind in ("conv", "linear"),
+        biased=unit.bias is not None,
+        zero=not np.any(unit.out.zero_point),
+        approximated="mlas" in operators.of(unit.function).forms,
+        counted=bool(unit.attrs.get("ceil_mode") and unit.attrs.get("count_include_pad")),
+    )
+
+
+@lru_cache(maxsize=1 << 14)
+def _read_stages(variant: Variant, traits: _Traits) -> Variant:
+    """Return a variant with the defaults of all stages that a unit does not read."""
     found = _without_unused(variant)
-    if columns is not None and found.accumulate in ("wrap32", "exact") and columns.bound < _INT32_END:
+    if traits.narrow and found.accumulate in ("wrap32", "exact"):
         found = replace(found, accumulate="wrap32")
-    if unit.kind not in ("conv", "linear"):
+    if not traits.sums:
         found = replace(found, accumulate="wrap32", bias="int32")
-    elif unit.bias is None:
+    elif not traits.biased:
         found = replace(found, bias="int32", requantize=_without(found.requantize, "bias"))
-    if not np.any(unit.out.zero_point) and found.form != "offset":  # which adds more by the step
+    if traits.zero and found.form != "offset":  # which adds more by the step
         found = replace(found, requantize=_without(found.requantize, "zp"))
-    if found.form == "mlas" and "mlas" not in operators.of(unit.function).forms:
+    if found.form == "mlas" and not traits.approximated:
         found = replace(found, form="table")
-    if found.form == "taps" and not (unit.attrs.get("ceil_mode") and unit.attrs.get("count_include_pad")):
+    if found.form == "taps" and not traits.counted:
         found = replace(found, form="real")
-    return _same_multiplier(found, unit, columns, multipliers)
+    return found
 
 
 def _without(steps: tuple[Step, ...], op: str) -> tuple[Step, ...]:
@@ -149,11 +224,11 @@ def _same_multiplier(variant: Variant, unit: Unit, columns: Columns | None, mult
     if unit.kind in ("average_pool", "global_average_pool", "reduce_mean") and columns is None:
         return variant  # the count is not known
     try:
-        if variant.multiplier.real:
-            return replace(variant, multiplier=_first_real(variant.multiplier, multipliers))
-        return _first_whole(variant, multipliers)
+        first = multipliers.first(variant.multiplier)
+        integers = None if first.real else multipliers.integers(variant.multiplier)
     except UsageError:
         return variant  # a scale of 0, or one that is not finite, has no integers
+    return _with_multiplier(variant, first, integers)
 
 
 def _first_real(multiplier: Multiplier, multipliers: _Multipliers) -> Multiplier:
@@ -165,40 +240,51 @@ def _first_real(multiplier: Multiplier, multipliers: _Multipliers) -> Multiplier
     return multiplier
 
 
-def _first_whole(variant: Variant, multipliers: _Multipliers) -> Variant:
-    number = variant.multiplier.number
-    own = multipliers.fixed(number, variant.multiplier.expression)
-    first = NUMBERS[number].like or number
+def _first_whole(multiplier: Multiplier, multipliers: _Multipliers) -> Multiplier:
+    own = multipliers.fixed(multiplier.number, multiplier.expression)
+    first = NUMBERS[multiplier.number].like or multiplier.number
     rivals = [rival for rival, row in NUMBERS.items() if first in (rival, row.like)]
-    chosen = variant.multiplier
     for rival, expression in ((r, e) for r in rivals for e in EXPRESSIONS):
         if _same(multipliers.fixed(rival, expression), own):
-            chosen = Multiplier(number=rival, expression=expression)
-            break
+            return Multiplier(number=rival, expression=expression)
+    return multiplier
+
+
+def _integers(own: Fixed, multipliers: _Multipliers) -> _Integers:
+    return _Integers(
+        stays=bool(np.all(own.exponent <= 0)),
+        late=not np.any(own.pre),
+        short=bool(np.all(own.bits - own.exponent <= 31)),
+        power=_is_power(own, multipliers),
+    )
+
+
+def _is_power(own: Fixed, multipliers: _Multipliers) -> bool:
+    if np.any(own.multiplier & (own.multiplier - 1)):
+        return False
+    lead = np.frexp(own.multiplier.astype(np.float64))[1] - 1
+    return np.array_equal(multipliers.fixed("pow2", "xw/y").exponent, own.exponent - own.bits + lead)
+
+
+@lru_cache(maxsize=1 << 14)
+def _with_multiplier(variant: Variant, first: Multiplier, integers: _Integers | None) -> Variant:
+    """Return a variant with the first of equal multipliers, without the steps that do nothing for its integers."""
     steps = variant.requantize
-    if np.all(own.exponent <= 0):
+    if integers is None:
+        return replace(variant, multiplier=first)
+    if integers.stays:
         steps = _without(steps, "shl")
-    if not np.any(own.pre):
+    if integers.late:
         steps = _without(steps, "pre")
-    if np.all(own.bits - own.exponent <= 31):
+    if integers.short:
         steps = tuple(
             Step(op="shr", rounding="up") if step == Step(op="shr", rounding="tosa") else step for step in steps
         )
-    found = replace(variant, multiplier=chosen, requantize=steps)
-    return _as_power(found, own, multipliers)
-
-
-def _as_power(variant: Variant, own: Fixed, multipliers: _Multipliers) -> Variant:
-    """Return a multiplier that is a power of two as a shift alone, if it is rounded once."""
-    ops = [step.op for step in variant.requantize]
-    nudged = Step(op="shr", rounding="tosa") in variant.requantize  # by a fixed amount, whatever the multiplier
-    if ops[:2] != ["mul", "shr"] or nudged or np.any(own.multiplier & (own.multiplier - 1)):
-        return variant
-    power = multipliers.fixed("pow2", "xw/y")
-    lead = np.frexp(own.multiplier.astype(np.float64))[1] - 1
-    if not np.array_equal(power.exponent, own.exponent - own.bits + lead):
-        return variant
-    return replace(variant, multiplier=Multiplier(number="pow2"), requantize=variant.requantize[1:])
+    nudged = Step(op="shr", rounding="tosa") in steps  # by a fixed amount, whatever the multiplier
+    if integers.power and not nudged and [step.op for step in steps[:2]] == ["mul", "shr"]:
+        # A power of two that is rounded once is a shift alone.
+        return replace(variant, multiplier=Multiplier(number="pow2"), requantize=steps[1:])
+    return replace(variant, multiplier=first, requantize=steps)
 
 
 def _same(first: Fixed, second: Fixed) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -14,11 +14,12 @@ from qdebug.arithmetic.patterns.wrong_evidence import Evidence, stretches
 from qdebug.arithmetic.patterns.wrong_places import Layout
 from qdebug.arithmetic.presets import is_known
 from qdebug.arithmetic.refit import refit
-from qdebug.arithmetic.search import SearchResult, channels_first
+from qdebug.arithmetic.search import SearchResult, all_codes, channels_first, known_variants, products
 from qdebug.arithmetic.suspects import Suspect, suspects, turned_sign
 from qdebug.arithmetic.units import Place, channels_last
 from qdebug.arithmetic.vector_tail import vector_tail
 from qdebug.errors import KernelError, UsageError
+from qdebug.model.thresholds.explanation import OTHER_SUMS_MAX_PRODUCTS, VARIANT_MIN_ELEMENTS
 from qdebug.model.thresholds.patterns import PATTERN_MAX_ELEMENTS, TIE_DISTANCE_PARTS
 from qdebug.numerics.rounding import ROUNDINGS
 from qdebug.replay.columns import Columns, HeavyPart
@@ -50,6 +51,8 @@ def residual_of(finding: SearchResult, variant: Variant) -> Residual | None:
         left = left if culprit is None else other
     if left is None or unit is None:
         return left
+    if culprit is None and left.pattern != "one_code":
+        culprit = _culprit_in_any(finding, unit)
     if culprit is not None:
         return replace(left, pattern=culprit.pattern, likely=f"{culprit.likely}: that reproduces every element")
     return _of_two(left, finding, unit) or _of_operands(left, finding, variant) or _of_codes(left, finding, variant)
@@ -191,6 +194,57 @@ def _culprit(units: Sequence[Unit], recorded: Sequence[np.ndarray], variant: Var
         if all(_gives(_same(suspect, unit), codes, variant) for unit, codes in zip(units, recorded, strict=True)):
             return suspect
     return None
+
+
+def _culprit_in_any(finding: SearchResult, unit: Unit) -> Suspect | None:
+    """Find the only mistake that gives every recorded code together with some known arithmetic.
+
+    A kernel that is wrong may round as no sibling does. Few elements rule out most pairs of mistake and arithmetic.
+
+    Args:
+        finding: The search for the node.
+        unit: Its first sample.
+    """
+    places = _looked_at(finding)
+    units = [finding.source.unit(place) for place in places]
+    recorded = [channels_first(finding.source.codes(place), each) for place, each in zip(places, units, strict=True)]
+    if sum(codes.size for codes in recorded) < VARIANT_MIN_ELEMENTS:
+        return None
+    known = known_variants(unit)
+    if products(unit) > OTHER_SUMS_MAX_PRODUCTS:
+        known = tuple(variant for variant in known if variant.sums == known[0].sums)
+    found: dict[str, Suspect] = {}
+    for suspect in suspects(unit):
+        for variant in _passing(suspect, recorded[0], known):
+            if all(_gives(_same(suspect, each), codes, variant) for each, codes in zip(units, recorded, strict=True)):
+                found[suspect.likely] = suspect
+                break
+    return next(iter(found.values())) if len(found) == 1 else None
+
+
+def _passing(suspect: Suspect, recorded: np.ndarray, known: Sequence[Variant]) -> Iterator[Variant]:
+    """Yield the arithmetics that give a few recorded codes together with a mistake."""
+    if suspect.accumulate or suspect.resigned or suspect.casts != ("", "sat"):
+        return
+    codes = recorded.reshape(-1)
+    few = np.arange(0, codes.size, max(1, codes.size // _FEW))
+    for sums in dict.fromkeys(variant.sums for variant in known):
+        try:
+            columns = accumulate(suspect.unit, sums)
+        except KernelError:
+            continue
+        if columns.size != codes.size:
+            continue
+        own = [variant for variant in known if variant.sums == sums]
+        with np.errstate(all="ignore"):  # a mistaken scale may be beyond float32
+            found = [*all_codes(suspect.unit, columns.take(few), own)]
+        for variant, made in found:
+            if np.array_equal(made, codes[few]):
+                yield variant
+
+
+_FEW = 512
+"""Elements that rule out most pairs of a mistake and an arithmetic."""
 
 
 def _same(suspect: Suspect, unit: Unit) -> Suspect | None:

@@ -20,6 +20,7 @@ from qdebug.model.dtypes import code_limits, logical_name
 from qdebug.model.thresholds.explanation import EQUAL_FUNCTIONS_MAX_CODES
 from qdebug.replay.columns import Columns, HeavyPart
 from qdebug.replay.evaluate import finish_many
+from qdebug.replay.scaling import real_multiplier, scales_of
 from qdebug.replay.unit import Operand, Unit
 from qdebug.replay.variant import Variant
 
@@ -29,8 +30,10 @@ _ENDS = -(2**31), 2**31 - 1
 """Sums of 32 bits."""
 _NEAR = 8
 """How far apart the sums are, mostly, at which two programs go from one code to the next."""
+_SPARSE = 61
+"""Of so many combinations of codes one is computed first."""
 _SUMMED = frozenset({"conv", "linear", "mul", "requantize", "global_average_pool", "reduce_mean"})
-_PAIRED = frozenset({"add", "sub", "mul", "div", "prelu"})
+_PAIRED = frozenset({"add", "sub", "mul", "div", "prelu", "squared_difference"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -90,7 +93,8 @@ def same_functions(variants: Sequence[Variant], shapes: Sequence[Shape]) -> tupl
         again = [position for position, number in enumerate(numbers) if numbers.count(number) > 1]
         if not again:
             break
-        own, cost = _of_one([variants[position] for position in again], shape, left)
+        tied = [numbers[position] for position in again]
+        own, cost = _of_one([variants[position] for position in again], tied, shape, left)
         left -= cost
         found = dict(zip(again, own, strict=True))
         numbers = _renumbered([(number, found.get(at, -1)) for at, number in enumerate(numbers)])
@@ -102,26 +106,42 @@ def _renumbered(keys: Sequence[object]) -> tuple[int, ...]:
     return tuple(known.setdefault(key, len(known)) for key in keys)
 
 
-def _of_one(variants: Sequence[Variant], shape: Shape, most: int) -> tuple[tuple[int, ...], int]:
-    """Number variants by their function of one node; also give how many codes were computed."""
+def _of_one(variants: Sequence[Variant], tied: Sequence[int], shape: Shape, most: int) -> tuple[tuple[int, ...], int]:
+    """Number variants by their function of one node; also give how many codes were computed.
+
+    Args:
+        variants: The variants.
+        tied: Equal for those that no other node tells apart; only these are held against each other.
+        shape: The node.
+        most: Codes that may be computed.
+    """
     labels = functions(variants, shape.unit, shape.columns)
     cost = 0
     parent = list(labels)
+    rivals: dict[tuple[HeavyPart, int], dict[int, int]] = {}
+    for at, variant in enumerate(variants):
+        rivals.setdefault((variant.sums, tied[at]), {}).setdefault(labels[at], at)
     for sums in dict.fromkeys(variant.sums for variant in variants):
-        first = {labels[at]: at for at in reversed(range(len(variants))) if variants[at].sums == sums}
-        domain = _Domain.of(shape, sums)
-        if domain is None or len(first) < 2:
+        first = {
+            label: at
+            for (own, _), ats in rivals.items()
+            if own is sums or own == sums
+            for label, at in ats.items()
+            if len(ats) > 1
+        }
+        domain = _Domain.of(shape, sums) if first else None
+        if domain is None:
             continue
-        able = [at for at in first.values() if domain.every or never_decreases(variants[at])]
+        able = [at for at in sorted(first.values()) if domain.every or never_decreases(variants[at])]
         if cost + len(able) * domain.price > most:
             continue
         cost += len(able) * domain.price
         try:
-            own = domain.number([variants[at] for at in able])
+            numbers = domain.number([variants[at] for at in able])
         except (KernelError, UsageError):  # a program that does not fit what is put in for the values
             continue
         earliest: dict[int, int] = {}
-        for at, number in zip(able, own, strict=True):
+        for at, number in zip(able, numbers, strict=True):
             parent[labels[at]] = labels[earliest.setdefault(number, at)]
     return tuple(parent[label] for label in labels), cost
 
@@ -188,7 +208,7 @@ class _Domain:
     def number(self, variants: Sequence[Variant]) -> tuple[int, ...]:
         """Number variants by the codes that they give."""
         if self.every:
-            return _renumbered([row.tobytes() for row in finish_many(self.unit, self.columns, variants)])
+            return self._number_codes(variants)
         numbers = [0] * len(variants)
         todo, used = [list(range(len(variants)))], 1
         while todo:
@@ -206,6 +226,18 @@ class _Domain:
             todo += [members for members in others if len(members) > 1]
         return tuple(numbers)
 
+    def _number_codes(self, variants: Sequence[Variant]) -> tuple[int, ...]:
+        """Compute all codes of those variants alone that give the same on some of them."""
+        few = replace(self.columns, values=tuple(array[::_SPARSE] for array in self.columns.values), spreads={})
+        few = replace(few, shape=few.values[0].shape)
+        known: list[object] = [row.tobytes() for row in finish_many(self.unit, few, variants)]
+        left = [at for at, row in enumerate(known) if known.count(row) > 1]
+        if left:
+            rows = finish_many(self.unit, self.columns, [variants[at] for at in left])
+            for at, row in zip(left, rows, strict=True):
+                known[at] = row.tobytes()
+        return _renumbered(known)
+
     def _on_both_sides(self, base: Variant, variants: Sequence[Variant]) -> np.ndarray:
         """Compute variants on both sides of every step of one of them, and at the ends of the range."""
         low, high = self.unit.out.clamp or self.unit.out.limits
@@ -221,15 +253,26 @@ class _Domain:
         return self._codes(np.concatenate([below, above, ends], axis=-1), variants)
 
     def _bracket(self, base: Variant, codes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the sums just below and at each code's threshold: near those of another variant, or all."""
+        """Return the sums just below and at each code's threshold: near where the scales put it, or all."""
         shape = (*self.columns.values[0].shape, codes.size)
         below, above = (np.full(shape, end, np.int64) for end in self.ends)
-        for known in self.steps:
+        for known in self.steps or self._foreseen(shape, codes):
             low, high = (np.clip(known + by, *self.ends) for by in (-_NEAR, _NEAR))
             given = self._codes(np.concatenate([low, high], axis=-1), [base])[0]
             inside = (given[..., : codes.size] < codes) & (given[..., codes.size :] >= codes)
             below, above = np.where(inside, low, below), np.where(inside, high, above)
         return below, above
+
+    def _foreseen(self, shape: tuple[int, ...], codes: np.ndarray) -> list[np.ndarray]:
+        """Return the sums that the scales put half a code below each code; none where they do not tell."""
+        ratio = real_multiplier(scales_of(self.unit, self.columns.count), "d:xw/y")
+        with np.errstate(all="ignore"):
+            sums = np.rint((codes - 0.5 - float(self.unit.out.zero_point.reshape(-1)[0])) / ratio[..., None])
+        try:
+            near = np.broadcast_to(sums, shape)
+        except ValueError:
+            return []
+        return [np.clip(near, *self.ends).astype(np.int64)] if np.isfinite(near).all() else []
 
     def _codes(self, numbers: np.ndarray, variants: Sequence[Variant]) -> np.ndarray:
         """Compute variants on numbers that have one more axis than the parameters: (variants, ..., numbers)."""

@@ -137,6 +137,8 @@ def _activations(leaky: str, softmax: str, table: str) -> dict[str, str]:
 
 
 _LEAKY = "form=leaky m=q31 operand=shl,mulhi.up,shr.away steps=zp,sat"
+_SQUARES = "form=ls shift=7 m=q31:d:xw/y operand=shl,mulhi.up,shr.away steps=shl,mulhi.up,shr.away,zp,sat"
+_ROOT = "form=root31 steps=shl,mulhi.up,shr.away,zp,sat"
 _REFERENCE = _read(
     {
         "mul": _DOUBLE,
@@ -144,10 +146,12 @@ _REFERENCE = _read(
         "sub": _ADD_DOUBLE,
         "prelu": "form=slopes m=q31:d:xw/y operand=shl,mulhi.up,shr.away steps=zp,sat",
         "average_pool": _RAW_MEAN,
+        "squared_difference": _SQUARES,
         "reduce_mean": _COUNTED,
         "requantize": _DOUBLE,
         "resize": _GRID,
         "quantize": _QUANTIZE_AWAY,
+        "lookup.Rsqrt": _ROOT,
     }
     | _activations(_LEAKY, softmax=_EXP31, table=_TABLE_AWAY)
     | {"conv:uint8,uint8,uint8": _DOUBLE.replace("d:xw/y", "d:f(xw)/y")}
@@ -181,7 +185,9 @@ ROWS = (
         provenance="measured",
         about="ONNX Runtime 1.31.1 on x86 with AVX512-VNNI; mlas/lib/quantize.cpp, qladd.cpp",
         variants=DEFAULTS,
-        apart=dict.fromkeys(("sub", "div", "prelu", "reduce_mean", "where", "requantize"), "memory"),
+        apart=dict.fromkeys(
+            ("sub", "div", "prelu", "squared_difference", "reduce_mean", "where", "requantize"), "memory"
+        ),
     ),
     Preset(
         name="ort-mlas-avx2-nonvnni",
@@ -217,6 +223,8 @@ ROWS = (
             requantize="m=p8 steps=mul,shr.up,zp,sat",
             resize="form=blend11 steps=shr.up,sat",
             quantize=_QUANTIZE_IN,
+            squared_difference=_SQUARES,
+            **{"lookup.Rsqrt": _ROOT},
             **_activations("form=leaky m=p8 operand=mul,shr.up steps=zp,sat", softmax=_EXP32, table=_TABLE),
         ),
         aliases=("tflite-default",),

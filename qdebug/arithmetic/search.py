@@ -452,7 +452,8 @@ class _Search:
             hint = "; no attributes were recorded, such as pads and strides" if bare else ""
             self._failure = f"the replay gives shape {columns.shape} and the recording has {found}{hint}"
             return False
-        self._columns[sums] = columns
+        alike = next((own for own in self._columns.values() if own.sums.columns == sums.columns), columns)
+        self._columns[sums] = replace(columns, memo=alike.memo)  # programs start from the same, however it was summed
         return True
 
     def _try(self, sums: HeavyPart, variants: Sequence[Variant], *, rated: bool = True) -> None:
@@ -461,7 +462,7 @@ class _Search:
         expected = self._recorded[deciding.places]
         passing = []
         for variant, codes in all_codes(self._unit, self._columns[sums].take(deciding.places), variants):
-            rate = float(np.mean(same_values(codes, expected)))
+            rate = np.count_nonzero(same_values(codes, expected)) / expected.size
             self._tried += rated
             if rated:
                 self._rates[variant] = rate
@@ -615,4 +616,6 @@ def _numbers(unit: Unit, columns: Columns, places: np.ndarray) -> np.ndarray:
 
 def _different(parts: Sequence[np.ndarray]) -> int:
     """Count the different rows of some arrays."""
-    return len(np.unique(np.concatenate(parts), axis=0))
+    rows = np.concatenate(parts)
+    rows = rows[np.lexsort(rows.T)]
+    return 1 + int(np.count_nonzero((rows[1:] != rows[:-1]).any(axis=1))) if len(rows) else 0

@@ -34,6 +34,10 @@ _TABLE = 1 << 22
 """Different numbers up to which a table is faster than sorting."""
 _BLOCK = 1 << 20
 """Elements looked at between two questions whether to go on."""
+_SMALL_TABLE = 1 << 18
+"""Groups that a table is made for however few numbers there are."""
+_PACKED = np.iinfo(np.int64).max
+"""The largest number and position that are packed into one integer."""
 _SEED = 20250217
 
 
@@ -105,7 +109,7 @@ def parameters(unit: Unit, columns: Columns) -> np.ndarray | None:
     parts = [part for part in (columns.member, columns.count) if part is not None and np.size(part) > 1]
     if len(parts) > 1 or unit.out.scale.size > 1 or any(operand.scale.size > 1 for operand in unit.operands[:1]):
         return None
-    if unit.kind in ("add", "sub", "mul", "div", "prelu") and unit.per_channel:
+    if unit.kind in ("add", "sub", "mul", "div", "prelu", "squared_difference") and unit.per_channel:
         return None
     if parts:
         _, key = np.unique(np.broadcast_to(parts[0], shape).reshape(-1), return_inverse=True)
@@ -120,23 +124,45 @@ def parameters(unit: Unit, columns: Columns) -> np.ndarray | None:
 def _extremes(numbers: np.ndarray, recorded: np.ndarray, key: np.ndarray) -> Decisive:
     """Choose the smallest and the largest number of each code and each set of parameters."""
     sets = None if key.size == 1 else key
+    low, high = _ends(numbers, recorded, sets) if recorded.size <= _BLOCK else _ends_of_blocks(numbers, recorded, sets)
+    # The largest number of a code must lie below the smallest of the next, or nothing that never decreases fits.
+    together = np.ones(low.size - 1, bool) if sets is None else sets[low[1:]] == sets[low[:-1]]
+    consistent = bool(np.all(numbers[high[:-1]][together] < numbers[low[1:]][together]))
+    return Decisive(places=_distinct(low, high), complete=True, consistent=consistent)
+
+
+def _ends_of_blocks(
+    numbers: np.ndarray, recorded: np.ndarray, sets: np.ndarray | None
+) -> tuple[np.ndarray, np.ndarray]:
+    """As `_ends`, block by block: the ends of the whole are among those of its blocks."""
     found = []
-    for begin in range(0, recorded.size, _BLOCK):  # those of the whole are among those of its blocks
+    for begin in range(0, recorded.size, _BLOCK):
         checkpoint()
         block = slice(begin, begin + _BLOCK)
         own = None if sets is None else sets[block]
         found += [places + begin for places in _ends(numbers[block], recorded[block], own)]
-    few = np.unique(np.concatenate(found))
-    own = None if sets is None else sets[few]
-    low, high = (few[places] for places in _ends(numbers[few], recorded[few], own))
-    # The largest number of a code must lie below the smallest of the next, or nothing that never decreases fits.
-    together = np.ones(low.size - 1, bool) if sets is None else sets[low[1:]] == sets[low[:-1]]
-    consistent = bool(np.all(numbers[high[:-1]][together] < numbers[low[1:]][together]))
-    return Decisive(places=np.unique(np.concatenate([low, high])), complete=True, consistent=consistent)
+    few = _distinct(*found)
+    low, high = _ends(numbers[few], recorded[few], None if sets is None else sets[few])
+    return few[low], few[high]
+
+
+def _distinct(*places: np.ndarray) -> np.ndarray:
+    """Return all of some positions once, in order."""
+    every = np.sort(np.concatenate(places))
+    return np.asarray(every[_starts(every)])
 
 
 def _ends(numbers: np.ndarray, recorded: np.ndarray, sets: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
-    """Find a smallest and a largest number of each code and each set of parameters, by set and code."""
+    """Find a smallest and a largest number of each code and each set of parameters, by set and code.
+
+    Args:
+        numbers: The numbers.
+        recorded: Their codes.
+        sets: Numbers of their sets of parameters, from 0 on; None for one set.
+    """
+    found = _ends_in_a_table(numbers, recorded, sets)
+    if found is not None:
+        return found
     if sets is None and recorded.nbytes == recorded.size:
         order = np.argsort(recorded, kind="stable")  # a radix sort: much faster than sorting the numbers
         starts = _starts(recorded[order])
@@ -147,6 +173,43 @@ def _ends(numbers: np.ndarray, recorded: np.ndarray, sets: np.ndarray | None) ->
     order = np.lexsort((numbers, *groups))
     starts = _starts(*(group[order] for group in groups))
     return order[starts], order[np.append(starts[1:], order.size) - 1]
+
+
+def _ends_in_a_table(
+    numbers: np.ndarray, recorded: np.ndarray, sets: np.ndarray | None
+) -> tuple[np.ndarray, np.ndarray] | None:
+    """Find the ends without sorting: each number is packed with its position; None if a table of them is too large."""
+    whole = _integers(numbers)
+    if whole is None or recorded.dtype.kind not in "iu":
+        return None
+    numbers = whole
+    least, first = int(numbers.min()), int(recorded.min())
+    many = int(recorded.max()) - first + 1
+    size = many * (1 if sets is None else int(sets.max()) + 1)
+    if size > max(_SMALL_TABLE, numbers.size) or (int(numbers.max()) - least + 1) * numbers.size > _PACKED:
+        return None
+    group = recorded.astype(np.int64) - first
+    if sets is not None:
+        group += sets * many
+    packed = (numbers.astype(np.int64) - least) * numbers.size
+    places = np.arange(numbers.size)
+    low, high = np.full(size, _PACKED), np.full(size, -1)
+    np.minimum.at(low, group, packed + places)
+    # Of equal numbers the last, as in sorted order; of one set of codes of 8 bits the first.
+    first_of_equals = sets is None and recorded.nbytes == recorded.size
+    np.maximum.at(high, group, packed + (places[::-1] if first_of_equals else places))
+    used = high >= 0
+    low, high = low[used] % numbers.size, high[used] % numbers.size
+    return low, numbers.size - 1 - high if first_of_equals else high
+
+
+def _integers(numbers: np.ndarray) -> np.ndarray | None:
+    """Return numbers as integers; None if some are none. Exact sums are kept in floating point, too."""
+    if numbers.dtype.kind in "iu":
+        return numbers
+    with np.errstate(invalid="ignore"):
+        whole = numbers.astype(np.int64)
+    return whole if np.array_equal(whole, numbers) else None
 
 
 def _starts(*sorted_columns: np.ndarray) -> np.ndarray:
@@ -174,14 +237,16 @@ def _combinations(numbers: list[np.ndarray], recorded: np.ndarray, key: np.ndarr
     for begin in range(0, recorded.size, _BLOCK):
         checkpoint()
         block = slice(begin, begin + _BLOCK)
-        value = np.zeros(recorded[block].size, np.int64) + (key if key.size == 1 else key[block])
+        value = combined[block]
+        value[:] = key if key.size == 1 else key[block]
         for array, (low, many) in zip(numbers, ranges, strict=True):
-            value = value * many + (array[block].astype(np.int64) - low)
-        combined[block] = value
+            part = array[block] if array.dtype.itemsize >= combined.dtype.itemsize else array[block].astype(value.dtype)
+            np.multiply(value, many, out=value)
+            np.add(value, part - low, out=value, casting="unsafe")
     places, odd = _first_in_a_table(combined, size, recorded) if small else _first_of_each(combined, recorded)
     # where equal numbers were recorded with unequal codes, nothing fits, and the element that shows it must be chosen
     return Decisive(
-        places=np.union1d(places, odd[:DECIDING_MAX_ELEMENTS]), complete=True, every=True, consistent=not odd.size
+        places=_distinct(places, odd[:DECIDING_MAX_ELEMENTS]), complete=True, every=True, consistent=not odd.size
     )
 
 
@@ -198,11 +263,11 @@ def _first_in_a_table(numbers: np.ndarray, size: int, recorded: np.ndarray) -> t
         checkpoint()
         some = numbers[begin : begin + _BLOCK]
         table[some[::-1]] = np.arange(begin + some.size - 1, begin - 1, -1)  # what is written last is the first
-    odd = []
+    odd, codes = [], recorded[table]
     for begin in range(0, numbers.size, _BLOCK):
         checkpoint()
         block = slice(begin, begin + _BLOCK)
-        odd.append(begin + np.flatnonzero(recorded[table[numbers[block]]] != recorded[block]))
+        odd.append(begin + np.flatnonzero(codes[numbers[block]] != recorded[block]))
     return table[table >= 0], np.concatenate(odd)
 
 

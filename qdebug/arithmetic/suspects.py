@@ -125,6 +125,14 @@ def _of_bias(unit: Unit) -> Iterator[Suspect]:
     if bias is None or not np.any(bias):
         return
     pattern = "constant_per_channel"
+    if unit.bias_scale is not None:
+        own = float(unit.bias_scale.reshape(-1)[0])
+        yield Suspect(
+            name="bias unit",
+            pattern=pattern,
+            likely=f"the codes of the bias are added to the sums as they are, though their scale is {own:.4g}",
+            unit=replace(unit, bias=bias.astype(np.int32), bias_scale=None),
+        )
     yield Suspect(name="no bias", pattern=pattern, likely="the bias is dropped", unit=replace(unit, bias=None))
     if bias.dtype.kind not in "iu":
         return

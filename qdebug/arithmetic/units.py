@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from functools import cached_property
 
@@ -26,7 +26,13 @@ from qdebug.replay.columns import Columns
 from qdebug.replay.evaluate import accumulate, finish
 from qdebug.replay.extents import recorded_room
 from qdebug.replay.groups import Group, find_groups
-from qdebug.replay.node_units import Coded, unit_of_call, unit_of_codes, with_recorded_scale
+from qdebug.replay.node_units import (
+    Coded,
+    unit_of_call,
+    unit_of_codes,
+    with_recorded_scale,
+    with_stated_bias,
+)
 from qdebug.replay.real_form import not_in_codes
 from qdebug.replay.registry import Call, has_kernel, refuse_large
 from qdebug.replay.unit import Unit
@@ -40,6 +46,23 @@ Place = tuple[int, int]
 """A sample and a step."""
 
 
+class _LastUnit:
+    """The unit that was made last: a search asks several times for that of its first sample."""
+
+    def __init__(self) -> None:
+        self._known: tuple[tuple[str, tuple[Place, ...]], Unit] | None = None
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _LastUnit, ()  # its arrays do not travel
+
+    def get(self, tensor: str, places: tuple[Place, ...], make: Callable[[], Unit]) -> Unit:
+        """Return the unit of a tensor in some samples and steps; make it if it is not the last."""
+        known = self._known
+        if known is None or known[0] != (tensor, places):
+            known = self._known = (tensor, places), make()
+        return known[1]
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class UnitSource:
     """A quantized node of a recording.
@@ -50,6 +73,7 @@ class UnitSource:
         computed: What it stands for: the node itself, or the group that it ends.
         tensor: The output that is looked at.
         places: Samples and steps for which all that is needed was recorded.
+        last: The last unit of any source of the same recording.
     """
 
     recording: Recording
@@ -57,6 +81,7 @@ class UnitSource:
     computed: Node
     tensor: str
     places: tuple[Place, ...]
+    last: _LastUnit = field(default_factory=_LastUnit, repr=False)
 
     def unit(self, place: Place, *others: Place) -> Unit:
         """Make the unit of one sample and step, or of several of a batch of `batches`, one after the other.
@@ -65,6 +90,9 @@ class UnitSource:
             KernelError: The node is no quantized unit, or its operands do not fit it.
             RecordingError: An operand cannot be read.
         """
+        return self.last.get(self.tensor, (place, *others), lambda: self._made(place, *others))
+
+    def _made(self, place: Place, *others: Place) -> Unit:
         real = not_in_codes(self.node, self.recording.graph)
         if real is not None:
             raise KernelError(f"{real[0].upper()}{real[1:]}.")
@@ -202,6 +230,7 @@ class Units:
 
     def __init__(self, recording: Recording) -> None:
         self._recording = recording
+        self._last = _LastUnit()
         self._held: dict[str, bool] = {}
         self._places: dict[str, tuple[Place, ...]] = {}
         groups = [group for group in find_groups(recording.graph, _bounds(recording)) if not self._seen_inside(group)]
@@ -249,6 +278,7 @@ class Units:
             computed=self.computed(node, tensor),
             tensor=tensor,
             places=self.places(node, tensor),
+            last=self._last,
         )
         try:
             source.unit(source.places[0])
@@ -326,6 +356,10 @@ def _of_call(recording: Recording, node: Node, values: Mapping[str, np.ndarray])
         node=node.name,
     )
     unit, quant = unit_of_call(call), tensors[node.outputs[0]].quant
+    if unit is not None and unit.bias is not None:
+        position = operators.of(node.op).bias
+        name = node.inputs[position] if position is not None and position < len(node.inputs) else ""
+        return unit if not name else with_stated_bias(unit, tensors[name].quant)
     if unit is None or completed is node or quant is None or not operators.of(node.op).quantizes:
         return unit
     return replace(unit, out=replace(unit.out, low=quant.qmin, high=quant.qmax))

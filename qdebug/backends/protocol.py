@@ -124,6 +124,9 @@ class ModelSource(Protocol):
     def constants(self) -> Sequence[str]:
         """Names of the constants, in the model's order."""
 
+    def with_shapes(self) -> ModelSource:
+        """Return the model with the shapes that follow from those of its inputs; itself where the file states them."""
+
     def constant(self, name: str) -> np.ndarray:
         """Return the elements of one constant, read when asked for.
 

@@ -32,6 +32,7 @@ here can run, mostly. The result is a recording like any other: `qdebug info`, `
 SOURCE is one of these:
   a folder of .npy and .npz files: a file, or an array, is called like its tensor;
       sub-folders or archives that differ in a number alone are samples: sample0 ...
+      with --graph, raw files (.raw, .bin) as well: the model knows their types and shapes
   one .npz file, such as `qdebug export npz` writes
   a .json file that describes raw files: tensor, dtype, shape, scale, zero_point ...
   a folder of the LiteRT accuracy debugger: --source-format litert-debugger
@@ -49,6 +50,7 @@ examples:
   qdebug import dump/ -o npu.h5
   qdebug import dump/ --graph net.int8.onnx -o npu.h5
   qdebug import out.npz --graph ref.h5 -o npu.h5
+  qdebug import out/ --graph net.onnx --layout NHWC --rename '^out_=' -o npu.h5
   qdebug import device.json --graph net.tflite -o npu.h5
   qdebug import OUT/npu --source-format litert-debugger --graph net.tflite -o npu.h5"""
 
@@ -61,6 +63,8 @@ class ImportOptions:
     output: Path
     graph: Path | None
     source_format: str | None
+    layout: str | None
+    rename: list[str] | None
     force: bool
     json: bool
 
@@ -78,6 +82,17 @@ def fill_parser(parser: Parser) -> None:
     parser.add_argument(
         "--source-format", choices=_FORMS, help="the form of SOURCE (default: found out, but for litert-debugger)"
     )
+    parser.add_argument(
+        "--layout",
+        metavar="NHWC",
+        help="the order of dimensions that the dump keeps tensors of so many in, where it does not say it",
+    )
+    parser.add_argument(
+        "--rename",
+        action="append",
+        metavar="REGEX=TEXT",
+        help="change names of the dump: where REGEX matches, TEXT stands (as in re.sub); may be given several times",
+    )
     parser.add_argument("--json", action="store_true", help="print as JSON what came of it, every tensor named")
     add_untrusted(parser)
     add_common(parser)
@@ -88,6 +103,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Import a dump and say what came of it."""
     options = typed(ImportOptions, arguments)
     from qdebug.importing.import_dump import import_dump
+    from qdebug.importing.names import renaming
 
     with progress("importing") as note, Interrupts() as interrupts:
         summary = import_dump(
@@ -95,6 +111,8 @@ def run(arguments: argparse.Namespace) -> int:
             options.output,
             graph=options.graph,
             form=options.source_format,
+            layout=options.layout,
+            rename=renaming(options.rename or ()),
             force=options.force,
             on_progress=interrupts.checked(note),
         )

@@ -25,11 +25,11 @@ from qdebug.compare.budget import (
     ShareOut,
     budget_of_output,
     budget_powers,
+    contributions,
 )
 from qdebug.compare.checks import arithmetic
 from qdebug.compare.checks.context import NodeContext, Runs
 from qdebug.compare.checks.table import findings_of
-from qdebug.compare.contributions import contributions
 from qdebug.compare.graph_checks.graph_check import GraphCheck
 from qdebug.compare.measure.compare import compare_pair
 from qdebug.compare.measure.joined_parts import joined_parts
@@ -108,7 +108,7 @@ class NodeComparer:
             yield result
 
     def contributions(self, plan: Sequence[PlannedNode], of: ResultTable, output: NodeResult) -> Contributions:
-        """Find what each node's own error contributes to an output, see `qdebug.compare.contributions`.
+        """Find what each node's own error contributes to an output, see `qdebug.compare.budget.contributions`.
 
         Args:
             plan: What was compared.

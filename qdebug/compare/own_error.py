@@ -1,19 +1,27 @@
-"""A node's own error, elementwise: what it does otherwise than the reference's node on the same inputs, and its parts.
+"""A node's own error, elementwise, its parts, and what it makes of an output.
 
-The reference's node is taken in the reference's own arithmetic: where the reference is on codes, rounding to these
-codes is no error. The budget, contributions and edits all measure against this.
+It is what a node does otherwise than the reference's node on the same inputs. The reference's node is taken in the
+reference's own arithmetic: where the reference is on codes, rounding to these codes is no error. The budget,
+contributions and edits all measure against this.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cached_property, partial
+from itertools import accumulate
+from typing import NamedTuple
 
 import numpy as np
 
-from qdebug.compare.align.layouts import in_reference_order
+from qdebug.compare.align.layouts import in_one_order, in_reference_order, into_stored_order
 from qdebug.compare.align.pairs import clamp_of
-from qdebug.compare.attribute.backend_replay import real_values, replay, replay_own
-from qdebug.compare.attribute.band import difference
+from qdebug.compare.attribute.backend_replay import read, real_values, replay, replay_own
+from qdebug.compare.attribute.band import difference, finite_norm, norm, sum_terms
 from qdebug.compare.attribute.code_spans import (
     folded_clamp,
     held,
@@ -21,19 +29,42 @@ from qdebug.compare.attribute.code_spans import (
     reference_codes,
     uniform_span,
 )
+from qdebug.compare.attribute.graph_walk import upstream
 from qdebug.compare.attribute.plan import PlannedNode
 from qdebug.compare.graph_checks.graph_check import GraphCheck
 from qdebug.compare.graph_checks.tensor_check import TensorCheck
 from qdebug.compare.graph_checks.tensor_facts import one_shape
-from qdebug.errors import KernelError
-from qdebug.model import operators
+from qdebug.errors import KernelError, NotRecordedError, QdebugError
+from qdebug.model import Node, operators
+from qdebug.model.recording import shape_of
+from qdebug.model.thresholds.verdict import (
+    CONTRIBUTION_ELEMENT_WORK,
+    CONTRIBUTION_MAX_WORK,
+    CONTRIBUTION_NODE_WORK,
+)
 from qdebug.numerics.accumulate import same_elements
 from qdebug.numerics.affine import dequantize, on_grid, quantize
+from qdebug.numerics.checkpoint import checkpoint
+from qdebug.replay.extents import most_elements, recorded_sizes, room
+from qdebug.replay.real_form import real_form
+from qdebug.replay.segment import run_real
+from qdebug.replay.stacked import can_stack
 
-__all__ = ["PARTS", "own_error", "own_parts"]
+__all__ = ["NOT_FINITE", "PARTS", "ErrorReplay", "Errors", "Replayed", "own_error", "own_parts"]
 
 PARTS = ("weights", "saturation", "rounding", "arithmetic")
 """What a node's own error is made of, in the order in which it comes about."""
+NOT_FINITE = "its error is not finite"
+_NEWEST = 1000
+"""Version of an operator set that is not stated."""
+_SMALL = 1 << 16
+"""Bytes of a constant that is held on to: to look it up takes longer than to read it."""
+_KEPT_ERRORS = 1 << 26
+"""Bytes of own errors that are held on to: each is measured first and replayed after."""
+_STACKED_MOST = 16
+"""Replays that go through the net together at most."""
+_STACKED_ELEMENTS = 1 << 19
+"""Elements that the largest tensor of replays that go through the net together has: they fit into a core's cache."""
 
 
 def own_error(graphs: GraphCheck, entry: PlannedNode, place: tuple[int, int]) -> np.ndarray:
@@ -117,3 +148,410 @@ def _ends(
     if not one_shape(ours.shape, theirs.shape):
         raise KernelError(f"The replay gives shape {theirs.shape} and the recording has {ours.shape}.")
     return theirs, ours.reshape(theirs.shape)
+
+
+class Replayed(NamedTuple):
+    """What errors make of an output.
+
+    Args:
+        values: The reference's output with the errors, as real values in its shape; None if it is not known.
+        reason: Why it is not known, a clause; "" if it is, or if no error reaches the output.
+    """
+
+    values: np.ndarray | None
+    reason: str = ""
+
+
+Errors = Sequence[tuple[PlannedNode, np.ndarray | None]]
+"""Compared tensors with an error of each, in the order that the pair is compared in; None for its own error."""
+
+
+class ErrorReplay:
+    """Replays errors to one output, in one sample and step: what the reference's output becomes where nodes err.
+
+    Each error is added where the reference, computed with the errors before, has its tensor, and the reference's nodes
+    below are replayed in its own arithmetic: what it has in codes is rounded to them. What no error reaches is as it
+    was recorded. A tensor with an error may leave the domain of an operator behind it, such as a root or a logarithm.
+    Then it is clipped to the range that the two runs recorded of it.
+
+    Several replays go through the net together: a node that computes samples apart runs once for all whose errors reach
+    it, on their data one after the other.
+
+    Args:
+        graphs: Holds the two graphs against each other.
+        output: The output.
+        place: Sample and step.
+    """
+
+    def __init__(self, graphs: GraphCheck, output: PlannedNode, place: tuple[int, int]) -> None:
+        self._graphs, self._output, self._place = graphs, output, place
+        self._reference, self._backend = graphs.replays.ref.recording, graphs.replays.be.recording
+        self._above = upstream(self._reference.graph, (output.reference_tensor,))
+        self._recorded = recorded_sizes(self._reference, place)
+        self._known_work: dict[str, float] = {}
+        self._forms: dict[str, tuple[Node, Mapping[str, int]]] = {}
+        self._stacks: dict[tuple[str, tuple[bool, ...]], bool] = {}
+        self._small: dict[tuple[str, str], np.ndarray] = {}  # constants, by form and name
+        self._errors: dict[str, np.ndarray] = {}
+        self._room = _KEPT_ERRORS
+        self._left_domain = False
+
+    @cached_property
+    def signal(self) -> np.ndarray:
+        """The reference's output, as real values."""
+        return real_values(self._reference, self._output.reference_tensor, self._place)
+
+    @cached_property
+    def recorded(self) -> np.ndarray:
+        """The backend's output as the reference keeps it: real values, in its shape."""
+        pair, theirs = self._output.pair, self.signal
+        ours = real_values(self._backend, self._output.tensor, self._place)
+        _, ours = in_one_order(theirs, pair.reference_view, ours, pair.backend_view)
+        return into_stored_order(ours, pair.reference_view).reshape(theirs.shape)
+
+    def own_error(self, entry: PlannedNode) -> np.ndarray:
+        """Return a tensor's own error, see `own_error`; raises what that raises."""
+        found = self._errors.get(entry.tensor)
+        if found is None:
+            found = own_error(self._graphs, entry, self._place)
+            if found.nbytes <= self._room:
+                self._errors[entry.tensor] = found
+                self._room -= found.nbytes
+        return found
+
+    def own_parts(self, entry: PlannedNode) -> Mapping[str, np.ndarray]:
+        """Return the parts of a tensor's own error, see `own_parts`; none where they are not known."""
+        try:
+            return own_parts(self._graphs, entry, self._place)
+        except (KernelError, NotRecordedError):
+            return {}
+
+    def size(self, entry: PlannedNode) -> float | str:
+        """Return the norm of a tensor's own error over that of the reference's; a reason where it is not known.
+
+        Infinite where the reference's has no signal, NaN where it is not finite.
+        """
+        try:
+            own = self.own_error(entry)
+        except (KernelError, NotRecordedError) as error:
+            return _clause(error)
+        if not np.isfinite(own).all():
+            return NOT_FINITE
+        made = norm(own)
+        if not made:
+            return 0.0
+        signal = finite_norm(real_values(self._reference, entry.reference_tensor, self._place))
+        return made / signal if signal else math.inf
+
+    def outputs(self, cases: Sequence[Errors]) -> list[Replayed]:
+        """Return what the reference's output becomes with each of some sets of errors.
+
+        The result is finite wherever the reference is.
+        """
+        found: dict[int, Replayed] = {}
+        for together in self._together(cases):
+            made: list[np.ndarray | None] | None = None
+            if len(together) > 1:
+                with suppress(KernelError, NotRecordedError):  # then each alone tells which it is
+                    made = self._replayed([cases[at] for at in together], clipped=False)
+            alone = (self._alone(cases[at]) for at in together) if made is None else map(Replayed, made)
+            found |= zip(together, alone, strict=True)
+        return [found[at] for at in range(len(cases))]
+
+    def output(self, entries: Sequence[PlannedNode]) -> Replayed:
+        """Return what the reference's output becomes with the own errors of some tensors at once."""
+        return self._alone([(entry, None) for entry in entries])
+
+    def _alone(self, errors: Errors) -> Replayed:
+        """Replay one set of errors, clipped to what was recorded if it leaves the domain of an operator."""
+        self._left_domain = False
+        for clipped in (False, True):
+            try:
+                return Replayed(self._replayed([errors], clipped=clipped)[0])
+            except (KernelError, NotRecordedError) as error:
+                if clipped or not self._left_domain:
+                    return Replayed(None, _clause(error))
+        raise AssertionError  # the second turn returns
+
+    def _together(self, cases: Sequence[Errors]) -> Iterator[list[int]]:
+        """Group sets of errors that are replayed as one: neighbours in the net, as many as fit into a core's cache."""
+        graph = self._reference.graph
+        first = [min((graph.position(e.reference_tensor) or 0 for e, _ in errors), default=0) for errors in cases]
+        group, most = list[int](), 0
+        for at in sorted(range(len(cases)), key=first.__getitem__):
+            if len(group) == most and group:
+                yield group
+                group = []
+            if not group:
+                most = min(_STACKED_MOST, max(1, _STACKED_ELEMENTS // self._largest[first[at]]))
+            group.append(at)
+        if group:
+            yield group
+
+    @cached_property
+    def _largest(self) -> list[int]:
+        """Elements of the largest tensor from each node on."""
+        nodes = self._reference.graph.nodes
+        sizes = [
+            max((self._recorded(name) or 1 for name in node.outputs if name in self._above), default=1)
+            for node in nodes
+        ]
+        return [*accumulate(reversed([*sizes, 1]), max)][::-1]
+
+    def _replayed(self, cases: Sequence[Errors], *, clipped: bool) -> list[np.ndarray | None]:
+        """Replay sets of errors together; None for one that does not reach the output.
+
+        Raises:
+            KernelError: A node cannot be replayed, or an error is not known.
+            NotRecordedError: An input or a constant was not recorded.
+        """
+        end, put = self._output.reference_tensor, dict[str, list[tuple[int, PlannedNode, np.ndarray | None]]]()
+        for run, errors in enumerate(cases):
+            for entry, own in errors:
+                put.setdefault(entry.reference_tensor, []).append((run, entry, own))
+        nodes = self._nodes_below(put)
+        waiting = Counter(name for node in nodes for name in dict.fromkeys(self._form(node)[0].inputs) if name)
+        waiting[end] += 1
+        made: dict[str, _Runs] = {}
+
+        def keep(name: str, runs: dict[int, np.ndarray], whole: np.ndarray | None = None) -> None:
+            if not waiting[name]:
+                return
+            for run, entry, own in put.pop(name, ()):
+                base = runs[run] if run in runs else real_values(self._reference, name, self._place)
+                runs[run], whole = self._moved(entry, base, own, clipped=clipped), None
+            if runs:
+                made[name] = _Runs(dict(sorted(runs.items())), whole)
+
+        produced = {name for node in nodes for name in node.outputs}
+        for name in [name for name in put if name not in produced]:
+            keep(name, {})
+        most = 0
+        with room(recorded=self._recorded):
+            for node in nodes:
+                form, _ = self._form(node)
+                names = dict.fromkeys(filter(None, form.inputs))
+                read = {name: self._read(form, name) for name in names if name not in made}
+                most = max(most, most_elements([array.shape for array in read.values()]))
+                for name, values in self._run(node, {n: made[n] for n in names if n in made}, read, most).items():
+                    keep(name, *values)
+                for name in names:
+                    waiting[name] -= 1
+                    if not waiting[name]:
+                        made.pop(name, None)
+        found = made[end].parts if end in made else {}
+        known = (found.get(run) for run in range(len(cases)))
+        return [None if v is None or v.size != self.signal.size else v.reshape(self.signal.shape) for v in known]
+
+    def _run(
+        self, node: Node, made: Mapping[str, _Runs], read: Mapping[str, np.ndarray], most: int
+    ) -> dict[str, tuple[dict[int, np.ndarray], np.ndarray | None]]:
+        """Compute a node in all runs that reach it: its outputs run by run, and stacked where they are.
+
+        Args:
+            node: The node.
+            made: Its inputs that errors reach.
+            read: The others, as the reference has them.
+            most: Elements that an output of unknown size may have.
+        """
+        form, opset = self._form(node)
+        runs = tuple(sorted({run for name in made for run in made[name].parts}))
+        outputs: dict[str, tuple[dict[int, np.ndarray], np.ndarray | None]] = {
+            name: ({}, None) for name in node.outputs if name
+        }
+        if not runs:
+            return outputs
+        whole = self._stack(form, opset, made, read, runs)
+        if whole is not None:
+            checkpoint()
+            with room(most=most * len(runs), recorded=partial(self._recorded_of, len(runs))):
+                values = self._run_stacked(node, {**read, **whole}, len(runs))
+            for name, array in values.items():
+                stacked = self._in_codes(name, array)
+                each = len(stacked) // len(runs)
+                parts = {run: stacked[at * each : (at + 1) * each] for at, run in enumerate(runs)}
+                if stacked.dtype.kind == "f" and not np.isfinite(stacked).all():
+                    for part in parts.values():
+                        self._check_finite(node, name, part)
+                outputs[name] = parts, stacked
+            return outputs
+        for run in runs:
+            checkpoint()
+            inputs = {name: self._of_run(form, name, made[name], run) for name in made}
+            with room(most=most):
+                values = dict(run_real(node, form, opset, {**read, **inputs}))
+            for name, array in values.items():
+                result = self._in_codes(name, array)
+                self._check_finite(node, name, result)
+                if not self._is_recorded(name, result):
+                    outputs[name][0][run] = result
+        return outputs
+
+    def _run_stacked(self, node: Node, values: Mapping[str, np.ndarray], count: int) -> Mapping[str, np.ndarray]:
+        form, opset = self._form(node)
+        name = form.outputs[0]
+        extent, *others = shape_of(self._reference, name, *self._place)
+        if operators.of(form.op).reshapes:  # to a shape that is stated for one run
+            return {name: values[form.inputs[0]].reshape(count * extent, *others)}
+        made = run_real(node, form, opset, values)
+        if any(array.shape[:1] != (count * extent,) for array in made.values()):
+            raise KernelError(f"{node.op} {node.name!r} mixes samples.")
+        return made
+
+    def _recorded_of(self, count: int, name: str) -> int | None:
+        known = self._recorded(name)
+        return None if known is None else known * count
+
+    def _of_run(self, form: Node, name: str, runs: _Runs, run: int) -> np.ndarray:
+        return runs.parts[run] if run in runs.parts else self._read(form, name)
+
+    def _stack(
+        self,
+        form: Node,
+        opset: Mapping[str, int],
+        made: Mapping[str, _Runs],
+        read: Mapping[str, np.ndarray],
+        runs: tuple[int, ...],
+    ) -> dict[str, np.ndarray] | None:
+        """Return the inputs that errors reach with all runs along the first axis; None where runs would mix."""
+        if len(runs) < 2:
+            return None
+        varying = tuple(name in made for name in form.inputs)
+        if (form.name, varying) not in self._stacks:
+            first = {name: next(iter(made[name].parts.values())) for name in made}
+            inputs = [first.get(name, read.get(name)) if name else None for name in form.inputs]
+            try:
+                out = shape_of(self._reference, form.outputs[0], *self._place)
+            except NotRecordedError:
+                out = ()
+            quant = self._reference.graph.tensors[form.outputs[0]].quant
+            plain = quant is None or not quant.per_channel
+            self._stacks[form.name, varying] = plain and can_stack(form, opset.get("", _NEWEST), inputs, varying, out)
+        if not self._stacks[form.name, varying]:
+            return None
+        whole = dict[str, np.ndarray]()
+        for name, tensor in made.items():
+            if tensor.whole is not None and tuple(tensor.parts) == runs:
+                whole[name] = tensor.whole
+                continue
+            parts = [self._of_run(form, name, tensor, run) for run in runs]
+            if len({(part.shape, part.dtype) for part in parts}) > 1:
+                return None
+            whole[name] = np.concatenate(parts)
+        return whole
+
+    def _is_recorded(self, name: str, values: np.ndarray) -> bool:
+        """Tell whether whole numbers, such as extents, are what the reference has: no error goes on from there."""
+        if values.dtype.kind == "f" or not self._reference.has(name, *self._place):
+            return False
+        theirs = self._reference.load(name, *self._place)
+        return theirs.dtype == values.dtype and np.array_equal(theirs, values)
+
+    def _form(self, node: Node) -> tuple[Node, Mapping[str, int]]:
+        if node.name not in self._forms:
+            self._forms[node.name] = real_form(node, self._reference.graph.opset)
+        return self._forms[node.name]
+
+    def _read(self, form: Node, name: str) -> np.ndarray:
+        """Read an input of a node as the reference has it; small constants once."""
+        known = self._small.get((form.name, name))
+        if known is None:
+            known = read(self._reference, self._place, form, name)
+            if known.nbytes <= _SMALL and self._reference.graph.is_constant(name):
+                self._small[form.name, name] = known
+        return known
+
+    def _moved(self, entry: PlannedNode, values: np.ndarray, own: np.ndarray | None, *, clipped: bool) -> np.ndarray:
+        """Add an error to the reference's values of a tensor; clip them to what was recorded if asked.
+
+        Raises:
+            KernelError: The error is not known.
+        """
+        if own is None:
+            try:
+                own = self.own_error(entry)
+            except (KernelError, NotRecordedError) as error:
+                raise KernelError(f"The own error of {entry.tensor!r} is not known.") from error
+        own = into_stored_order(own, entry.pair.reference_view).reshape(values.shape)
+        with np.errstate(invalid="ignore", over="ignore"):
+            made = np.asarray((values + own).astype(values.dtype))
+        return np.clip(made, *self._recorded_range(entry)) if clipped and made.dtype.kind == "f" else made
+
+    def _recorded_range(self, entry: PlannedNode) -> tuple[float | None, float | None]:
+        """Return the least and largest finite value that either run recorded of a tensor; None if there is none."""
+        theirs = real_values(self._reference, entry.reference_tensor, self._place)
+        ours = held(real_values(self._backend, entry.tensor, self._place), clamp_of(entry.pair.backend_view))
+        finite = [values[np.isfinite(values)] for values in (theirs, ours)]
+        ends = [(values.min(), values.max()) for values in finite if values.size]
+        return (float(min(low for low, _ in ends)), float(max(high for _, high in ends))) if ends else (None, None)
+
+    def _in_codes(self, name: str, values: np.ndarray) -> np.ndarray:
+        """Return what a replayed node gives, rounded to the codes that the reference has it in, if any."""
+        quant = self._reference.graph.tensors[name].quant
+        return on_grid(values, quant) if quant is not None and values.dtype.kind == "f" else values
+
+    def _check_finite(self, node: Node, name: str, values: np.ndarray) -> None:
+        """Refuse a replayed tensor that is not finite where the reference's is.
+
+        Raises:
+            KernelError: It is not.
+        """
+        if values.dtype.kind != "f" or np.isfinite(values).all():
+            return
+        if self._reference.has(name, *self._place):
+            theirs = real_values(self._reference, name, self._place)
+            if theirs.size == values.size and np.isfinite(values[np.isfinite(theirs).reshape(values.shape)]).all():
+                return
+        self._left_domain = True
+        raise KernelError(f"The replay is not finite behind {node.op} {node.name!r}.")
+
+    @property
+    def allowed(self) -> float:
+        """Work that replays may take: as much as replaying every node in every sample, but not too little."""
+        places = len(self._reference.places())
+        return max(CONTRIBUTION_MAX_WORK, places * sum(map(self._work, self._reference.graph.nodes)))
+
+    def work(self, entry: PlannedNode) -> float:
+        """Return the work of replaying what is below a node, in multiplications."""
+        return sum(map(self._work, self._nodes_below({entry.reference_tensor})))
+
+    def _work(self, node: Node) -> float:
+        if node.name not in self._known_work:
+            self._known_work[node.name] = CONTRIBUTION_NODE_WORK + self._elements_work(self._form(node)[0])
+        return self._known_work[node.name]
+
+    def _elements_work(self, form: Node) -> float:
+        if not any(form.outputs[:1]):
+            return 0
+        try:
+            shapes = {name: shape_of(self._reference, name, *self._place) for name in form.inputs if name}
+            made = shape_of(self._reference, form.outputs[0], *self._place)
+        except NotRecordedError:  # it cannot be replayed either
+            return 0
+        return math.prod(made) * (sum_terms(form, shapes, made) + CONTRIBUTION_ELEMENT_WORK)
+
+    def _nodes_below(self, starts: Iterable[str]) -> list[Node]:
+        """List the reference's nodes from some tensors to the output, in order."""
+        reached, nodes = set(starts), list[Node]()
+        for node in self._reference.graph.nodes:
+            if not reached.isdisjoint(node.inputs) and not self._above.isdisjoint(node.outputs):
+                nodes.append(node)
+                reached.update(filter(None, node.outputs))
+        return nodes
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Runs:
+    """A tensor in several replays.
+
+    Args:
+        parts: Its values by replay, in order, in those that an error reaches.
+        whole: All of them along the first axis; None if they are not stacked.
+    """
+
+    parts: dict[int, np.ndarray]
+    whole: np.ndarray | None
+
+
+def _clause(error: QdebugError) -> str:
+    return error.message[0].lower() + error.message[1:].rstrip(".")

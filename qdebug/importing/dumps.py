@@ -11,35 +11,33 @@ import json
 import math
 import os
 import re
-import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 
 from qdebug.errors import UsageError
+from qdebug.importing.files import MOST_FILES, Files, damaged, read_elements, read_header
+from qdebug.importing.names import Rename
 from qdebug.model import Graph, Node, Role, TensorInfo
 from qdebug.model.dtypes import logical_dtype
 from qdebug.recording.target import cause
 from qdebug.recording.writing.write import At
-from qdebug.regular_file import open_descriptor, read_regular
-from qdebug.running.feeds import UNREADABLE, check_expansion
+from qdebug.regular_file import read_regular
 
-__all__ = ["SOURCES", "TENSOR_NAMES", "Dump", "DumpedTensor", "SourceForm", "cleaned", "read_dump"]
+__all__ = ["SOURCES", "TENSOR_NAMES", "Dump", "DumpedTensor", "SourceForm", "read_dump"]
 
 TENSOR_NAMES = "tensor_names"
 """Array of an .npz file that says which array holds which tensor: rows of two texts."""
 
-_MOST_FILES = 100_000
 _MOST_DESCRIPTION = 64 << 20
 _LAST_PLACE = 1 << 32
 _NUMBERED = re.compile(r"(.*?)(\d{1,9})")
 _NUMBER = re.compile(r"(\d+)")
-_ELSEWHERE = re.compile(r"[^A-Za-z0-9]")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +54,7 @@ class DumpedTensor:
         facts: What the dump says of it, as arguments of `Recorder.put`.
         constant: Whether it is one.
         flat: Whether nobody said a shape: only the number of elements is known.
+        raw: Whether nobody said a type either: only the bytes are known.
     """
 
     name: str
@@ -67,6 +66,7 @@ class DumpedTensor:
     facts: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
     constant: bool = False
     flat: bool = False
+    raw: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,19 +98,22 @@ class SourceForm:
         fits: Tells whether a source is of this form; forms that cannot be told must be named.
     """
 
-    read: Callable[[_Files, Path, Graph | None], Dump]
+    read: Callable[[Files, Path, Graph | None], Dump]
     summary: str
     fits: Callable[[Path], bool] = lambda path: False  # noqa: ARG005
 
 
 @contextmanager
-def read_dump(source: Path, form: str | None = None, graph: Graph | None = None) -> Iterator[tuple[str, Dump]]:
+def read_dump(
+    source: Path, form: str | None = None, graph: Graph | None = None, *, rename: Rename = str
+) -> Iterator[tuple[str, Dump]]:
     """List the tensors of a dump; their values can be read inside the block.
 
     Args:
         source: A folder or a file.
         form: A name in `SOURCES`; found out if None.
         graph: The graph of the model, which some forms need.
+        rename: Changes the names of tensors.
 
     Yields:
         The name of the form, and what the dump holds.
@@ -127,8 +130,9 @@ def read_dump(source: Path, form: str | None = None, graph: Graph | None = None)
             "that describes raw files.",
             hint="See `qdebug import --help` for the forms.",
         )
-    with closing(_Files(source if source.is_dir() else source.parent)) as files:
+    with closing(Files(source if source.is_dir() else source.parent)) as files:
         dump = SOURCES[form].read(files, source, graph)
+        dump = replace(dump, tensors=[replace(entry, name=rename(entry.name)) for entry in dump.tensors])
         _check(source, dump)
         yield form, dump
 
@@ -144,8 +148,8 @@ def _check(source: Path, dump: Dump) -> None:
         raw = any(name.endswith((".raw", ".bin")) for name in dump.ignored)
         raise UsageError(
             f"{str(source)!r} holds no tensor that can be read{there}.",
-            hint="Raw files need a description, see `qdebug help import`; the LiteRT accuracy debugger's are read with "
-            "--source-format litert-debugger."
+            hint="Raw files need the model as --graph, or a description, see `qdebug help import`; the LiteRT accuracy "
+            "debugger's are read with --source-format litert-debugger."
             if raw
             else "Give a folder of .npy or .npz files, an .npz file, or a JSON description.",
         )
@@ -160,17 +164,11 @@ def _check(source: Path, dump: Dump) -> None:
             )
 
 
-def cleaned(name: str) -> str:
-    """Return a name as tools write it in file names: every character but letters and digits is a `_`."""
-    return _ELSEWHERE.sub("_", name).strip("_")
-
-
 # -- folders and archives of numpy ----------------------------------------------------------------------------------
 
 
-def _read_arrays(files: _Files, source: Path, graph: Graph | None) -> Dump:
-    """List the arrays of a folder, of an archive, or of one file."""
-    del graph
+def _read_arrays(files: Files, source: Path, graph: Graph | None) -> Dump:
+    """List the arrays of a folder, of an archive, or of one file; raw files too where a model knows their form."""
     tensors: list[DumpedTensor] = []
     ignored: dict[str, str] = {}
     if not source.is_dir():
@@ -180,15 +178,47 @@ def _read_arrays(files: _Files, source: Path, graph: Graph | None) -> Dump:
     for place, path in _placed(source, said):
         found = sorted(files.below(path) if path.is_dir() else [path], key=lambda each: _natural(str(each)))
         for each in found:
-            if each.suffix.lower() not in (".npy", ".npz"):
-                ignored[os.path.relpath(each, source)] = "neither .npy nor .npz"
+            raw = each.suffix.lower() in _RAW and graph is not None
+            if each.suffix.lower() not in (".npy", ".npz") and not raw:
+                ignored[os.path.relpath(each, source)] = _UNREAD.get(each.suffix.lower(), "neither .npy nor .npz")
             elif not files.inside(each):
                 ignored[os.path.relpath(each, source)] = "it leads out of the folder"
             else:
                 prefix = "" if each == path else str(each.relative_to(path).parent)
                 prefix = f"{prefix}/" if prefix not in ("", ".") else ""
-                tensors += _arrays_of(files, each, place, prefix, ignored)
+                tensors += (
+                    [_bytes(files, each, place, prefix)] if raw else _arrays_of(files, each, place, prefix, ignored)
+                )
     return Dump(tensors=tensors, ignored=ignored, said=said)
+
+
+_RAW = (".raw", ".bin")
+"""Endings of files of nothing but elements."""
+
+_UNREAD = dict.fromkeys(_RAW, "raw, and there is no --graph that knows its type and shape")
+
+
+def _bytes(files: Files, path: Path, place: At, prefix: str) -> DumpedTensor:
+    """Describe a file of nothing but elements, of which only the number of bytes is known."""
+    with files.opened(path) as (_, size):
+        extents = (size,)
+
+    def load() -> np.ndarray:
+        with files.opened(path) as (file, now):
+            if now != size:
+                raise UsageError(f"The file {str(path)!r} changed while it was read.", hint="Import again.")
+            return read_elements(file, np.dtype(np.uint8), extents, path, None)
+
+    return DumpedTensor(
+        name=prefix + path.stem,
+        where=os.path.relpath(path, files.folder),
+        dtype=np.dtype(np.uint8),
+        shape=extents,
+        load=load,
+        place=place,
+        flat=True,
+        raw=True,
+    )
 
 
 def _placed(source: Path, said: list[str]) -> Iterator[tuple[At, Path]]:
@@ -214,7 +244,7 @@ def _placed(source: Path, said: list[str]) -> Iterator[tuple[At, Path]]:
 def _numbered(folder: Path) -> dict[int, Path] | None:
     """Return folders or archives that differ in their last number alone, by it; None if there is anything else."""
     with os.scandir(folder) as found:
-        entries = [Path(entry.path) for _, entry in zip(range(_MOST_FILES), found, strict=False)]
+        entries = [Path(entry.path) for _, entry in zip(range(MOST_FILES), found, strict=False)]
     folders = all(entry.is_dir() and not entry.is_symlink() for entry in entries)
     if not entries or not (folders or (len(entries) > 1 and all(e.suffix.lower() == ".npz" for e in entries))):
         return None
@@ -229,7 +259,7 @@ def _natural(name: str) -> list[Any]:
     return [int(part) if part.isdecimal() and len(part) < 19 else part for part in _NUMBER.split(name)]
 
 
-def _arrays_of(files: _Files, path: Path, place: At, prefix: str, ignored: dict[str, str]) -> Iterator[DumpedTensor]:
+def _arrays_of(files: Files, path: Path, place: At, prefix: str, ignored: dict[str, str]) -> Iterator[DumpedTensor]:
     """Yield the arrays of an .npy or .npz file; those without a name are added to `ignored`."""
     where = os.path.relpath(path, files.folder)
     if path.suffix.lower() == ".npy":
@@ -247,180 +277,28 @@ def _arrays_of(files: _Files, path: Path, place: At, prefix: str, ignored: dict[
             ignored[f"{where}:{member}.npy"] = "the array has no name"
 
 
-def _said_names(files: _Files, path: Path) -> dict[str, str]:
+def _said_names(files: Files, path: Path) -> dict[str, str]:
     """Return the tensor of each array where an archive says it, as `qdebug export npz` does."""
     with files.opened(path, TENSOR_NAMES) as (file, size):
-        dtype, shape, _ = _header(file, size, path, TENSOR_NAMES)
+        dtype, shape, _ = read_header(file, size, path, TENSOR_NAMES)
         if dtype.kind != "U" or len(shape) != 2 or shape[1] != 2:
             return {}
         rows = np.frombuffer(file.read(math.prod(shape) * dtype.itemsize), dtype).reshape(shape)
     return {str(member): str(name) for member, name in rows}
 
 
-def _array(files: _Files, path: Path, member: str | None, *, name: str, where: str, place: At) -> DumpedTensor:
+def _array(files: Files, path: Path, member: str | None, *, name: str, where: str, place: At) -> DumpedTensor:
     with files.opened(path, member) as (file, size):
-        header = _header(file, size, path, member)
+        header = read_header(file, size, path, member)
 
     def load() -> np.ndarray:
         with files.opened(path, member) as (file, size):
-            if _header(file, size, path, member) != header:
-                raise _damaged(path, member, "it changed while it was read")
+            if read_header(file, size, path, member) != header:
+                raise damaged(path, member, "it changed while it was read")
             dtype, shape, fortran = header
-            return _elements(file, dtype, shape, path, member, order="F" if fortran else "C")
+            return read_elements(file, dtype, shape, path, member, order="F" if fortran else "C")
 
     return DumpedTensor(name=name, where=where, dtype=header[0], shape=header[1], load=load, place=place)
-
-
-def _header(file: BinaryIO, size: int, path: Path, member: str | None) -> tuple[np.dtype[Any], tuple[int, ...], bool]:
-    """Read what an array in numpy's form says of itself, and hold it against the bytes that follow.
-
-    Raises:
-        UsageError: It is no such array, holds Python objects, or says another size than it has.
-    """
-    try:
-        version = np.lib.format.read_magic(file)
-        read = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}.get(version)
-        if read is None:
-            raise ValueError(f"version {version} of numpy's form is for arrays with fields")
-        shape, fortran, dtype = read(file)
-    except UNREADABLE as error:
-        raise _damaged(path, member, str(error).splitlines()[0].rstrip(".") if str(error) else "no header") from None
-    if dtype.hasobject:
-        raise UsageError(
-            f"{_titled(path, member)} holds Python objects, which are never read.",
-            hint="Save plain arrays: numpy.save(path, numpy.asarray(values)).",
-        )
-    bytes_said = math.prod(shape) * dtype.itemsize
-    if bytes_said != size - file.tell():
-        raise _damaged(path, member, f"its header says {bytes_said} bytes of elements, and {size - file.tell()} follow")
-    return dtype, tuple(int(extent) for extent in shape), bool(fortran)
-
-
-def _elements(
-    file: BinaryIO, dtype: np.dtype[Any], shape: Sequence[int], path: Path, member: str | None, *, order: Any = "C"
-) -> np.ndarray:
-    """Read elements whose bytes are known to be there."""
-    try:
-        content = file.read(math.prod(shape) * dtype.itemsize)
-        return np.frombuffer(content, dtype).reshape(shape, order=order)
-    except UNREADABLE as error:
-        raise _damaged(path, member, str(error) or type(error).__name__) from None
-
-
-class _Files:
-    """The files of a dump, each opened for reading once at a time; one archive is kept open.
-
-    Args:
-        folder: The folder that they lie in.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self._root = os.path.realpath(folder)
-        self._archive: tuple[Path, zipfile.ZipFile, BinaryIO] | None = None
-
-    def inside(self, path: Path) -> bool:
-        """Tell whether a path stays below the folder, links followed."""
-        return os.path.commonpath([self._root, os.path.realpath(path)]) == self._root
-
-    def below(self, path: Path) -> list[Path]:
-        """List the files below a folder; links to folders are not followed.
-
-        Raises:
-            UsageError: There are too many.
-        """
-        found: list[Path] = []
-        for folder, _, names in os.walk(path):
-            found += [Path(folder, name) for name in names]
-            if len(found) > _MOST_FILES:
-                raise UsageError(
-                    f"The folder {str(path)!r} holds more than {_MOST_FILES} files.", hint="Import a part of them."
-                )
-        return found
-
-    def members(self, path: Path) -> list[str]:
-        """List the arrays of an archive.
-
-        Raises:
-            UsageError: It is damaged, or its arrays are far larger than the file can hold.
-        """
-        archive = self._opened_archive(path)
-        entries = [entry for entry in archive.infolist() if entry.filename.endswith(".npy")]
-        check_expansion(path, entries)
-        return [entry.filename.removesuffix(".npy") for entry in entries]
-
-    @contextmanager
-    def opened(self, path: Path, member: str | None = None) -> Iterator[tuple[BinaryIO, int]]:
-        """Open a file, or an array of an archive, and yield it with its size.
-
-        Raises:
-            UsageError: It is missing, cannot be read, or is no regular file.
-        """
-        if member is not None:
-            archive = self._opened_archive(path)
-            try:
-                entry = archive.getinfo(f"{member}.npy")
-                with archive.open(entry) as part:
-                    yield _Counted(part), entry.file_size  # type: ignore[misc]  # reads, and tells where it is
-            except UNREADABLE as error:
-                raise _damaged(path, member, str(error) or type(error).__name__) from None
-            return
-        with self._opened_file(path) as file:
-            yield file, os.fstat(file.fileno()).st_size
-
-    def _opened_file(self, path: Path) -> BinaryIO:
-        if not self.inside(path):
-            raise UsageError(f"{str(path)!r} leads out of the folder {str(self.folder)!r}.", hint="Copy it there.")
-        try:
-            return os.fdopen(open_descriptor(os.path.realpath(path), flags=os.O_NOFOLLOW), "rb")
-        except OSError as error:
-            raise UsageError(f"{str(path)!r} cannot be read: {cause(error)}.", hint="Check the path.") from None
-
-    def close(self) -> None:
-        """Close the archive that is open, if there is one."""
-        if self._archive is not None:
-            _, archive, file = self._archive
-            archive.close()
-            file.close()
-            self._archive = None
-
-    def _opened_archive(self, path: Path) -> zipfile.ZipFile:
-        if self._archive is not None and self._archive[0] == path:
-            return self._archive[1]
-        self.close()
-        file = self._opened_file(path)
-        try:
-            self._archive = path, zipfile.ZipFile(file), file
-        except UNREADABLE as error:
-            file.close()
-            raise _damaged(path, None, str(error) or type(error).__name__) from None
-        return self._archive[1]
-
-
-class _Counted:
-    """A stream that is read forwards and tells how far."""
-
-    def __init__(self, file: Any) -> None:
-        self._file, self._at = file, 0
-
-    def read(self, size: int) -> bytes:
-        content: bytes = self._file.read(size)
-        self._at += len(content)
-        return content
-
-    def tell(self) -> int:
-        return self._at
-
-
-def _titled(path: Path, member: str | None) -> str:
-    return f"The file {str(path)!r}" if member is None else f"Array {member!r} of {str(path)!r}"
-
-
-def _damaged(path: Path, member: str | None, why: str) -> UsageError:
-    return UsageError(
-        f"{_titled(path, member)} is no array that numpy wrote, or is damaged: {why[:200]}.",
-        hint="Write it again with numpy.save or numpy.savez, or leave it out of the folder.",
-    )
 
 
 # -- raw files and a description ------------------------------------------------------------------------------------
@@ -433,7 +311,7 @@ _OF_FILE = ("file", "array", "tensor", "dtype", "shape", "sample", "step", "orde
 _OF_RUN = ("format", "version", "backend", "model", "outputs", "defaults", "tensors")
 
 
-def _read_description(files: _Files, source: Path, graph: Graph | None) -> Dump:
+def _read_description(files: Files, source: Path, graph: Graph | None) -> Dump:
     """List the tensors that a JSON file describes."""
     plain = _parsed(source)
     defaults = plain.get("defaults", {})
@@ -489,7 +367,7 @@ def _no_number(word: str) -> float:
     raise ValueError(f"it says {word}, which is no number of JSON's")
 
 
-def _described(files: _Files, source: Path, number: int, entry: dict[str, Any], *, graph: bool) -> DumpedTensor:
+def _described(files: Files, source: Path, number: int, entry: dict[str, Any], *, graph: bool) -> DumpedTensor:
     title = f"tensors[{number}]"
     _check_keys(source, title, entry, (*_OF_FILE, *_PUT_FACTS))
     name = entry.get("file")
@@ -519,7 +397,7 @@ def _check_shape(source: Path, title: str, entry: Mapping[str, Any], found: Dump
         raise _unclear(source, f"{title} has shape {entry['shape']}, and the file {list(found.shape)}")
 
 
-def _raw(files: _Files, source: Path, title: str, path: Path, entry: Mapping[str, Any], *, graph: bool) -> DumpedTensor:
+def _raw(files: Files, source: Path, title: str, path: Path, entry: Mapping[str, Any], *, graph: bool) -> DumpedTensor:
     """Describe a file of nothing but elements."""
     shape, offset = entry.get("shape"), entry.get("offset", 0)
     try:
@@ -556,7 +434,7 @@ def _raw(files: _Files, source: Path, title: str, path: Path, entry: Mapping[str
             if size < offset + needed:
                 raise UsageError(f"The file {str(path)!r} changed while it was read.", hint="Import again.")
             file.seek(offset)
-            return _elements(file, dtype, extents, path, None)
+            return read_elements(file, dtype, extents, path, None)
 
     return DumpedTensor(name="", where="", dtype=dtype, shape=extents, load=load, flat=flat)
 
@@ -588,7 +466,7 @@ def _unclear(source: Path, why: str) -> UsageError:
 _OP_FILE = re.compile(r"op_(\d{1,9})_.*\.raw", re.DOTALL)
 
 
-def _read_litert_debugger(files: _Files, source: Path, graph: Graph | None) -> Dump:
+def _read_litert_debugger(files: Files, source: Path, graph: Graph | None) -> Dump:
     """List the tensors that the LiteRT accuracy debugger wrote of one accelerator.
 
     It runs each operator by itself. What an operator was fed is a tensor of its own where it is not, bit for bit, what
@@ -641,7 +519,7 @@ def _operand(graph: Graph, path: Path) -> tuple[int, str, str] | None:
     return None
 
 
-def _of_graph(files: _Files, path: Path, info: TensorInfo) -> DumpedTensor:
+def _of_graph(files: Files, path: Path, info: TensorInfo) -> DumpedTensor:
     """Describe a raw file by what the model says of its tensor."""
     open_ = info.shape is None or None in info.shape
     entry = {"dtype": info.dtype, "shape": None if open_ else list(info.shape or ())}

@@ -7,7 +7,7 @@ itself bears it out bit for bit.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,10 +18,13 @@ import numpy as np
 from qdebug.backends import load_reader
 from qdebug.backends.protocol import OnProgress
 from qdebug.errors import QdebugError, RecordingError, UsageError
-from qdebug.importing.dumps import Dump, DumpedTensor, cleaned, read_dump
+from qdebug.importing.arrangement import Arrangement, arrangement, has_channels_second, rank_of
+from qdebug.importing.dumps import Dump, DumpedTensor, read_dump
+from qdebug.importing.names import NameMatch, Rename, few, match_names
 from qdebug.model import Graph, QuantParams, Role, RunInfo, TensorInfo
 from qdebug.model.dtypes import is_float, is_integer, logical_dtype, logical_name
 from qdebug.model.json_object import JsonObject
+from qdebug.model.recording import SkipCause
 from qdebug.numerics.affine import dequantize, quantize
 from qdebug.recording.arguments import as_array
 from qdebug.recording.format.payload import payload_hash
@@ -30,7 +33,7 @@ from qdebug.recording.recorder import Recorder
 from qdebug.recording.target import cause, check_target
 from qdebug.regular_file import open_binary
 
-__all__ = ["ImportSummary", "NameMatch", "import_dump", "match_names"]
+__all__ = ["ImportSummary", "import_dump"]
 
 _HDF5 = b"\x89HDF\r\n\x1a\n"
 _ROUNDINGS = 2
@@ -42,22 +45,6 @@ _ABSENT = "the dump holds no values of it"
 
 Prepare = Callable[[np.ndarray], np.ndarray]
 """Makes the array to record of the dumped one."""
-
-
-@dataclass(frozen=True, slots=True)
-class NameMatch:
-    """Which tensor a name of the dump is.
-
-    Args:
-        name: The name in the dump.
-        tensor: The tensor of the graph.
-        how: "exact", "node" (the only output of the node of this name), "cleaned" or "cleaned node" (the same with
-            every character but letters and digits as "_").
-    """
-
-    name: str
-    tensor: str
-    how: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,11 +105,13 @@ class _Fit(NamedTuple):
         info: What is said of it.
         prepare: Makes the array to record of the dumped one.
         note: What differs from the graph; "" if nothing.
+        facts: What the dump says of it, as arguments of `Recorder.put`, in the order of dimensions that is recorded.
     """
 
     info: TensorInfo
     prepare: Prepare
     note: str
+    facts: Mapping[str, Any]
 
 
 def import_dump(
@@ -131,6 +120,8 @@ def import_dump(
     *,
     graph: str | Path | None = None,
     form: str | None = None,
+    layout: str | None = None,
+    rename: Rename = str,
     force: bool = False,
     on_progress: OnProgress | None = None,
 ) -> ImportSummary:
@@ -141,40 +132,62 @@ def import_dump(
         out: The recording to make.
         graph: A model file or a recording: its graph, constants and quantization hold for tensors of the same names.
         form: The form of the dump; found out if None.
+        layout: Order of the dimensions of tensors that have as many, where the dump does not say it: "NHWC".
+        rename: Changes the names of the dump, see `qdebug.importing.names.renaming`.
         force: Whether `out` may be replaced.
         on_progress: Called with (done, total, label).
 
     Raises:
-        UsageError: The dump is missing, damaged, of no known form, or has no tensor in common with the graph.
+        UsageError: The dump is missing, damaged, of no known form, or has no tensor in common with the graph; or nobody
+            knows the layout.
         MissingExtraError: A package that reads the model file is not installed.
         OutputExistsError: `out` exists and `force` is not set.
         RecordingError: `out` cannot be written, or what the dump says contradicts itself.
     """
     source, out = Path(source), Path(out)
+    if layout is not None:
+        rank_of(layout)
     check_target(out, force=force)
     _check_apart(source, graph, out)
     with (
         _model(graph) as model,
-        read_dump(source, form, None if model is None else model.graph) as (found, dump),
+        read_dump(source, form, None if model is None else model.graph, rename=rename) as (found, dump),
     ):
-        return _imported(source, out, found, dump, model, force=force, on_progress=on_progress)
+        return _imported(source, out, found, dump, model, layout=layout, force=force, on_progress=on_progress)
 
 
 def _imported(
-    source: Path, out: Path, form: str, dump: Dump, model: _Model | None, *, force: bool, on_progress: OnProgress | None
+    source: Path,
+    out: Path,
+    form: str,
+    dump: Dump,
+    model: _Model | None,
+    *,
+    layout: str | None,
+    force: bool,
+    on_progress: OnProgress | None,
 ) -> ImportSummary:
     """Write the recording of a dump that is open."""
     known = Graph() if model is None else dump.graph or model.graph
     names = list(dict.fromkeys(entry.name for entry in dump.tensors))
     matched, unmatched = match_names(names, known) if model is not None else ([], {})
+    ignored = dict(dump.ignored)
+    for entry in dump.tensors:
+        if entry.raw and entry.name in unmatched:
+            ignored[entry.where] = f"raw, and of no known type: {unmatched[entry.name]}"
+    unmatched = {name: why for name, why in unmatched.items() if not all(e.raw for e in dump.tensors if e.name == name)}
     if model is not None and not matched:
         raise UsageError(
             f"None of the {len(names)} names of {str(source)!r} is a tensor of {model.name!r}; the dump has "
-            f"{_few(names)}, the model {_few(list(known.tensors))}.",
+            f"{few(names)}, the model {few(list(known.tensors))}.",
             hint="Name the files after the model's tensors (`qdebug info FILE --tensors`), or leave --graph out.",
         )
     tensors = {match.name: match.tensor for match in matched}
-    entries = [replace(entry, name=tensors.get(entry.name, entry.name)) for entry in dump.tensors]
+    entries = [
+        _laid_out(_typed(replace(entry, name=tensors.get(entry.name, entry.name)), known), known, layout)
+        for entry in dump.tensors
+        if entry.where not in ignored
+    ]
     fits = _fits(entries, known)
     work = _Work(entries, fits, known=known, model=model, dump=dump)
     facts = _facts(source, form, dump, model, partly=bool(unmatched))
@@ -192,55 +205,10 @@ def _imported(
         unmatched=unmatched,
         absent=work.absent,
         constants=len(work.from_model),
-        ignored=dump.ignored,
+        ignored=ignored,
         notes=_notes(entries, fits),
         said=dump.said,
     )
-
-
-def match_names(names: Sequence[str], graph: Graph) -> tuple[list[NameMatch], dict[str, str]]:
-    """Find the tensor of the graph that each name of a dump is.
-
-    Args:
-        names: The names.
-        graph: The graph.
-
-    Returns:
-        The matches, and the names without one with the reason. A name that fits several tensors fits none.
-    """
-    single = {node.name: made[0] for node in graph.nodes if len(made := [name for name in node.outputs if name]) == 1}
-    ways = (
-        ("exact", str, {name: [name] for name in graph.tensors}),
-        ("node", str, {name: [tensor] for name, tensor in single.items()}),
-        ("cleaned", cleaned, _grouped((cleaned(name), name) for name in graph.tensors)),
-        ("cleaned node", cleaned, _grouped((cleaned(name), tensor) for name, tensor in single.items())),
-    )
-    found: dict[str, NameMatch] = {}
-    taken: dict[str, str] = {}
-    reasons: dict[str, str] = {}
-    for how, written, tensors in ways:
-        asking = _grouped((written(name), name) for name in names if name not in found)
-        for key, alike in asking.items():
-            fitting = [tensor for tensor in tensors.get(key, ()) if key]
-            free = [tensor for tensor in fitting if tensor not in taken]
-            if len(alike) == 1 and len(free) == 1:
-                found[alike[0]], taken[free[0]] = NameMatch(alike[0], free[0], how), alike[0]
-            elif free:
-                why = f"its name fits {_few(free)}" if len(free) > 1 else f"{_few(alike)} fit {free[0]!r}"
-                reasons |= dict.fromkeys(alike, why)
-            elif fitting:
-                reasons |= dict.fromkeys(alike, f"{taken[fitting[0]]!r} is {fitting[0]!r} already")
-    left = [name for name in names if name not in found]
-    return [found[name] for name in names if name in found], {
-        name: reasons.get(name, "no tensor of the model is called so") for name in left
-    }
-
-
-def _grouped(pairs: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
-    grouped: dict[str, list[str]] = {}
-    for key, value in pairs:
-        grouped.setdefault(key, []).append(value)
-    return grouped
 
 
 def _notes(entries: Sequence[DumpedTensor], fits: Mapping[str, _Fit]) -> dict[str, str]:
@@ -257,10 +225,6 @@ def _notes(entries: Sequence[DumpedTensor], fits: Mapping[str, _Fit]) -> dict[st
             said = f"it has values at {len(known)} of {len(every)} places; none at sample {sample}, step {step}"
             notes[name] = "; ".join(filter(None, (notes.get(name), said)))
     return notes
-
-
-def _few(names: Sequence[str]) -> str:
-    return ", ".join(map(repr, names[:3])) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
 def _check_apart(source: Path, graph: str | Path | None, out: Path) -> None:
@@ -286,7 +250,7 @@ def _model(graph: str | Path | None) -> Iterator[_Model | None]:
             f"The model {str(path)!r} cannot be read: {cause(error)}.", hint="Give a model file or a recording."
         ) from error
     if start != _HDF5 and not is_manifest(path):
-        source = load_reader(path)
+        source = load_reader(path).with_shapes()
         yield _Model(source.name, source.sha256, source.graph, source.constants, source.constant)
         return
     with opened_recording(path) as recording:
@@ -321,11 +285,61 @@ def _fits(entries: Sequence[DumpedTensor], graph: Graph) -> dict[str, _Fit]:
     grouped: dict[str, list[DumpedTensor]] = {}
     for entry in entries:
         grouped.setdefault(entry.name, []).append(entry)
-    return {name: _fit(alike, graph.tensors.get(name)) for name, alike in grouped.items()}
+    turns = any("layout" in entry.facts for entry in entries) and has_channels_second(graph)
+    return {name: _fit(alike, graph.tensors.get(name), turns=turns) for name, alike in grouped.items()}
 
 
-def _fit(entries: Sequence[DumpedTensor], known: TensorInfo | None) -> _Fit:
+def _typed(entry: DumpedTensor, graph: Graph) -> DumpedTensor:
+    """Give bytes of no type the one of the model's tensor, or float32 where they are as many as of that.
+
+    Raises:
+        UsageError: Neither has so many bytes.
+    """
+    if not entry.raw:
+        return entry
+    info = graph.tensors[entry.name]
+    model = None if info.dtype is None else logical_dtype(info.dtype)
+    count = None if info.shape is None or None in info.shape else math.prod(e or 0 for e in info.shape)
+    known = math.prod(e or 1 for e in info.shape or ())
+    (size,) = entry.shape
+    for dtype in dict.fromkeys(filter(None, (model, np.dtype(np.float32)))):
+        extents, rest = divmod(size, dtype.itemsize)
+        if not rest and (extents == count or (count is None and not extents % (known or 1))):
+            return _of_type(entry, dtype.newbyteorder("<") if dtype.isbuiltin == 1 else dtype)
+    said = f"{info.dtype or 'no known type'} of shape {'?' if info.shape is None else _extents(info.shape)}"
+    raise UsageError(
+        f"The file {entry.where!r} has {size} bytes; the model's tensor {entry.name!r} is {said}, and float32 does not "
+        "fit either.",
+        hint="Say its dtype and shape in a description, see `qdebug help import`.",
+    )
+
+
+def _of_type(entry: DumpedTensor, dtype: np.dtype[Any]) -> DumpedTensor:
+    """Return bytes as elements of a type."""
+    load = entry.load
+    extents = (entry.shape[0] // dtype.itemsize,)
+    return replace(entry, dtype=dtype, shape=extents, load=lambda: load().view(dtype), raw=False)
+
+
+def _laid_out(entry: DumpedTensor, graph: Graph, layout: str | None) -> DumpedTensor:
+    """State the layout that a person gave for all tensors of so many dimensions; of others nothing."""
+    if layout is None or "layout" in entry.facts or entry.constant:
+        return entry
+    info = graph.tensors.get(entry.name)
+    if info is not None and info.role is Role.CONSTANT:
+        return entry
+    known = None if info is None or info.shape is None else len(info.shape)
+    rank = known if known is not None else None if entry.flat else len(entry.shape)
+    return replace(entry, facts={**entry.facts, "layout": layout}) if rank == rank_of(layout) else entry
+
+
+def _fit(entries: Sequence[DumpedTensor], known: TensorInfo | None, *, turns: bool) -> _Fit:
     """Hold one tensor, at all its samples and steps, against the graph.
+
+    Args:
+        entries: Its values at each sample and step.
+        known: What the graph says of it; None if nothing.
+        turns: Whether what is said to be in another order is turned into the graph's.
 
     Raises:
         UsageError: Its files are of several types, or of none.
@@ -339,22 +353,64 @@ def _fit(entries: Sequence[DumpedTensor], known: TensorInfo | None) -> _Fit:
             hint="Give all samples of a tensor in one form.",
         )
     info = known or TensorInfo(name=first.name, role=Role.CONSTANT if first.constant else Role.ACTIVATION)
-    info, shaped, notes = _shaped(entries, info, known)
-    said = str(first.facts["dtype"]) if "dtype" in first.facts else None
+    facts = dict(first.facts)
+    turned = _turned(entries, info) if turns and "layout" in facts else None
+    if turned is None:
+        info, shaped, notes = _shaped(entries, info, known)
+    else:
+        shaped, notes = turned
+        facts = _in_order(facts, _arranged(first, info))
+        info = replace(info, shape=None if info.shape is None or None in info.shape else info.shape)
+    said = str(facts["dtype"]) if "dtype" in facts else None
     dtype = said or _named(first, info)
-    if "scale" in first.facts and info.quant is not None:
+    if "scale" in facts and info.quant is not None:
         notes.append("its quantization is the description's, not the model's")
         info = replace(info, quant=None)
     info = replace(
         info,
-        layout=None if "layout" in first.facts else info.layout,
-        stands_for=None if "stands_for" in first.facts else info.stands_for,
+        layout=None if "layout" in facts else info.layout,
+        stands_for=None if "stands_for" in facts else info.stands_for,
     )
+    fit = _Fit(info, shaped, "; ".join(notes), facts)
     if said is not None or known is None or known.dtype is None:
-        return _Fit(replace(info, dtype=dtype), _cast(first.name, shaped, said), "; ".join(notes))
+        return fit._replace(info=replace(info, dtype=dtype), prepare=_cast(first.name, shaped, said))
     if dtype == known.dtype:
-        return _Fit(info, _cast(first.name, shaped, dtype), "; ".join(notes))
-    return _retyped(entries, info, shaped, dtype, notes)
+        return fit._replace(prepare=_cast(first.name, shaped, dtype))
+    return _retyped(entries, fit, dtype)
+
+
+def _arranged(entry: DumpedTensor, info: TensorInfo) -> Arrangement | None:
+    """Return how the dump keeps values, by what is said of their layout; None if they do not fit that."""
+    if info.shape is None:
+        return None
+    found = arrangement(str(entry.facts["layout"]), info.shape, None if entry.flat else entry.shape)
+    return None if found is None or _resolved(entry, found.shape) is None else found
+
+
+def _turned(entries: Sequence[DumpedTensor], info: TensorInfo) -> tuple[Prepare, list[str]] | None:
+    """Return what brings values of a stated layout into the model's order; None if a file does not fit that."""
+    extents: dict[tuple[int, ...], tuple[int, ...]] = {}
+    kept = [_arranged(entry, info) for entry in entries]
+    for entry, each in zip(entries, kept, strict=True):
+        resolved = None if each is None else _resolved(entry, each.shape)
+        if resolved is None:
+            return None
+        extents[entry.shape] = resolved
+    first = kept[0]
+    if first is None:
+        return None
+    restored = first.restored
+    note = f"{first.layout}, turned into the model's order"
+    return lambda array: np.ascontiguousarray(restored(array.reshape(extents[array.shape]))), [note]
+
+
+def _in_order(facts: Mapping[str, Any], kept: Arrangement | None) -> dict[str, Any]:
+    """Return what is said of a tensor, for the model's order of its dimensions."""
+    found = {key: value for key, value in facts.items() if key != "layout"}
+    if kept is not None and kept.axes is not None and isinstance(found.get("axis"), int):
+        axis = found["axis"] % len(kept.axes)
+        found["axis"] = kept.axes.index(axis)
+    return found
 
 
 def _named(entry: DumpedTensor, info: TensorInfo) -> str:
@@ -397,29 +453,29 @@ def _viewed(name: str, array: np.ndarray, dtype: str | None) -> np.ndarray:
     return as_array(name, array, dtype)
 
 
-def _retyped(
-    entries: Sequence[DumpedTensor],
-    info: TensorInfo,
-    shaped: Prepare,
-    dtype: str,
-    notes: list[str],
-) -> _Fit:
+def _retyped(entries: Sequence[DumpedTensor], fit: _Fit, dtype: str) -> _Fit:
     """Choose the type of a tensor that the graph says to be of another one.
 
     A type that files of numpy cannot name is taken from the graph, and codes are taken from real values, where all
     values bear it out. Else the dump's type holds, and its values stand for themselves.
     """
+    info, shaped = fit.info, fit.prepare
     name, wanted, quant = info.name, str(info.dtype), info.quant
+
+    def noted(said: str) -> str:
+        return "; ".join(filter(None, (fit.note, said)))
+
     if logical_dtype(wanted).isbuiltin != 1 and all(_holds(name, entry, wanted) for entry in entries):
-        return _Fit(info, _cast(name, shaped, wanted), "; ".join([*notes, f"{dtype} values are all {wanted} values"]))
+        said = f"{dtype} values are all {wanted} values"
+        return fit._replace(prepare=_cast(name, shaped, wanted), note=noted(said))
     if quant is not None and is_integer(wanted) and is_float(dtype):
         if all(_codes(shaped(entry.load()), quant) is not None for entry in entries):
             said = f"real values that are all scale * (code - zero_point): recorded as {wanted} codes"
-            return _Fit(info, lambda array: _certain(_codes(shaped(array), quant)), "; ".join([*notes, said]))
+            return fit._replace(prepare=lambda array: _certain(_codes(shaped(array), quant)), note=noted(said))
         said = f"the model says {wanted} codes, the dump holds {dtype} values off their grid: recorded as real values"
-        return _Fit(replace(info, dtype=dtype, quant=None), shaped, "; ".join([*notes, said]))
+        return fit._replace(info=replace(info, dtype=dtype, quant=None), note=noted(said))
     said = f"the model says {wanted}, the dump holds {dtype}" + (": its scale does not hold" if quant else "")
-    return _Fit(replace(info, dtype=dtype, quant=None), shaped, "; ".join([*notes, said]))
+    return fit._replace(info=replace(info, dtype=dtype, quant=None), note=noted(said))
 
 
 def _holds(name: str, entry: DumpedTensor, dtype: str) -> bool:
@@ -560,7 +616,7 @@ class _Work:
             info = None if self._model is None else self._model.info
             never = {} if info is None else info.never_made()
             for name in self.absent:
-                cause = info.skip_causes[name] if info is not None and name in never else None
+                cause = info.skip_causes[name] if info is not None and name in never else SkipCause.NOT_DUMPED
                 recorder.skip(name, never.get(name, _ABSENT), because=cause)
             self._put_all(recorder, on_progress)
             recorder.outputs(*self._dump.facts.get("outputs", ()))
@@ -578,7 +634,7 @@ class _Work:
                 on_progress(done, len(self._entries), entry.name)
             fit = self._fits[entry.name]
             array = fit.prepare(entry.load())
-            facts = {key: value for key, value in entry.facts.items() if key != "dtype"}
+            facts = {key: value for key, value in fit.facts.items() if key != "dtype"}
             if fit.info.role is not Role.CONSTANT:
                 recorder.at(*entry.place)
                 recorder.put(entry.name, array, **facts)

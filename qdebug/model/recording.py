@@ -33,7 +33,7 @@ __all__ = [
 
 
 class SkipCause(StrEnum):
-    """Why a tensor of the run was not recorded; all but `UNSUPPORTED` mean that there is nothing to record.
+    """Why a tensor of the run was not recorded; `FUSED`, `FOLDED` and `VIEW` mean that there is nothing to record.
 
     Example:
         >>> recorder.skip("relu1", "fused into conv1", because="fused")
@@ -47,11 +47,13 @@ class SkipCause(StrEnum):
     """It is another shape of a tensor that was recorded."""
     UNSUPPORTED = "unsupported"
     """The runtime makes it, and does not give it out."""
+    NOT_DUMPED = "not_dumped"
+    """Whoever dumped the run left it out."""
 
     @property
     def is_benign(self) -> bool:
         """Whether nothing is lost by leaving the tensor out."""
-        return self is not SkipCause.UNSUPPORTED
+        return self in (SkipCause.FUSED, SkipCause.FOLDED, SkipCause.VIEW)
 
 
 class Fidelity(StrEnum):
@@ -91,6 +93,7 @@ class RunInfo(JsonObject):
         skipped: Tensors that exist in the run and were not recorded, with the reason.
         skip_causes: Why, in one word, for those of them of which it was said.
         doubts: What was said of a tensor, is kept as it was said, and can hardly be meant, by the tensor.
+        borrowed_order: Whether the recording states no graph, and order, inputs and outputs are the other run's.
 
     Example:
         >>> qdebug.open_recording("int8.h5").info.options["arithmetic"]
@@ -111,6 +114,7 @@ class RunInfo(JsonObject):
     skipped: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     skip_causes: Mapping[str, SkipCause] = field(default_factory=lambda: MappingProxyType({}))
     doubts: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    borrowed_order: bool = False
 
     def __post_init__(self) -> None:
         for name in _MAPPINGS:
@@ -122,6 +126,10 @@ class RunInfo(JsonObject):
             RunInfo,
             plain | {name: dict(plain[name]) for name in _MAPPINGS},
         )
+
+    def not_dumped(self, tensor: str) -> bool:
+        """Tell whether whoever dumped the run left a tensor out."""
+        return self.skip_causes.get(tensor) is SkipCause.NOT_DUMPED
 
     def never_made(self) -> dict[str, str]:
         """Return the tensors that were left out because there is nothing to record, with the reason."""

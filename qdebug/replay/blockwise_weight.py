@@ -1,19 +1,22 @@
-"""Weights of MatMulNBits: codes of a few bits, packed into bytes, of which a block of each column shares a scale.
+"""Weights of codes of a few bits, packed into bytes, of which a block shares a scale.
 
-The layout is that of com.microsoft.MatMulNBits (onnxruntime, docs/ContribOperators.md): columns first, then blocks of
-`block_size` rows, each packed with the lowest bits first. Zero points are packed likewise, block by block of a column.
+The layouts are those of com.microsoft (onnxruntime, docs/ContribOperators.md). MatMulNBits has columns first, then
+blocks of `block_size` rows, each packed with the lowest bits first. Zero points are packed likewise, block by block of
+a column. MatMulBnb4 has levels in place of codes, and GatherBlockQuantized a table.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 
 import numpy as np
 
 from qdebug.errors import KernelError
 from qdebug.model import Node, operators
+from qdebug.model.dtypes import logical_name
 
-__all__ = ["blockwise_weight", "rounded_in_blocks", "rounds_data"]
+__all__ = ["blockwise_weight", "half_steps", "packed_inputs", "rounded_in_blocks", "rounds_data"]
 
 _INT8 = 4
 """Accuracy level at which data may be rounded to codes of 8 bits."""
@@ -48,27 +51,61 @@ def rounded_in_blocks(x: np.ndarray, block: int) -> np.ndarray:
     return np.asarray((codes * (largest / np.float32(_LARGEST))).reshape(padded.shape)[..., : x.shape[-1]])
 
 
+def packed_inputs(node: Node) -> tuple[str, ...]:
+    """Return the constants of a packed weight: codes, scales and, if there are some, zero points."""
+    return tuple(node.inputs[at] for at in operators.of(node.op).packed if at < len(node.inputs) and node.inputs[at])
+
+
 def blockwise_weight(node: Node, values: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-    """Unpack the weight of a MatMulNBits.
+    """Unpack the weight of a product or of a lookup.
 
     Args:
-        node: The node.
+        node: A node whose operator packs its weight.
         values: Its constants by name.
 
     Returns:
-        Codes less their zero point, and the scale of each, both as float32 [K, N].
+        Codes less their zero point, or levels, and the scale of each, both as float32: [K, N] of a product, as its
+        weight is; in the shape of the table of a lookup.
 
     Raises:
         KernelError: The constants do not fit the attributes, or columns are grouped by an index.
     """
+    if any(name not in values for name in packed_inputs(node)) or len(packed_inputs(node)) < 2:
+        raise KernelError(f"Node {node.name!r} has a weight, a scale or a zero point that is not known.")
+    return _READERS[operators.of(node.op).packing](node, values)
+
+
+def half_steps(node: Node, codes: np.ndarray, scales: np.ndarray) -> np.ndarray:
+    """Return by how much each element of a packed weight may be off what it was rounded from.
+
+    Args:
+        node: The node.
+        codes: What `blockwise_weight` returns: codes, or levels.
+        scales: Their scales.
+    """
+    if operators.of(node.op).packing == "levels":
+        return np.asarray(np.abs(scales) * _half_gaps(_levels(node))[np.searchsorted(np.sort(_levels(node)), codes)])
+    half = np.abs(scales) / 2
+    if len(packed_inputs(node)) < 3:  # one code more is below zero: the largest of the other sign is cut off
+        half = np.where(codes == np.max(-codes, initial=1) - 1, 2 * half, half)
+    return np.asarray(half)
+
+
+def _half_gaps(levels: np.ndarray) -> np.ndarray:
+    """Return half the wider distance of each level to its neighbours, in their order."""
+    ordered = np.sort(levels)
+    gaps = np.diff(ordered)
+    return np.asarray(np.maximum(np.append(gaps, 0), np.insert(gaps, 0, 0)) / 2, np.float32)
+
+
+def _of_columns(node: Node, values: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    """Unpack the weight of a MatMulNBits."""
     rows, columns, block = (_extent(node, name) for name in ("K", "N", "block_size"))
     names = (*node.inputs, "", "")
     if len(node.inputs) > 4 and names[4]:
         raise KernelError(f"Node {node.name!r} groups its rows by an index, which is not computed here.")
     blocks = -(-rows // block)
     bits = _extent(node, "bits")
-    if names[1] not in values or names[2] not in values or (names[3] and names[3] not in values):
-        raise KernelError(f"Node {node.name!r} has a weight, a scale or a zero point that is not known.")
     packed, scale = values[names[1]], values[names[2]]
     if bits not in (1, 2, 4, 8) or packed.dtype != np.uint8 or scale.size != columns * blocks:
         raise KernelError(f"Node {node.name!r} has a weight of {packed.shape} and {scale.size} scales.")
@@ -80,6 +117,82 @@ def blockwise_weight(node: Node, values: Mapping[str, np.ndarray]) -> tuple[np.n
     scales = np.broadcast_to(scale.astype(np.float32).reshape(columns, blocks, 1), centred.shape)
     flat = (array.reshape(columns, -1)[:, :rows].T for array in (centred, scales))
     return next(flat), next(flat)
+
+
+_FP4 = (0.0, 5.208333333e-03, 0.66666667, 1.0, 0.33333333, 0.5, 0.16666667, 0.25)
+_NF4 = (
+    -1.0, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453, -0.28444138169288635, -0.18477343022823334,
+    -0.09105003625154495, 0.0, 0.07958029955625534, 0.16093020141124725, 0.24611230194568634, 0.33791524171829224,
+    0.44070982933044434, 0.5626170039176941, 0.7229568362236023, 1.0,
+)  # fmt: skip
+"""Levels of 4 bits by their code. Source: onnxruntime, blockwise_quant_block_bnb4.h; Dettmers et al. 2023, QLoRA."""
+_LEVELS = tuple(np.array(each, np.float32) for each in ((*_FP4, *(-level for level in _FP4)), _NF4))
+
+
+def _levels(node: Node) -> np.ndarray:
+    kind = node.attrs.get("quant_type")
+    if kind not in (0, 1):
+        raise KernelError(f"Node {node.name!r} has quant_type {kind!r}; expected 0 (FP4) or 1 (NF4).")
+    return _LEVELS[int(kind)]
+
+
+def _of_levels(node: Node, values: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    """Unpack the weight of a MatMulBnb4: levels of 4 bits, of which the first of two has the high bits of a byte.
+
+    Blocks of the transposed weight, each with its largest magnitude, need not end where its rows do.
+    Source: onnxruntime, DequantizeBlockBnb4 (blockwise_quant_block_bnb4.h).
+    """
+    rows, columns, block = (_extent(node, name) for name in ("K", "N", "block_size"))
+    if not node.attrs.get("transB", 1):
+        raise KernelError(f"Node {node.name!r} does not keep its weight transposed, which is not computed here.")
+    packed, largest = values[node.inputs[1]].reshape(-1), values[node.inputs[2]].reshape(-1)
+    count = rows * columns
+    if packed.dtype != np.uint8 or largest.size != -(-count // block):
+        raise KernelError(f"Node {node.name!r} has a weight of {packed.dtype} and {largest.size} scales.")
+    codes = np.stack([packed >> 4, packed & np.uint8(15)], axis=-1).reshape(-1)[:count]
+    if codes.size < count:
+        raise KernelError(f"Node {node.name!r} has {codes.size} codes; expected {count}.")
+    scales = np.repeat(largest.astype(np.float32), block)[:count]
+    flat = (array.reshape(columns, rows).T for array in (_levels(node)[codes], scales))
+    return next(flat), next(flat)
+
+
+def _of_table(node: Node, values: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    """Unpack the table of a GatherBlockQuantized, whose blocks lie along one axis, the last one perhaps cut off.
+
+    Integers of 4 bits are as they are; a byte has 1, 2 or 4 codes along the last axis, lowest bits first.
+    Source: onnxruntime, gather_block_quantized.cc.
+    """
+    data, scale = values[node.inputs[0]], values[node.inputs[2]].astype(np.float32)
+    bits, block, axis = (_whole(node, *each) for each in (("bits", 4), ("block_size", 128), ("quantize_axis", 1)))
+    given = values.get(node.inputs[3]) if len(node.inputs) > 3 else None
+    if data.dtype == np.uint8:
+        if bits not in (2, 4, 8):
+            raise KernelError(f"Node {node.name!r} has bits {bits!r}; expected 2, 4 or 8.")
+        codes, zero = _unpacked(data, bits), np.float32(2 ** (bits - 1))
+        given = None if given is None else _unpacked(given, bits)[..., : scale.shape[-1]]
+    elif logical_name(data.dtype) in ("int4", "uint4"):
+        codes, zero = data, np.float32(0)
+    else:
+        raise KernelError(f"Node {node.name!r} has codes of {data.dtype}; expected integers of 8 or 4 bits.")
+    if not -codes.ndim <= axis < codes.ndim or block < 1:
+        raise KernelError(f"Node {node.name!r} has no axis {axis}, or blocks of {block}.")
+    if scale.ndim != codes.ndim or scale.shape[axis] != -(-codes.shape[axis] // block):
+        raise KernelError(f"Node {node.name!r} has codes of {codes.shape} and scales of {scale.shape}.")
+    index = np.arange(codes.shape[axis]) // block
+    points = np.broadcast_to(zero if given is None else given.astype(np.float32), scale.shape)
+    steps, zeros = (np.take(array, index, axis=axis) for array in (scale, points))
+    return codes.astype(np.float32) - zeros, steps
+
+
+_READERS = MappingProxyType({"columns": _of_columns, "levels": _of_levels, "table": _of_table})
+
+
+def _whole(node: Node, name: str, default: int) -> int:
+    value = node.attrs.get(name, default)
+    if not isinstance(value, int):
+        raise KernelError(f"Node {node.name!r} has {name} {value!r}; expected a whole number.")
+    return value
 
 
 def _extent(node: Node, name: str) -> int:

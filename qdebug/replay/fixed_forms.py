@@ -1,7 +1,7 @@
 """Forms of activations that some backends compute in fixed point, integers alone.
 
 Sources: TensorFlow Lite, kernels/internal/reference/hard_swish.h and softmax.h and integer_ops/logistic.h,
-kernels/activations.cc.
+kernels/activations.cc and elementwise.cc.
 
 Exponential and reciprocal in fixed point, as gemmlowp computes them: integers alone, the same on every processor. A
 number of `bits` integer bits is stored as an integer times 2**-(width - 1 - bits). TensorFlow Lite's reference kernels
@@ -28,6 +28,8 @@ __all__ = [
     "exp_of_negative",
     "fixed_probabilities",
     "hard_swish",
+    "inverse_root",
+    "inverse_root_of",
     "logistic_of",
     "reciprocal_of_one_plus",
     "squashed",
@@ -174,6 +176,57 @@ def hard_swish(unit: Unit, columns: Columns, variant: Variant) -> Start:
     one = np.ones_like(last)
     whole = Fixed(multiplier=one, bits=0, exponent=last, pre=0 * one)
     return Start(operation=operation, dtype=np.int64, scales=scales_of(unit), whole=whole, tag="hswish16")
+
+
+_HALF_ROOT_2 = 1518500250
+"""sqrt(2) / 2, without integer bits."""
+_ROOT_ROUNDS, _ROOT_SHIFT, _ROOT_BITS = 5, 11, 20
+
+
+def inverse_root_of(values: np.ndarray) -> np.ndarray:
+    """Compute 1 / sqrt(x) of whole numbers above 0 by Newton's iteration, with 20 bits of a fraction.
+
+    Source: GetInvSqrtQuantizedMultiplierExp (tensorflow/lite/kernels/internal/quantization_util.h).
+    """
+    whole = np.maximum(values, 1).astype(np.int64)
+    pairs = (_WORD - np.frexp(whole.astype(np.float64))[1].astype(np.int64)) // 2 - 1
+    half = shift_right((whole << (2 * pairs)) >> 1, 1, "away")
+    x = np.full(whole.shape, 1 << (_WORD - 3), np.int64)
+    three_halves = np.asarray(3 << (_WORD - 4))
+    for _ in range(_ROOT_ROUNDS):
+        cube = shift_left(_product(_product(x, x, _WIDE), x, _WIDE), 6)
+        x = shift_left(_product(three_halves, x, _WIDE) - _product(half, cube, _WIDE), 3)
+    x = _product(x, np.asarray(_HALF_ROOT_2), _WIDE)
+    shift = _ROOT_SHIFT - pairs
+    one = whole == 1
+    mantissa = np.where(one, _one(_WIDE), x << np.maximum(-shift, 0))
+    exponent = _ROOT_BITS - np.where(one, 0, np.maximum(shift, 0))
+    high = multiply_high(np.int64(1) << np.maximum(exponent, 0), mantissa, "up", bits=_WORD)
+    return shift_right(high, np.maximum(-exponent, 0), "away")
+
+
+def inverse_root(unit: Unit, columns: Columns, variant: Variant) -> Start:
+    """Compute 1 / sqrt(x) of centred codes; the program brings it to the output's scale.
+
+    Of 0 it is the largest code; of negative codes, which the runtime refuses, the lowest.
+    Source: RsqrtEvalQuantized (tensorflow/lite/kernels/elementwise.cc).
+    """
+    del columns, variant
+    operand = unit.operands[0]
+    if unit.kind != "lookup" or "root31" not in operators.of(unit.function).forms or operand.scale.size > 1:
+        raise ValueError("a reciprocal root in fixed point has one scale")
+    real = 1 / (np.sqrt(operand.scale.astype(np.float64)) * unit.out.scale.astype(np.float64))
+    multiplier, exponent = quantize_multiplier(real, bits=_WORD, rounding="away")
+
+    def apply(numbers: Any, out: Any, zero: np.ndarray) -> np.ndarray:
+        del out
+        centred = numbers[0].astype(np.int64) - zero
+        beyond = np.where(centred < 0, -_one(_WIDE), _one(_WIDE))
+        return np.where(centred > 0, inverse_root_of(centred), beyond)
+
+    operation = Operation(apply=apply, parameters=(operand.zero_point.astype(np.int64),))
+    whole = Fixed(multiplier=multiplier, bits=_WORD, exponent=exponent - _ROOT_BITS, pre=0 * exponent)
+    return Start(operation=operation, dtype=np.int64, scales=scales_of(unit), whole=whole, tag="root31")
 
 
 def squashed(unit: Unit, columns: Columns, variant: Variant) -> Start:

@@ -12,7 +12,7 @@ from qdebug.replay.columns import Columns, Operation, Start, load, nested
 from qdebug.replay.precision import limits
 from qdebug.replay.registry import Call, find_kernel, has_kernel
 from qdebug.replay.scaling import Scales, scales_of
-from qdebug.replay.steps import compile_steps
+from qdebug.replay.steps import compile_steps, planned_program
 from qdebug.replay.unit import Unit
 from qdebug.replay.variant import Variant
 
@@ -141,7 +141,8 @@ def _by_sign(unit: Unit, columns: Columns, variant: Variant, slope: np.ndarray) 
     for tag, factor in (("above", _ONE), ("below", slope)):
         scales = Scales(x=unit.operands[0].scale, w=factor, y=unit.out.scale, n=_ONE)
         own = Start(operation=load(dtype), dtype=dtype, scales=scales)
-        steps = compile_steps(unit, own, variant.operand, variant.multiplier, columns.memo, operand=tag)
+        program = planned_program(variant.operand, variant.multiplier, whole=dtype is np.int64, operand=tag)
+        steps = compile_steps(unit, own, program, columns.memo)
         runs.append((nested(steps), sum(len(step.parameters) for step in steps)))
         parameters += [parameter for step in steps for parameter in step.parameters]
 

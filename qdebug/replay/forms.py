@@ -18,11 +18,11 @@ import numpy as np
 
 from qdebug.numerics.fixedpoint import round_values
 from qdebug.replay.columns import Columns, Operation, Start, load, nested
-from qdebug.replay.fixed_forms import hard_swish, squashed
+from qdebug.replay.fixed_forms import hard_swish, inverse_root, squashed
 from qdebug.replay.form_codes import fused, leaky, sloped, tabled
 from qdebug.replay.interpolate import FRACTION
 from qdebug.replay.scaling import Fixed, Scales, fixed, real_multiplier, scales_of, sum_scale
-from qdebug.replay.steps import compile_steps
+from qdebug.replay.steps import compile_steps, planned_program
 from qdebug.replay.unit import Operand, Unit
 from qdebug.replay.variant import Variant
 
@@ -36,6 +36,7 @@ _COMBINE: dict[str, Callable[..., Any]] = {
     "mul": np.multiply,
     "div": np.divide,
     "prelu": lambda x, slope: np.where(x < 0, x * slope, x),
+    "squared_difference": lambda a, b: np.square(a - b),
 }
 
 
@@ -153,16 +154,17 @@ def _pair_of_programs(
     unit: Unit, columns: Columns, variant: Variant, scales: tuple[Scales, Scales], ahead: int = 0
 ) -> Operation:
     """Run the operand program on both centred codes, shifted left by `ahead`, and combine what comes out."""
-    if unit.kind not in ("add", "sub"):
+    if unit.kind not in ("add", "sub", "squared_difference"):
         raise ValueError("operands are brought to one scale for sums only")
     combine = _COMBINE[unit.kind]
     dtype = variant.multiplier.dtype
     runs, parameters = [], []
     for place, (operand, own) in enumerate(zip(_sides(unit), scales, strict=True)):
         start = Start(operation=load(dtype, place), dtype=dtype, scales=own, tag=variant.form)
-        steps = compile_steps(
-            unit, start, variant.operand, variant.multiplier, columns.memo, operand=f"operand {place}"
+        program = planned_program(
+            variant.operand, variant.multiplier, whole=dtype is np.int64, operand=f"operand {place}"
         )
+        steps = compile_steps(unit, start, program, columns.memo)
         runs.append((nested(steps), sum(len(step.parameters) for step in steps)))
         parameters += [operand.zero_point.astype(np.int64), *(p for step in steps for p in step.parameters)]
 
@@ -179,13 +181,18 @@ def _pair_of_programs(
 
 
 def shifted(unit: Unit, columns: Columns, variant: Variant) -> Start:
-    """Bring both codes, shifted left, to twice the larger scale, and combine them there."""
+    """Bring both codes, shifted left, to twice the larger scale, and combine them there.
+
+    Source of the one of squared differences: TensorFlow Lite (kernels/squared_difference.cc).
+    """
     a, b = (operand.scale.astype(np.float64) for operand in _sides(unit))
     twice = 2 * np.maximum(a, b)
     one = np.ones(())
     own = tuple(Scales(x=scale, w=one, y=twice, n=one) for scale in (a, b))
     operation = _pair_of_programs(unit, columns, variant, (own[0], own[1]), variant.shift)
-    scales = Scales(x=twice, w=one, y=unit.out.scale.astype(np.float64) * 2.0**variant.shift, n=one)
+    squared = unit.kind == "squared_difference"
+    y = unit.out.scale.astype(np.float64) * 2.0 ** (variant.shift * (2 if squared else 1))
+    scales = Scales(x=twice, w=twice if squared else one, y=y, n=one)
     return Start(operation=operation, dtype=np.int64, scales=scales, tag=("ls", variant.shift))
 
 
@@ -193,6 +200,8 @@ def each(unit: Unit, columns: Columns, variant: Variant) -> Start:
     """Bring both codes to the output's scale, each with its own rounding, and combine them there."""
     own = tuple(Scales(x=o.scale, w=_ONE, y=unit.out.scale, n=_ONE) for o in _sides(unit))
     operation = _pair_of_programs(unit, columns, variant, (own[0], own[1]))
+    if unit.kind == "squared_difference":
+        raise ValueError("squares have another scale than their operands")
     whole = Operation(
         apply=lambda numbers, out, *given: operation.apply(numbers, out, *given).astype(np.int64),
         parameters=operation.parameters,
@@ -341,6 +350,7 @@ _FORMS: Mapping[str, Callable[[Unit, Columns, Variant], Start]] = MappingProxyTy
     | {"ratio": ratios, "ls": shifted, "fixed15": fixed_point_15, "each": each, "offset": _offset, "counted": _counted}
     | dict.fromkeys(("levels", "levels-fma", "levels-raw"), _levels)
     | {"leaky": leaky, "slopes": sloped, "hswish16": hard_swish, "fixed16": squashed, "fixed31": squashed}
+    | {"root31": inverse_root}
 )
 
 

@@ -23,7 +23,7 @@ from qdebug.replay.registry import Call
 from qdebug.replay.scaling import spread
 from qdebug.replay.unit import Operand, Target, Unit, target_of
 
-__all__ = ["Coded", "unit_of_call", "unit_of_codes", "with_recorded_scale"]
+__all__ = ["Coded", "unit_of_call", "unit_of_codes", "with_recorded_scale", "with_stated_bias"]
 
 
 def unit_of_call(call: Call) -> Unit | None:
@@ -371,6 +371,32 @@ def _made(
     return Unit(kind=kind, operands=found, out=out, **fields)  # type: ignore[arg-type]
 
 
+def with_stated_bias(unit: Unit, stated: QuantParams | None) -> Unit:
+    """Return a unit whose bias has the scale that is stated for its codes, where that is not the scale of the sums.
+
+    Args:
+        unit: What is computed, with a bias of codes.
+        stated: The quantization of the bias; None if nobody stated it.
+    """
+    bias = unit.bias
+    if stated is None or bias is None or bias.dtype.kind not in "iu" or unit.kind not in ("conv", "linear"):
+        return unit
+    x, weight = (operand.scale.astype(np.float64).reshape(-1) for operand in unit.operands)
+    if x.size > 1 or (weight.size > 1 and stated.scale.size not in (1, weight.size)):
+        return unit
+    codes, scale = _in_scale(bias, stated, x[0] * weight)
+    return replace(unit, bias=codes, bias_scale=scale)
+
+
+def _in_scale(bias: np.ndarray, stated: QuantParams, sums: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
+    """Return the codes of a bias about 0, and its scale where that is not the scale of the sums."""
+    own = stated.scale.astype(np.float64)
+    centred = bias.astype(np.int64) - stated.zero_point.reshape(-1)
+    if np.all(np.abs(own - sums.reshape(-1)) <= BIAS_SCALE_MAX_REL_DIFFERENCE * np.abs(own)):
+        return centred.astype(np.int32), None
+    return centred, stated.scale
+
+
 def _bias(request: _Request, position: int, sums: np.ndarray) -> tuple[np.ndarray | None, np.ndarray | None]:
     """Return a bias, and its scale where that is not the scale of the sums."""
     coded = request.given(position)
@@ -378,11 +404,7 @@ def _bias(request: _Request, position: int, sums: np.ndarray) -> tuple[np.ndarra
         return None, None
     if coded.quant is None:
         return coded.values, None
-    own = coded.quant.scale.astype(np.float64)
-    centred = coded.values.astype(np.int64) - coded.quant.zero_point.reshape(-1)
-    if np.all(np.abs(own - sums.reshape(-1)) <= BIAS_SCALE_MAX_REL_DIFFERENCE * np.abs(own)):
-        return centred.astype(np.int32), None
-    return centred, coded.quant.scale
+    return _in_scale(coded.values, coded.quant, sums)
 
 
 def _coded_conv(request: _Request) -> Unit | None:
@@ -421,6 +443,7 @@ def _coded_linear(request: _Request) -> Unit | None:
     call = request.call()
     if a is None or b is None or (request.given(2) is not None and call.real("beta", 1.0) != 1):
         return None
+    a = _flattened(call, a, b)
     a, b = (_turned(o) if call.integer(name) else o for o, name in ((a, "transA"), (b, "transB")))
     alpha = np.float32(call.real("alpha", 1.0))
     if alpha != 1:
@@ -435,6 +458,14 @@ def _coded_linear(request: _Request) -> Unit | None:
     return _made(request, "linear", (a, b), bounds=bounds, bias=bias, bias_scale=bias_scale)
 
 
+def _flattened(call: Call, a: Operand, b: Operand) -> Operand:
+    """Return the first operand of a Gemm as a matrix where it says `flatten`: its scales are those of all rows."""
+    if not call.integer("flatten") or a.scale.size > 1:
+        return a
+    width = b.codes.shape[-1 if call.integer("transB") else 0]
+    return replace(a, codes=a.codes.reshape(-1, width), scale=a.scale.reshape(()), zero_point=a.zero_point.reshape(()))
+
+
 def _turned(operand: Operand) -> Operand:
     """Return an operand with its last two dimensions exchanged."""
     arrays = (operand.codes, operand.scale, operand.zero_point)
@@ -446,8 +477,11 @@ def _pair(request: _Request) -> Unit | None:
     bounds = _activation(request)
     if bounds is None:
         return None
-    unit = operators.of(request.node.op).unit
-    return _made(request, unit, (request.operand(0), request.operand(1)), bounds=bounds)
+    unit, second = operators.of(request.node.op).unit, request.operand(1)
+    factor = np.float32(request.call().real("alpha", 1.0))
+    if factor != 1 and second is not None:
+        second = replace(second, scale=np.asarray(second.scale * factor))
+    return _made(request, unit, (request.operand(0), second), bounds=bounds)
 
 
 def _pool(request: _Request) -> Unit | None:
@@ -576,7 +610,7 @@ def _move(request: _Request) -> Unit | None:
 
 _CODED_READERS: Mapping[str, Callable[[_Request], Unit | None]] = MappingProxyType(
     {
-        **dict.fromkeys(("add", "sub", "mul", "div", "prelu"), _pair),
+        **dict.fromkeys(("add", "sub", "mul", "div", "prelu", "squared_difference"), _pair),
         **dict.fromkeys(("average_pool", "global_average_pool", "max_pool"), _pool),
         "concat": _concat,
         "conv": _coded_conv,

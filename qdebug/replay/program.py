@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 import numpy as np
 
@@ -16,7 +17,7 @@ from qdebug.numerics.checkpoint import checkpoint
 from qdebug.replay.blockwise import part_of
 from qdebug.replay.columns import Columns, Operation
 from qdebug.replay.forms import start_of
-from qdebug.replay.steps import compile_steps
+from qdebug.replay.steps import Program, compile_steps, planned_program
 from qdebug.replay.unit import Unit
 from qdebug.replay.variant import Variant
 
@@ -39,7 +40,7 @@ def compile_variant(unit: Unit, columns: Columns, variant: Variant) -> tuple[Ope
             raise ValueError("the program does not end in codes, by the step sat or wrap")
         return (
             start.operation,
-            *compile_steps(unit, start, program, variant.multiplier, columns.memo, late_bias=variant.bias == "codes"),
+            *compile_steps(unit, start, _program(variant, whole=start.dtype is np.int64), columns.memo),
         )
     except KernelError:
         raise
@@ -47,6 +48,11 @@ def compile_variant(unit: Unit, columns: Columns, variant: Variant) -> tuple[Ope
         raise KernelError(
             f"The variant {str(variant)!r} does not fit a unit of kind {unit.kind!r}: {error}."
         ) from error
+
+
+@lru_cache(maxsize=1 << 15)
+def _program(variant: Variant, *, whole: bool) -> Program:
+    return planned_program(variant.requantize, variant.multiplier, whole=whole, late_bias=variant.bias == "codes")
 
 
 def _spread(columns: Columns, operation: Operation) -> tuple[np.ndarray, ...]:

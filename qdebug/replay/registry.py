@@ -59,6 +59,7 @@ _FAMILIES = (
     "normalization",
     "pool",
     "qlinear",
+    "qonnx",
     "quantize",
     "real_codes",
     "recurrent",

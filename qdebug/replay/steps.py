@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from types import MappingProxyType
 from typing import Any
 
@@ -20,7 +21,7 @@ from qdebug.replay.scaling import Fixed, Multiplier, float_multiplier, real_mult
 from qdebug.replay.unit import Unit
 from qdebug.replay.words import refuse
 
-__all__ = ["STEPS", "Step", "StepWord", "compile_steps", "steps_of"]
+__all__ = ["STEPS", "Program", "Step", "StepWord", "compile_steps", "planned_program", "steps_of"]
 
 Numbers = tuple[np.ndarray, ...]
 Out = np.ndarray | None
@@ -41,22 +42,18 @@ class _Place:
     Args:
         unit: What is computed.
         start: What the program runs on.
-        multiplier: What stands for the quotient of the scales.
         ops: The steps of the program.
-        operand: Which operand's program this is.
-        memo: What was made before for this unit.
         rounding: The step's rounding.
         real_units: Whether the numbers are in real units: they were scaled, and not divided by the output's scale yet.
+        multiplier: The numbers that stand for the quotient of the scales; None for a step that does not multiply.
     """
 
     unit: Unit
     start: Start
-    multiplier: Multiplier
     ops: frozenset[str]
-    operand: str
-    memo: dict[object, Any]
     rounding: str
     real_units: bool
+    multiplier: np.ndarray | Fixed | None
 
     @property
     def single(self) -> np.ndarray:
@@ -66,14 +63,16 @@ class _Place:
     @property
     def whole(self) -> Fixed:
         """The integers that stand for the multiplier."""
-        if self.start.whole is not None:
-            return self.start.whole
-        averages = "avg" in self.ops  # which divides by the count
-        key = ("fixed", self.start.tag, self.operand, self.multiplier, averages)
-        if key not in self.memo:
-            scales = replace(self.start.scales, n=_ONE) if averages else self.start.scales
-            self.memo[key] = whole_of(self.unit, scales, self.multiplier)
-        return self.memo[key]  # type: ignore[no-any-return]
+        if not isinstance(self.multiplier, Fixed):
+            raise TypeError("no integers stand for the multiplier")
+        return self.multiplier
+
+    @property
+    def real(self) -> np.ndarray:
+        """The floating-point numbers that the multiplier is kept as."""
+        if not isinstance(self.multiplier, np.ndarray):
+            raise TypeError("no floating-point number stands for the multiplier")
+        return self.multiplier
 
     def combined(self, function: Callable[..., Any], parameter: np.ndarray, text: str | None = None) -> Operation:
         """Return the operation that combines the numbers with a parameter, in the program's kind of number."""
@@ -88,8 +87,7 @@ def _binary(function: Callable[..., Any], parameter: np.ndarray, text: str | Non
 
 
 def _times_real(at: _Place) -> Operation:
-    real = float_multiplier(real_multiplier(at.start.scales, at.multiplier.expression), at.multiplier.number)
-    return at.combined(np.multiply, real, "v * {}  # input scale * weight scale / output scale")
+    return at.combined(np.multiply, at.real, "v * {}  # input scale * weight scale / output scale")
 
 
 def _plus_zero_point(at: _Place) -> Operation:
@@ -341,59 +339,159 @@ def steps_of(text: str) -> tuple[Step, ...]:
     return tuple(found)
 
 
-def compile_steps(
-    unit: Unit,
-    start: Start,
-    program: tuple[Step, ...],
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _PlannedStep:
+    """A step of a program, as far as the unit does not matter.
+
+    Args:
+        step: The step.
+        key: Stands for all that decides what it does to numbers of one kind, but for the multiplier.
+        make: Makes its operation; None where the numbers are none that it is for, or for a late bias.
+        multiplies: Whether the multiplier decides what it does.
+        late_bias: Whether it adds what the steps before it make of the bias.
+        real_units: Whether it gets numbers in real units.
+    """
+
+    step: Step
+    key: object
+    make: Callable[[_Place], Operation] | None
+    multiplies: bool
+    late_bias: bool
+    real_units: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Program:
+    """Steps in order, as far as the unit does not matter.
+
+    Args:
+        steps: The steps.
+        ops: Their names.
+        multiplier: What stands for the quotient of the scales.
+        operand: Which operand's program this is, where each has its own scales.
+    """
+
+    steps: tuple[_PlannedStep, ...]
+    ops: frozenset[str]
+    multiplier: Multiplier
+    operand: str
+
+
+@cache
+def _key(*parts: object) -> object:
+    """Return the same object for equal parts: it is hashed faster than they are."""
+    del parts
+    return object()
+
+
+def planned_program(
+    steps: tuple[Step, ...],
     multiplier: Multiplier,
-    memo: dict[object, Any],
     *,
+    whole: bool,
     operand: str = "",
     late_bias: bool = False,
-) -> list[Operation]:
+) -> Program:
+    """Return a program to be compiled for many units.
+
+    Args:
+        steps: The steps.
+        multiplier: What stands for the quotient of the scales.
+        whole: Whether it runs on integers.
+        operand: Which operand's program this is, where each has its own scales.
+        late_bias: Whether the step `bias` adds what the steps before it make of the bias.
+    """
+    ops = frozenset(step.op for step in steps)
+    split = ops & _SPLITTING if whole else None
+    planned, real = list[_PlannedStep](), False
+    for at, step in enumerate(steps):
+        word, late = STEPS[step.op], step.op == "bias" and late_bias
+        context = split if word.multiplies else step.op == "bias" and real
+        made_of: tuple[object, ...] = (operand, step.op, step.rounding, context)
+        planned.append(
+            _PlannedStep(
+                step=step,
+                key=_key("late bias", multiplier, split, steps[:at]) if late else _key(*made_of),
+                make=None if late else word.whole if whole else word.real,
+                multiplies=word.multiplies,
+                late_bias=late,
+                real_units=real,
+            )
+        )
+        real = step.op == "scale" or (real and step.op == "bias")
+    return Program(steps=tuple(planned), ops=ops, multiplier=multiplier, operand=operand)
+
+
+def compile_steps(unit: Unit, start: Start, program: Program, memo: dict[object, Any]) -> list[Operation]:
     """Return the operations of a program; equal ones are the same object.
 
     Args:
         unit: What is computed.
         start: What the program runs on.
         program: The steps.
-        multiplier: What stands for the quotient of the scales.
         memo: Operations that were made before for this unit.
-        operand: Which operand's program this is, where each has its own scales.
-        late_bias: Whether the step `bias` adds what the steps before it make of the bias.
 
     Raises:
         ValueError: A step is not one for this kind of number, or has no parameters here.
     """
-    ops = frozenset(step.op for step in program)
-    split = ops & _SPLITTING if start.dtype is np.int64 else None
+    known = memo.setdefault(("steps", start.dtype, start.tag), {})
+    multiplier: np.ndarray | Fixed | None = None
     found: list[Operation] = []
-    real_units = False
-    for step in program:
-        if step.op == "bias" and late_bias:
-            key: tuple[object, ...] = ("late bias", start.dtype, start.tag, multiplier, split, program[: len(found)])
-            if key not in memo:
-                memo[key] = _binary(np.add, _through(unit, start, found))
-        else:
-            context = (multiplier, split) if STEPS[step.op].multiplies else step.op == "bias" and real_units
-            key = (start.dtype, start.tag, operand, step.op, step.rounding, context)
-            if key not in memo:
-                place = _Place(
-                    unit=unit, start=start, multiplier=multiplier, ops=ops, operand=operand, memo=memo,
-                    rounding=step.rounding, real_units=real_units,
-                )  # fmt: skip
-                memo[key] = _compiled(step, place)
-        found.append(memo[key])
-        real_units = step.op == "scale" or (real_units and step.op == "bias")
+    for planned in program.steps:
+        key = planned.key
+        if planned.multiplies and planned.make is not None:
+            if multiplier is None:
+                multiplier = _kept_multiplier(unit, start, program, memo)
+            key = key, id(multiplier)  # which the memo keeps alive
+        operation = known.get(key)
+        if operation is None:
+            if planned.late_bias:
+                operation = _binary(np.add, _through(unit, start, found))
+            else:
+                operation = _compiled(unit, start, program.ops, planned, multiplier)
+            known[key] = operation
+        found.append(operation)
     return found
 
 
-def _compiled(step: Step, place: _Place) -> Operation:
-    word, whole = STEPS[step.op], place.start.dtype is np.int64
-    make = word.whole if whole else word.real
-    if make is None:
-        raise ValueError(f"the step {step} needs {'a real' if whole else 'an integer'} multiplier")
-    return make(place)
+def _compiled(
+    unit: Unit, start: Start, ops: frozenset[str], planned: _PlannedStep, multiplier: np.ndarray | Fixed | None
+) -> Operation:
+    if planned.make is None:
+        raise ValueError(
+            f"the step {planned.step} needs {'a real' if start.dtype is np.int64 else 'an integer'} multiplier"
+        )
+    place = _Place(
+        unit=unit,
+        start=start,
+        ops=ops,
+        rounding=planned.step.rounding,
+        real_units=planned.real_units,
+        multiplier=multiplier if planned.multiplies else None,
+    )
+    return planned.make(place)
+
+
+def _kept_multiplier(unit: Unit, start: Start, program: Program, memo: dict[object, Any]) -> np.ndarray | Fixed:
+    """Return the numbers that stand for a program's multiplier; the same object for equal numbers."""
+    if start.whole is not None and start.dtype is np.int64:
+        return start.whole
+    averages = "avg" in program.ops  # which divides by the count
+    key = ("multiplier", start.dtype, start.tag, program.operand, program.multiplier, averages)
+    found = memo.get(key)
+    if found is None:
+        scales = replace(start.scales, n=_ONE) if averages and start.dtype is np.int64 else start.scales
+        number, expression = program.multiplier.number, program.multiplier.expression
+        if start.dtype is np.int64:
+            found = whole_of(unit, scales, program.multiplier)
+            arrays: tuple[np.ndarray, ...] = (found.multiplier, found.exponent, found.pre)
+            content: tuple[object, ...] = ("integers", found.bits)
+        else:
+            found = float_multiplier(real_multiplier(scales, expression), number)
+            arrays, content = (found,), ("real",)
+        content += tuple((array.dtype.str, array.shape, array.tobytes()) for array in arrays)
+        found = memo[key] = memo.setdefault(content, found)
+    return found  # type: ignore[no-any-return]
 
 
 def _through(unit: Unit, start: Start, operations: Sequence[Operation]) -> np.ndarray:

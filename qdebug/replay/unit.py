@@ -22,8 +22,9 @@ from qdebug.replay.blockwise import elementwise
 __all__ = ["KINDS", "Operand", "Target", "Unit", "target_of"]
 
 KINDS: tuple[str, ...] = (
-    "conv", "linear", "add", "sub", "mul", "div", "prelu", "average_pool", "global_average_pool", "reduce_mean",
-    "max_pool", "lookup", "softmax", "concat", "where", "resize", "pad", "requantize", "quantize", "dequantize",
+    "conv", "linear", "add", "sub", "mul", "div", "prelu", "squared_difference", "average_pool", "global_average_pool",
+    "reduce_mean", "max_pool", "lookup", "softmax", "concat", "where", "resize", "pad", "requantize", "quantize",
+    "dequantize",
 )  # fmt: skip
 """What a unit computes. `lookup` is any function of one code; `requantize` also stands for Relu and Clip."""
 

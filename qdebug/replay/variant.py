@@ -17,12 +17,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from functools import lru_cache
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
-from qdebug.model.frozen import frozen_mapping
+from qdebug.model.frozen import frozen_mapping, rebuild
 from qdebug.numerics.rounding import ROUNDINGS
 from qdebug.replay.columns import HeavyPart
 from qdebug.replay.scaling import EXPRESSIONS, NUMBERS, Multiplier
@@ -174,6 +175,7 @@ FORMS: Mapping[str, Form] = MappingProxyType(
         "hswish16": Form("codes", "hard swish in fixed point of 16 bits", multiplier=False),
         "fixed16": Form("codes", "fixed point of 16 bits", multiplier=False),
         "fixed31": Form("codes", "fixed point of 31 bits", multiplier=False),
+        "root31": Form("codes", "reciprocal root in fixed point of 31 bits", multiplier=False),
     }
 )
 """What a program starts from.
@@ -201,7 +203,8 @@ both rounded to multiples of 2**-15. each: both brought to the output's scale by
 function of its real value. stepped: the same, with real values found by repeated addition. mlas: with ONNX Runtime's
 approximation of Sigmoid, and like table for other functions. leaky: `operand` with one multiplier for each sign,
 slopes: of two codes the same, below zero of their product. hswish16: HardSwish in fixed point of 16 bits. fixed16,
-fixed31: Sigmoid and Tanh in fixed point. Forms with `-fma` fuse each product with the addition that follows it.
+fixed31: Sigmoid and Tanh in fixed point. root31: 1 / sqrt(x) in fixed point. Forms with `-fma` fuse each product with
+the addition that follows it.
 """
 
 
@@ -232,6 +235,8 @@ class Variant:
     requantize: tuple[Step, ...] = _DEFAULT_STEPS
     operand: tuple[Step, ...] = ()
     shift: int = 0
+    _hash: int | None = field(default=None, init=False, repr=False, compare=False)
+    _sums: HeavyPart | None = field(default=None, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         refuse_unless("form", self.form, FORMS)
@@ -240,11 +245,24 @@ class Variant:
         if not 0 <= self.shift <= 30:
             refuse("shift", str(self.shift), ["0 to 30"])
 
+    def __hash__(self) -> int:
+        # A search looks variants up a million times. Hashes of texts differ by process, so that none is pickled.
+        if self._hash is None:
+            stages = self.form, self.accumulate, self.bias, self.multiplier, self.requantize, self.operand, self.shift
+            object.__setattr__(self, "_hash", hash(stages))
+        return self._hash  # type: ignore[return-value]
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return rebuild, (Variant, {name: getattr(self, name) for name in _TEXT})
+
     @property
     def sums(self) -> HeavyPart:
         """The heavy part that this variant starts from."""
-        later = "float" if self.bias == "codes" else self.bias  # no part of the sums either way
-        return HeavyPart(columns=FORMS[self.form].columns, accumulate=self.accumulate, bias=later)
+        if self._sums is None:
+            later = "float" if self.bias == "codes" else self.bias  # no part of the sums either way
+            part = HeavyPart(columns=FORMS[self.form].columns, accumulate=self.accumulate, bias=later)
+            object.__setattr__(self, "_sums", part)
+        return self._sums  # type: ignore[return-value]
 
     @property
     def limited_sums(self) -> str | None:
@@ -253,18 +271,28 @@ class Variant:
         return None if kind in ("wrap32", "exact") else ACCUMULATES[kind]
 
     def __str__(self) -> str:
-        words = []
-        for name, (key, default) in _TEXT.items():
-            value = getattr(self, name)
-            if value != default:
-                words.append(f"{key}={','.join(map(str, value)) if isinstance(value, tuple) else value}")
-        return " ".join(words) or f"m={self.multiplier}"
+        return _written(self)
+
+
+@lru_cache(maxsize=1 << 12)
+def _written(variant: Variant) -> str:
+    """Write a variant: nodes of a kind share theirs."""
+    words = []
+    for name, (key, default) in _TEXT.items():
+        value = getattr(variant, name)
+        if value != default:
+            words.append(f"{key}={','.join(map(str, value)) if isinstance(value, tuple) else value}")
+    return " ".join(words) or f"m={variant.multiplier}"
 
 
 _TEXT: Mapping[str, tuple[str, Any]] = MappingProxyType(
     {
         entry.name: (key, entry.default)
-        for entry, key in zip(fields(Variant), ("form", "acc", "bias", "m", "steps", "operand", "shift"), strict=True)
+        for entry, key in zip(
+            (entry for entry in fields(Variant) if entry.init),
+            ("form", "acc", "bias", "m", "steps", "operand", "shift"),
+            strict=True,
+        )
     }
 )
 
@@ -355,7 +383,7 @@ DEFAULTS: Mapping[str, Variant] = MappingProxyType(
         "sub": parse_variant("form=fold-fma steps=even,sat"),
         "mul": _INSIDE,
         "div": parse_variant("form=deq steps=div,even,zp,sat"),
-        "prelu": parse_variant("form=deq steps=div,even,zp,sat"),
+        **dict.fromkeys(("prelu", "squared_difference"), parse_variant("form=deq steps=div,even,zp,sat")),
         "average_pool": parse_variant("form=taps steps=div,zp,even,sat"),
         "lookup": parse_variant("form=table steps=div,even,zp,sat"),
         "lookup.Sigmoid": parse_variant("form=mlas steps=div,even,zp,sat"),

@@ -39,6 +39,9 @@ __all__ = [
 LARGE = 1 << 20
 """Bytes of inputs from which a node is cut."""
 
+_ELEMENTWISE = frozenset(
+    {"add", "sub", "mul", "div", "prelu", "squared_difference", "lookup", "requantize", "quantize", "dequantize"}
+)
 _ELEMENTS = 64
 """Wrong elements that a cut keeps."""
 _BOX = 16
@@ -80,7 +83,7 @@ def cut(unit: Unit, recorded: np.ndarray, expected: np.ndarray) -> Cut | None:
         return _conv(unit, recorded, wrong)
     if unit.kind == "linear":
         return _linear(unit, recorded, wrong)
-    if unit.kind in ("add", "sub", "mul", "div", "prelu", "lookup", "requantize", "quantize", "dequantize"):
+    if unit.kind in _ELEMENTWISE:
         return _elements(unit, recorded, wrong)
     return None
 

@@ -35,7 +35,7 @@ OPERANDS = {
 COUNTED = {2: "two", 3: "three", 4: "four"}
 SECTIONS = {
     "Products": ("conv", "linear", "mul"),
-    "Sums, quotients and slopes of two tensors": ("add", "sub", "div", "prelu"),
+    "Sums, quotients and slopes of two tensors": ("add", "sub", "div", "prelu", "squared_difference"),
     "Averages": ("average_pool", "global_average_pool", "reduce_mean"),
     "Functions of one code": ("lookup",),
     "Softmax": ("softmax",),
@@ -212,7 +212,7 @@ def code(kernel: Kernel) -> str:
     """Return a kernel as NumPy: from what its kind of node sums to the output's codes `y`."""
     variant = kernel.variant
     if variant.form in OPERANDS:
-        lines = [*_with_operands(variant)]
+        lines = [*_with_operands(kernel)]
     elif variant.form in LOADED:
         lines = [*_loaded(kernel)]
     else:
@@ -263,8 +263,16 @@ def _formed(variant: Variant) -> Iterator[str]:
         yield line.replace("v + zy ", "v + low ") if variant.form in ("levels", "levels-raw") else line
 
 
-def _with_operands(variant: Variant) -> Iterator[str]:
+def _common_scale(kernel: Kernel, power: str) -> str:
+    """Return the quotient of the scale that operands are brought to, or its square, and the output's."""
+    squared, shift = "squared_difference" in kernel.kinds, kernel.variant.shift
+    x, bits = ("twice", shift) if not squared else (f"twice{power}2", 2 * shift)
+    return _order(kernel.variant.multiplier, x=x, y=f"(sy * 2{power}{bits})")
+
+
+def _with_operands(kernel: Kernel) -> Iterator[str]:
     """Yield the lines of a program that brings each operand to one scale first."""
+    variant = kernel.variant
     multiplier, number = variant.multiplier, variant.multiplier.number
     leaky, shifts = variant.form in ("leaky", "slopes"), variant.form == "ls"
     if leaky:
@@ -288,7 +296,7 @@ def _with_operands(variant: Variant) -> Iterator[str]:
     else:
         yield "v = op(bring(a, za, sa), bring(b, zb, sb))"
     if multiplies(variant.requantize):
-        yield from _multiplier(multiplier, _order(multiplier, x="twice", y=f"(sy * 2**{variant.shift})"))
+        yield from _multiplier(multiplier, _common_scale(kernel, "**"))
     yield from _steps(variant.requantize, number, real=False)
 
 
@@ -306,7 +314,7 @@ def formula(kernel: Kernel) -> list[str]:
         if form.real and multiplies(variant.requantize):
             lines.append(_quotient(multiplier, _order(multiplier)))
     elif not loaded:
-        lines += _operand_formula(variant)
+        lines += _operand_formula(kernel)
     real = form.real if form else loaded and multiplier.real
     number = "q31" if form and not real else multiplier.number
     if not real and (not form or not form.shift):
@@ -359,8 +367,9 @@ def _is_sum(value: str) -> bool:
     return " + " in value
 
 
-def _operand_formula(variant: Variant) -> Iterator[str]:
+def _operand_formula(kernel: Kernel) -> Iterator[str]:
     """Yield how operands are brought to one scale, as formulas."""
+    variant = kernel.variant
     multiplier, scaled = variant.multiplier, variant.form == "ls"
     if variant.form == "leaky":
         first, said, real = "t", "v", _order(multiplier, w="s")
@@ -378,7 +387,7 @@ def _operand_formula(variant: Variant) -> Iterator[str]:
         yield "v = B(a, za, sa) op B(b, zb, sb)"
     if scaled:
         yield "    twice = 2 max(sa, sb)"
-        yield _quotient(multiplier, _order(multiplier, x="twice", y=f"(sy * 2^{variant.shift})"))
+        yield _quotient(multiplier, _common_scale(kernel, "^"))
 
 
 def titles(found: list[Kernel]) -> list[str]:

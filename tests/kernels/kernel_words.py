@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from qdebug.numerics.rounding import ROUNDINGS
 from qdebug.replay import fixed_forms, form_codes
 
-PAIRED = frozenset({"conv", "linear", "mul", "add", "sub", "div", "prelu"})
+PAIRED = frozenset({"conv", "linear", "mul", "add", "sub", "div", "prelu", "squared_difference"})
 AVERAGED = frozenset({"average_pool", "global_average_pool", "reduce_mean"})
 
 ORDERS = {
@@ -277,6 +277,22 @@ c = away(c, max(-et, 0))
 v = ((c + 2**15) >> 1) * mulhi(t, mo, 15)
 v = np.sign(v) * (np.abs(v) >> 15)
 r = -eo
+"""
+_ROOT31 = f"""
+m, e = significand(1 / (np.sqrt(np.float64(sx)) * np.float64(sy)), 31)
+t = np.maximum(x - zx, 1)
+pairs = (31 - np.frexp(np.float64(t))[1].astype(np.int64)) // 2 - 1
+half = away((t << (2 * pairs)) >> 1, 1)  # 3 bits before the point
+q = np.full_like(t, 2**28)
+for _ in range(5):
+    cube = np.clip(mulhi(mulhi(q, q), q) << 6, -(2**31), 2**31 - 1)
+    q = mulhi(3 * 2**27, q) - mulhi(half, cube)
+    q = np.clip(q << 3, -(2**31), 2**31 - 1)
+q = mulhi(q, {fixed_forms._HALF_ROOT_2}) << np.maximum(pairs - 11, 0)
+right = np.where(t == 1, 0, np.maximum(11 - pairs, 0))
+v = mulhi(1 << 20 - right, np.where(t == 1, 2**31 - 1, q))
+v = np.where(x > zx, v, np.where(x < zx, -1, 1) * (2**31 - 1))
+e = e - 20
 """
 _EXP31 = """
 m, e = significand(min(np.float64(sx) * 2**26, 2.0**31 - 1), 31)
@@ -608,6 +624,16 @@ FORMS = {
         real=False,
         shift="r",
         note="`tanh` is True for Tanh and False for Sigmoid. `x` has 8 bits. `sy` is a power of two.",
+    ),
+    "root31": FormText(
+        "reciprocal root in fixed point of 31 bits",
+        "m 2^(e - 31) ~ 1 / (sqrt(sx) sy) in float64, m of 31 bits\n"
+        "v = 2^20 / sqrt(x - zx) by 5 rounds of Newton's iteration\n"
+        "v = 2^31 - 1 where x = zx\n"
+        "e is 20 less in the program",
+        _ROOT31,
+        real=False,
+        note="`x` has 8 bits.",
     ),
     "exp31": FormText(
         "fixed point of 31 bits",

@@ -21,7 +21,7 @@ DONE_FIRST = ((0.05, 3, 0.031, -7), (0.125, 3, 0.25, 5))
 
 @dataclass
 class Codes:
-    """A quantized tensor; a constant where the model holds its values."""
+    """A quantized tensor, or real numbers without a scale; a constant where the model holds its values."""
 
     values: np.ndarray
     scale: object
@@ -214,6 +214,38 @@ def products(rng):
         )
 
 
+def roots_and_squares(rng):
+    """Yield reciprocal roots of every code from the zero point on, and squared differences."""
+    for number in range(12):
+        zero, scale = int(rng.integers(-128, 60)), rng.uniform(0.002, 0.3)
+        x = Codes(np.arange(zero, 128).astype(np.int8).reshape(1, -1), scale, zero)
+        out = empty(x.values.shape, np.int8, rng.uniform(0.2, 3) / np.sqrt(scale) / 127, int(rng.integers(-128, -60)))
+        yield Case("reciprocal root", str(number), "RSQRT", [x], out, "Rsqrt", [x])
+    for number in range(4):
+        a, b = (Codes(drawn(rng, (64, 300)), rng.uniform(0.01, 0.2), int(rng.integers(-100, 100))) for _ in range(2))
+        scale = max(a.scale, b.scale) ** 2 * 64 * rng.uniform(0.3, 2)
+        out = empty(a.values.shape, np.int8, scale, -128)
+        options = ("SquaredDifferenceOptions", {})
+        yield Case(
+            "squared difference", str(number), "SQUARED_DIFFERENCE", [a, b], out, "SquaredDifference", [a, b],
+            options=options,
+        )  # fmt: skip
+
+
+def sequences(rng):
+    """Yield matrix products of a sequence: its dimensions are kept, or it becomes a matrix."""
+    for kept in (True, False):
+        x = Codes(drawn(rng, (2, 24, 32)), 0.03, 4)
+        weight = Codes(rng.integers(-127, 128, (16, 32)).astype(np.int8), 0.005, constant=True)
+        bias = Codes(rng.integers(-900, 900, 16).astype(np.int32), np.float32(0.03) * np.float32(0.005), constant=True)
+        out = empty((2, 24, 16) if kept else (48, 16), np.int8, 0.06, -7)
+        attrs = {"transB": 1} | ({} if kept else {"flatten": 1})
+        yield Case(
+            "sequence", "kept" if kept else "flat", "FULLY_CONNECTED", [x, weight, bias], out, "Gemm",
+            [x, weight, bias], attrs, ("FullyConnectedOptions", {"keepNumDims": kept}), 5,
+        )  # fmt: skip
+
+
 def turned(codes, order):
     """Return a weight with its axes in ONNX's order; its channels stay the axis that the new order puts them on."""
     axis = None if codes.axis is None else order.index(codes.axis)
@@ -248,9 +280,14 @@ def _windowed(rng, name, filters, scales):
         )
 
 
+FAMILIES = (
+    functions, softmaxes, resizes, means, pairs, pools_and_moves, products, roots_and_squares, sequences
+)  # fmt: skip
+
+
 def cases():
     """Yield all cases; their data are drawn anew, the same each time."""
-    for seed, family in enumerate((functions, softmaxes, resizes, means, pairs, pools_and_moves, products)):
+    for seed, family in enumerate(FAMILIES):
         yield from family(np.random.default_rng(seed + 100))
 
 
@@ -283,9 +320,10 @@ def model_of(case):
             model.buffers.append(buffer)
         if not plain:
             given.index = len(graph.tensors)
-            tensor.quantization = schema.QuantizationParametersT()
-            tensor.quantization.scale, tensor.quantization.zeroPoint = given.scales, np.array(given.zeros)
-            tensor.quantization.quantizedDimension = given.axis or 0
+            if given.scale is not None:
+                tensor.quantization = schema.QuantizationParametersT()
+                tensor.quantization.scale, tensor.quantization.zeroPoint = given.scales, np.array(given.zeros)
+                tensor.quantization.quantizedDimension = given.axis or 0
             if not given.constant and given is not case.out:
                 graph.inputs.append(given.index)
         indices.append(len(graph.tensors))

@@ -127,6 +127,7 @@ def check_sums(kernel, kind, dtype, scales, zero, generator, variant=None, insid
 
 OPERATIONS = {"add": np.add, "sub": np.subtract, "div": np.divide}
 OPERATIONS["prelu"] = lambda x, slope: np.where(x < 0, x * slope, x)
+OPERATIONS["squared_difference"] = lambda a, b: (a - b) ** 2
 PAIRS = [each for each in KERNELS if set(each.kinds) & set(OPERATIONS)]
 
 
@@ -152,7 +153,7 @@ def test_all_pairs_of_codes_become_the_same_codes(kernel, dtype):
 
 SQUASHED = [each for each in KERNELS if each.variant.form in ("fixed16", "fixed31")]
 LOOKUPS = [each for each in KERNELS if each.kinds == ("lookup",) and each not in SQUASHED]
-FUNCTIONS = {"mlas": ("Sigmoid",), "hswish16": ("HardSwish",), "leaky": ("LeakyRelu",)}
+FUNCTIONS = {"mlas": ("Sigmoid",), "hswish16": ("HardSwish",), "leaky": ("LeakyRelu",), "root31": ("Rsqrt",)}
 
 
 @pytest.mark.parametrize("kernel", LOOKUPS, ids=lambda each: str(each.variant))
@@ -162,7 +163,7 @@ def test_all_codes_become_the_same_codes(kernel, dtype):
     x = np.arange(low, high + 1)
     for function in FUNCTIONS.get(kernel.variant.form, ("Sigmoid", "LeakyRelu")):
         narrow = [(dtype, sy, low, high) for sy in (0.125, 0.0912, 0.3, 0.0555, 0.0713, 0.0387, 0.1007)]
-        fine = [] if kernel.variant.form in ("hswish16", "leaky") else [(dtype, 1 / 256, low, high), FINE]
+        fine = [] if kernel.variant.form in ("hswish16", "leaky", "root31") else [(dtype, 1 / 256, low, high), FINE]
         for sx in (2.0**-5, 0.0371, 0.11):
             for (out, sy, least, most), zx, zy in product(narrow + fine, ZEROS[dtype][::2], (low, low + 131)):
                 unit = Unit(

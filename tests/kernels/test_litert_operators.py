@@ -36,6 +36,8 @@ CORNERS, WEIGHTS = "form=corners32 steps=plus,sat", "form=weights32 steps=plus,s
 OFFSET = "form=offset m=q31:x/(y*n) steps=shl,mulhi.up,shr.up,zp,sat"
 COUNTED = "form=counted steps=shl,mulhi.up,shr.away,zp,sat"
 ADD = "form=ls shift=20 m=q31:d:xw/y operand=mul,shr.up steps=shl,mulhi.up,shr.away,zp,sat"
+ROOT = "form=root31 steps=shl,mulhi.up,shr.away,zp,sat"
+SQUARES = "form=ls shift=7 m=q31:d:xw/y operand=shl,mulhi.up,shr.away steps=shl,mulhi.up,shr.away,zp,sat"
 
 EXPECTED = {
     # reference, optimized, default, for microcontrollers
@@ -64,6 +66,9 @@ EXPECTED = {
     "transposed": (DOUBLE, UP_UP, EVEN, DOUBLE),
     "fully connected": (SINGLE, UP_UP, EVEN, DOUBLE),
     "batch matmul": (DOUBLE, DOUBLE, EVEN, DOUBLE),
+    "reciprocal root": (ROOT, ROOT, ROOT, ROOT),
+    "squared difference": (SQUARES, SQUARES, SQUARES, SQUARES),
+    "sequence": (SINGLE, UP_UP, EVEN, DOUBLE),
 }
 """By family of cases: the variant of each set of kernels; empty where none is known."""
 

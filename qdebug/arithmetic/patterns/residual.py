@@ -13,7 +13,7 @@ from types import MappingProxyType
 import numpy as np
 
 from qdebug.arithmetic.patterns.wrong_evidence import Evidence, Trait
-from qdebug.arithmetic.patterns.wrong_places import WrongPlace, places
+from qdebug.arithmetic.patterns.wrong_places import Layout, WrongPlace, places
 from qdebug.arithmetic.patterns.wrong_values import traits
 from qdebug.model.json_object import JsonObject
 
@@ -94,9 +94,13 @@ def residual(evidence: Evidence) -> Residual | None:
     if not count:
         return None
     found_places = places(wrong, evidence.layout)
+    far = _of_far_elements(error, evidence.layout, found_places)
+    found_places = far or found_places
     found_traits = _credible(traits(evidence), found_places)
     pattern = _first(found_places, found_traits)
     details = [place.detail for place in found_places[:3]] + [trait.detail for trait in found_traits[:2]]
+    if far:
+        details.append(f"{count - int(np.count_nonzero(np.abs(error) > 1))} others are off by one code")
     first = np.argwhere(wrong)[:_SHOWN]
     return Residual(
         wrong=count,
@@ -107,6 +111,24 @@ def residual(evidence: Evidence) -> Residual | None:
         likely=_likely(pattern, found_places, found_traits),
         elements=tuple(tuple(int(index) for index in row) for row in first),
     )
+
+
+def _of_far_elements(error: np.ndarray, layout: Layout, of_all: Sequence[WrongPlace]) -> tuple[WrongPlace, ...]:
+    """Find the places of the elements that are off by more than one code, where these say more than those of all.
+
+    Another rounding than the one that was tried scatters single codes over the tensor, and hides where a fault is.
+
+    Args:
+        error: Recorded less expected codes.
+        layout: What the axes mean.
+        of_all: The places of all wrong elements.
+    """
+    distance = np.abs(error)
+    if not np.any(distance == 1):
+        return ()
+    found = tuple(place for place in places(distance > 1, layout) if not place.loose)
+    least = min((place.share for place in of_all if not place.loose), default=1.0)
+    return found if found and found[0].share < least else ()
 
 
 def _anywhere(count: int) -> str:

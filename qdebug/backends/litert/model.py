@@ -142,6 +142,10 @@ class LiteRTModel:
         graph = self.graph
         return Graph(graph.nodes, tensors=tensors, inputs=graph.inputs, outputs=graph.outputs, name=graph.name)
 
+    def with_shapes(self) -> LiteRTModel:
+        """Return the model: its file states shapes."""
+        return self
+
     def constant(self, name: str) -> np.ndarray:
         """Return the elements of one constant.
 

@@ -19,6 +19,8 @@ from qdebug.model.operators.known_scales import Facts, quant_facts
 
 __all__ = ["OnnxModel", "OnnxReader", "node_names", "read_proto", "reader"]
 
+_MOST_INFERRED = 1 << 30
+"""Bytes of a model whose shapes are inferred: the library serializes it, and 2 GB is the end of that."""
 _SMALL = 1 << 20  # elements of a constant that may be a scale: more are never looked into for facts
 
 
@@ -58,6 +60,18 @@ class OnnxModel:
             for attr in node.attribute
             for graph in ((attr.g,) if attr.type == attr.GRAPH else attr.graphs)
         }
+
+    def with_shapes(self) -> OnnxModel:
+        """Return the model with the shapes that ONNX's shape inference finds; itself where it fails."""
+        import onnx
+
+        if self.proto.ByteSize() > _MOST_INFERRED:
+            return self
+        try:
+            inferred = onnx.shape_inference.infer_shapes(self.proto, data_prop=True)
+        except (onnx.shape_inference.InferenceError, onnx.checker.ValidationError, ValueError, RuntimeError):
+            return self
+        return OnnxModel(self.path, inferred, name=self.name)
 
     def constant(self, name: str) -> np.ndarray:
         """Return the elements of one constant.

@@ -111,6 +111,10 @@ class OpenVINOModel:
         """Return the names of this model's constants that a graph has and that can be read."""
         return tuple(name for name in self._constants if graph.is_constant(name) and name not in self.unreadable)
 
+    def with_shapes(self) -> OpenVINOModel:
+        """Return the model: its file states shapes."""
+        return self
+
     def constant(self, name: str) -> np.ndarray:
         """Return the elements of one constant.
 

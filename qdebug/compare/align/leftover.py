@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from qdebug.compare.align.bare_run import is_bare
 from qdebug.compare.align.context import Context, add_partner
 from qdebug.compare.align.expand import says_nothing
 from qdebug.compare.align.indexed_recording import IndexedRecording
@@ -46,6 +47,8 @@ class _Half:
         missing: Tensors of the other side's graph of which its recording has no values.
         notes: Why a tensor has no partner, as far as the search said.
         never: Tensors that the other side never makes, with the reason.
+        other: Facts of the other side's run.
+        dumped_bare: Whether the other side is a dump without a graph, which holds what somebody chose to dump.
         twins: The compared tensors, where one without a partner may hold the same values: of the reference alone.
     """
 
@@ -57,6 +60,8 @@ class _Half:
     missing: set[str]
     notes: Mapping[str, str]
     never: Mapping[str, str]
+    other: RunInfo
+    dumped_bare: bool
     twins: Sequence[str]
 
     @cached_property
@@ -131,6 +136,8 @@ def _half(context: Context, pairs: Sequence[Pair], side: Side, inside: Inside) -
         missing=missing,
         notes=context.notes if ours else {},
         never=_never_made(there.info),
+        other=there.info,
+        dumped_bare=there.info.taps == "import" and is_bare(there),
         twins=() if ours else [pair.reference for pair in pairs],
     )
 
@@ -154,6 +161,8 @@ def _unmatched(half: _Half, tensor: str) -> Unmatched:
     twin = half.roots.get(run.root(tensor))
     if twin is not None:
         return entry(UnmatchedKind.BENIGN, f"another form of {twin!r}, which is compared")
+    if tensor not in graph.outputs and (half.dumped_bare or half.other.not_dumped(tensor)):
+        return entry(UnmatchedKind.BENIGN, _NOT_DUMPED)
     if tensor in half.unpartnered:
         return entry(UnmatchedKind.LOST, f"the {half.side.other}'s recording has no values of it")
     if place is not None and tensor not in graph.outputs:
@@ -167,9 +176,17 @@ def _unmatched(half: _Half, tensor: str) -> Unmatched:
         return entry(UnmatchedKind.BENIGN, harmless)
     if tensor in half.never:
         return entry(UnmatchedKind.BENIGN, half.never[tensor])
+    return entry(UnmatchedKind.LOST, _lost(half, tensor))
+
+
+def _lost(half: _Half, tensor: str) -> str:
+    """Return why a tensor is lost to the comparison."""
     if tensor in half.missing:
-        return entry(UnmatchedKind.LOST, f"the {half.side.other}'s recording has no values of it")
-    return entry(UnmatchedKind.LOST, half.notes.get(tensor, f"no tensor of the {half.side.other} answers to it"))
+        return f"the {half.side.other}'s recording has no values of it"
+    return half.notes.get(tensor, f"no tensor of the {half.side.other} answers to it")
+
+
+_NOT_DUMPED = "the dump holds no values of it"
 
 
 def as_unchecked(entry: Unmatched, why: str) -> Unmatched:
@@ -251,6 +268,8 @@ def _skipped(half: _Half) -> Iterator[Unmatched]:
         kind, reason, cause = UnmatchedKind.LOST, f"not recorded: {why}", info.skip_causes.get(tensor)
         if cause is not None and cause.is_benign:
             kind, reason = UnmatchedKind.BENIGN, _never_made(info)[tensor]
+        elif cause is SkipCause.NOT_DUMPED and tensor not in graph.outputs:
+            kind, reason = UnmatchedKind.BENIGN, _NOT_DUMPED
         elif tensor in graph.tensors and tensor not in graph.outputs and _leads_to_compared(tensor, half):
             kind, reason = UnmatchedKind.BENIGN, f"{reason}; what is made of it is compared"
         yield Unmatched(side=half.side, tensor=tensor, kind=kind, reason=reason)

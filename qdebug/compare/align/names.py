@@ -264,7 +264,8 @@ def _same_inputs(context: Context, ours: Node, theirs: Node) -> bool:
 def _same_entries(context: Context, tensor: str, reference: str) -> tuple[bool, bool]:
     """Tell whether what leads to two tensors begins at the same ones, and whether it is more than one node.
 
-    A node that only moves values is never another form of one that computes, unless both sides have the two.
+    A node that only moves values is never another form of one that computes, unless both sides have the two. What
+    an unknown operator does is not known.
     """
     partners = context.found.partners
     ours = between(context.be, tensor, partners)
@@ -274,8 +275,14 @@ def _same_entries(context: Context, tensor: str, reference: str) -> tuple[bool, 
     theirs = between(context.ref, reference, fed)
     if theirs is None or theirs[1] != fed:
         return False, False
+    makers = context.be.graph.producer(tensor), context.ref.graph.producer(reference)
+    known = not any(node is not None and operators.is_unknown(node) for node in makers)
     mine, other = _rows(context.be, tensor, ours[0]), _rows(context.ref, reference, theirs[0])
-    if mine[0].moves != other[0].moves and sorted(row.name for row in mine) != sorted(row.name for row in other):
+    if (
+        known
+        and mine[0].moves != other[0].moves
+        and sorted(row.name for row in mine) != sorted(row.name for row in other)
+    ):
         return False, False
     return True, bool(ours[0] or theirs[0])
 

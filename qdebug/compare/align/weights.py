@@ -17,7 +17,7 @@ from qdebug.model.thresholds.alignment import (
     WEIGHT_SKETCH_MAX_RATIO,
     WEIGHT_SKETCH_SUMS,
 )
-from qdebug.replay.blockwise_weight import blockwise_weight
+from qdebug.replay.blockwise_weight import blockwise_weight, packed_inputs
 from qdebug.replay.real_form import real_form
 
 __all__ = [
@@ -85,7 +85,7 @@ def in_plain_order(run: IndexedRecording, node: Node, weight: np.ndarray) -> np.
 
 
 def _of_blocks(run: IndexedRecording, node: Node) -> np.ndarray | None:
-    names = [name for name in node.inputs[1:4] if name]
+    names = packed_inputs(node)
     if not all(run.folds(name) and run.has(name) for name in names):
         return None
     try:

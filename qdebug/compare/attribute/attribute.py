@@ -39,7 +39,15 @@ from qdebug.compare.attribute.code_spans import (
     uniform_span,
 )
 from qdebug.compare.attribute.error_parts import PARTS, ErrorParts
+from qdebug.compare.attribute.grid_rounding import (
+    allowed_squares,
+    are_few,
+    beyond_steps,
+    grid_of_codes,
+    weight_noise,
+)
 from qdebug.compare.attribute.integer_tensors import holds_few_bits, picks_of_equals, rounds_to_integers
+from qdebug.compare.attribute.masked import softmax_axes, which_count
 from qdebug.compare.attribute.plan import PlannedNode, recorded_places
 from qdebug.errors import (
     KernelError,
@@ -50,13 +58,13 @@ from qdebug.errors import (
     QdebugError,
     UsageError,
 )
-from qdebug.model import Graph, Node, Recording, operators
-from qdebug.model.thresholds.attribution import SOFTMAX_NEGLIGIBLE_DISTANCE, SOFTMAX_UNDERFLOW_DISTANCE
+from qdebug.model import Node, Recording, operators
 from qdebug.model.thresholds.rounding import FLOAT32_UNIT_ROUNDOFF
 from qdebug.numerics.accumulate import ErrorAccumulator, same_elements
 from qdebug.numerics.affine import dequantize, on_grid, quantize
 from qdebug.numerics.code_loss import CodeLoss
 from qdebug.numerics.format_range import OutOfRange, out_of_range
+from qdebug.numerics.grid import Grid, grid_name, lies_on_no_grid
 from qdebug.numerics.short_formats import SINGLE, format_of
 from qdebug.numerics.stats import ErrorStats
 from qdebug.replay.real_form import not_in_codes, real_form
@@ -70,8 +78,6 @@ __all__ = [
     "attribute",
     "no_error",
     "reference_self_check",
-    "softmax_axes",
-    "which_count",
 ]
 
 SubstituteReplay = Callable[[tuple[int, int]], np.ndarray]
@@ -112,6 +118,7 @@ class Attribution(ErrorParts):
         outside: What the range of that format, or of float32, has taken from the results; None if that is not known.
         samples: The same for each sample, by its number; empty within these.
         reason: Why there is none.
+        undecided: Whether the values are too few to tell which bound they are judged by.
         failed: Whether the node has a kernel and all its inputs were recorded, and its replay failed or was refused.
     """
 
@@ -128,7 +135,13 @@ class Attribution(ErrorParts):
     outside: OutOfRange | None = None
     samples: Mapping[int, Attribution] = field(default_factory=lambda: MappingProxyType({}))
     reason: str | None = None
+    undecided: bool = False
     failed: bool = False
+
+    def unjudged(self, reason: str) -> Attribution:
+        """Return the same error without the part that limits are held against, and why that is not known."""
+        samples = {at: part.unjudged(reason) for at, part in self.samples.items()}
+        return replace(self, arithmetic_unsaturated=None, allowed=None, samples=samples, reason=reason)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -146,6 +159,7 @@ class OtherReplays:
         alike: Whether both graphs say the same of the node, so that its constants make no error.
         reads_equal: Tells of a sample and step whether both sides' nodes read equal data: then the whole error is the
             node's own. None if that is not known.
+        dequantized: Whether the backend shows real values that were codes: those on a grid are judged by its step.
     """
 
     substitute: SubstituteReplay | None = None
@@ -155,6 +169,7 @@ class OtherReplays:
     as_reference: SubstituteReplay | None = None
     alike: bool = False
     reads_equal: ReadsEqual | None = None
+    dequantized: bool = False
 
 
 _NO_OTHER = OtherReplays()
@@ -231,8 +246,7 @@ def no_error(
     return replace(given(stats), samples=MappingProxyType({at: given(each) for at, each in samples.items()}))
 
 
-_UNKNOWABLE = (NoInputError, NoKernelError, NoScaleError, NotRecordedError)
-"""Raised where the recording lacks something: such a replay did not fail."""
+_UNKNOWABLE = (NoInputError, NoKernelError, NoScaleError, NotRecordedError)  # the recording lacks something
 
 
 def _reads_bare_codes(backend: Recording, form: Node) -> bool:
@@ -276,6 +290,11 @@ class _NoReferenceError(Exception):
     """What the reference's nodes make of the backend's inputs cannot be replayed."""
 
 
+_UNSAID = "its values are on the grid of codes, and nobody said what it computes of which codes"
+
+_TOO_FEW = "this run shows codes as real values, and these are too few to tell on which grid"
+
+
 class _Split:
     """Accumulates the parts of one tensor's error over samples and steps."""
 
@@ -295,11 +314,14 @@ class _Split:
             self._whole_off = int(replays.substitute is None and rounds_to_integers(self._form))
         self._reference_span = span_before(reference.graph, pair.reference)
         self._reference_codes = reference_codes(reference.graph, backend.graph, entry)
+        self._dequantized = replays.dequantized
         # Limits judge the backend against real arithmetic: what the codes of either side cut off is no error of the
         # node, nor is what the reference itself rounds.
         saturates = any(span != (None, None) for span in (self._span, self._reference_span))
         self._judged_apart = saturates or replays.reads_equal is not None
         self._parts: dict[int, _Part] = {}
+        self._grid: Grid | None = None
+        self._off_grid = self._undecided = False
 
     def add(self, place: tuple[int, int]) -> None:
         """Replay the node for one sample and step."""
@@ -322,6 +344,11 @@ class _Split:
         _, shown = in_one_order(theirs, entry.pair.reference_view, ours, self._view)
         theirs, turned = in_one_order(theirs, entry.pair.reference_view, replayed, self._view)
         own = self._add_parts(part, (theirs, turned, shown), place)
+        grid = self._grid_of(ours, values)
+        if grid is not None:
+            self._add_on_grid(part, grid, values, (replayed, ours), place)
+            return
+        self._undecided = self._undecided or (entry.quant is None and self._dequantized and are_few(ours))
         self._add_judged(part, (replayed, ours), own if turned is replayed and shown is ours else None, place)
         if self._span != (None, None):
             self._add_fit(part, replayed, place)
@@ -329,6 +356,50 @@ class _Split:
             part.tied += picks_of_equals(self._form, values, replayed, ours)
         elif entry.quant is None:
             self._add_rounding(part, values, replayed, ours, place)
+
+    def _grid_of(self, ours: np.ndarray, values: Mapping[str, np.ndarray]) -> Grid | None:
+        """Return the grid of codes of which nobody stated the scale; None of other values.
+
+        Args:
+            ours: The tensor's values at some sample and step.
+            values: What its node reads there.
+        """
+        entry = self._entry
+        if self._off_grid or not self._dequantized or entry.whole or entry.quant is not None or not self._judged_apart:
+            return None
+        if self._grid is None:
+            places = [*recorded_places(self._reference, self._backend, entry)]
+            self._off_grid = lies_on_no_grid(ours) or format_of(ours, read=values.values()) is not None
+            if not self._off_grid:
+                self._grid = grid_of_codes(lambda: (self._backend.load(entry.tensor, *place) for place in places))
+                self._off_grid = self._grid is None
+        return self._grid
+
+    def _add_on_grid(
+        self,
+        part: _Part,
+        grid: Grid,
+        values: Mapping[str, np.ndarray],
+        pair: tuple[np.ndarray, np.ndarray],
+        place: tuple[int, int],
+    ) -> None:
+        """Add the arithmetic error of values on a grid, beyond whose ends nothing is known, and what rounding explains.
+
+        Args:
+            part: Where it is added.
+            grid: The grid.
+            values: What the node reads.
+            pair: The replay, and the backend's values.
+            place: Sample and step.
+        """
+        replayed, ours = pair
+        shown = np.clip(replayed, grid.low, grid.high)
+        noise = weight_noise(self._form, values, self._opset)
+        part.arithmetic_unsaturated.update(shown, ours, sample=place[0])
+        part.formats.add(grid_name(grid))
+        part.allowed += allowed_error(self._form, values, replayed, self._opset, FLOAT32_UNIT_ROUNDOFF) ** 2
+        part.allowed += allowed_squares(grid, ours.size, noise)
+        part.unexplained_elements += beyond_steps(grid, shown, ours, noise)
 
     def _add_judged(
         self, part: _Part, values: tuple[np.ndarray, np.ndarray], own: _Own | None, place: tuple[int, int]
@@ -489,6 +560,7 @@ class _Split:
             replayed, ours = (np.clip(array, *self._reference_span) for array in (replayed, ours))
         own = self._add_parts(part, (theirs, replayed, ours), place)
         self._add_judged(part, (replayed, ours), own if entry.quant is None else None, place)
+        self._grid_of(ours, {})
         part.allowed += (segment_share(ours.dtype) * finite_norm(replayed)) ** 2
         if self._replays.rounding_noise is not None and entry.quant is None:
             part.allowed += finite_norm(self._replays.rounding_noise(place)) ** 2
@@ -529,6 +601,9 @@ class _Split:
             # the reference's weights are not rounded to codes: what a clean node introduces here is not known
             return Attribution(introduced=introduced, propagated=propagated)
         arithmetic = part.arithmetic.stats()
+        if self._undecided or (self._replays.substitute is not None and self._grid is not None):
+            why = _TOO_FEW if self._undecided else _UNSAID
+            return Attribution(introduced=introduced, propagated=propagated, reason=why, undecided=self._undecided)
         return Attribution(
             introduced=introduced,
             propagated=propagated,
@@ -613,47 +688,3 @@ def reference_self_check(reference: Recording, entry: PlannedNode) -> Attributio
     pair = replace(entry.pair, backend=name, reference_view=None, backend_view=None)
     entry = replace(entry, pair=pair, quant=reference.graph.tensors[name].quant)
     return attribute(reference, reference, entry, OtherReplays(alike=True))
-
-
-_ALONG_ONE = 13
-"""Operator set since which Softmax works along one axis, instead of along all from one on."""
-
-
-def softmax_axes(graph: Graph, tensor: str, rank: int) -> tuple[int, ...] | None:
-    """Return the axes along which a tensor's readers compare its elements, all of them Softmax; None if others read it.
-
-    Args:
-        graph: A graph.
-        tensor: One of its tensors.
-        rank: Number of its dimensions.
-    """
-    readers = graph.consumers(tensor)
-    if not readers or tensor in graph.outputs or not rank:
-        return None
-    if not all(operators.of(node.op).hides_low for node in readers):
-        return None
-    version = graph.opset.get("", graph.opset.get("ai.onnx", _ALONG_ONE))
-    axes = {node.attrs.get("axis", -1 if version >= _ALONG_ONE else 1) for node in readers}
-    axis = axes.pop()
-    if axes or not isinstance(axis, int) or not -rank <= axis < rank:
-        return None
-    return (axis % rank,) if version >= _ALONG_ONE else tuple(range(axis % rank, rank))
-
-
-def which_count(reference: np.ndarray, codes: np.ndarray, axes: tuple[int, ...]) -> np.ndarray:
-    """Tell which elements count for a Softmax: not those so far below the largest of their row that nothing is left.
-
-    Nor do those of a row whose elements are all alike on both sides, as where a mask hides all: it makes the same of
-    any number.
-
-    Args:
-        reference: Real values.
-        codes: The same values held to codes, as real values: what a mask hides has to stay hidden there.
-        axes: The axes of a row.
-    """
-    with np.errstate(invalid="ignore", over="ignore"):
-        hidden = reference.max(axis=axes, keepdims=True) - reference > SOFTMAX_UNDERFLOW_DISTANCE
-        hidden &= codes.max(axis=axes, keepdims=True) - codes > SOFTMAX_NEGLIGIBLE_DISTANCE
-        ends = ((side.max(axis=axes, keepdims=True), side.min(axis=axes, keepdims=True)) for side in (reference, codes))
-        hidden |= np.logical_and(*(high == low for high, low in ends))
-    return np.asarray(~hidden)

@@ -16,9 +16,10 @@ from qdebug.model.dtypes import is_float
 from qdebug.numerics.affine import dequantize
 from qdebug.replay.extents import recorded_room
 from qdebug.replay.real_form import real_form
+from qdebug.replay.registry import has_kernel
 from qdebug.replay.segment import Run, run_form, run_real, run_segment
 
-__all__ = ["codes_shared", "inputs_of", "read", "real_values", "replay", "replay_own", "without_kernel"]
+__all__ = ["codes_shared", "inputs_of", "is_undefined", "read", "real_values", "replay", "replay_own", "without_kernel"]
 
 
 def replay(recording: Recording, node: Node, tensor: str, place: tuple[int, int]) -> np.ndarray:
@@ -138,6 +139,11 @@ def codes_shared(recording: Recording, form: Node, name: str) -> QuantParams | N
         return None
     data = recording.graph.tensors[form.inputs[0]]
     return None if data.quant is None or data.quant.per_channel else data.quant
+
+
+def is_undefined(node: Node) -> bool:
+    """Tell whether nothing says what a node computes: its operator is not in the table and has no kernel."""
+    return operators.is_unknown(node) and not has_kernel(node.op, node.domain)
 
 
 def without_kernel(node: Node) -> str:

@@ -12,7 +12,7 @@ from qdebug.arithmetic.reproduce import Reproduced, ReproductionCheck
 from qdebug.compare.align.pairs import Pair
 from qdebug.compare.attribute.arithmetic_pair import ArithmeticPair, hold_arithmetics
 from qdebug.compare.attribute.attribute import Attribution, attribute, no_error, reference_self_check
-from qdebug.compare.attribute.backend_replay import real_values
+from qdebug.compare.attribute.backend_replay import is_undefined, real_values, without_kernel
 from qdebug.compare.attribute.band import segment_share
 from qdebug.compare.attribute.birth import Birth
 from qdebug.compare.attribute.birth_search import find_birth
@@ -156,7 +156,8 @@ class NodeContext:
             return True
         if self.unreplayed is None or self.exact:
             return self._reproduced_firmly
-        unknown = self.failed or self._passes_on or self._is_state or bool(self.runs.different_inputs)
+        undecided = self.attribution is not None and self.attribution.undecided
+        unknown = self.failed or undecided or self._passes_on or self._is_state or bool(self.runs.different_inputs)
         return unknown or self._reproduced_firmly
 
     @property
@@ -194,6 +195,8 @@ class NodeContext:
         """SQNR in dB that a float node without replay must leave of equal inputs; None where these are not known."""
         stats, entry, runs = self.stats, self.entry, self.runs
         if stats is None or not stats.mismatches or self.unreplayed is None or self.failed or entry.whole:
+            return None
+        if self.is_undefined:
             return None
         coded = entry.quant is not None or runs.reference.graph.tensors[entry.reference_tensor].quant is not None
         if coded or self.graph is None or not self.reads_the_same:
@@ -371,6 +374,13 @@ class NodeContext:
     # Which replay can be relied on
 
     @cached_property
+    def is_undefined(self) -> bool:
+        """Whether nothing says what the node computes, and the reference's nodes do not account for its tensor."""
+        if self.node is None or not is_undefined(self.node) or self._own.arithmetic_unsaturated is None:
+            return False
+        return self._beyond(self._own, excused=False)
+
+    @cached_property
     def _own(self) -> Attribution:
         """How the error splits up by what the backend's node is said to do."""
         if self.comparison.basis != "full":
@@ -401,6 +411,8 @@ class NodeContext:
             return own, False
         if self._reproduced_firmly and not self._beyond(own, excused=True):
             return own, False
+        if self.is_undefined and self.node is not None:  # it need not do what the reference's nodes do
+            return own.unjudged(without_kernel(self.node)), False
         other = self._as_reference(own)
         return (other, True) if other is not None else (self._as_unsaid(own), False)
 
@@ -507,6 +519,10 @@ class NodeContext:
         own = None if self.stats is None else self.stats.rel_l2
         if own is None or self.segment is None:
             return False
+        split = self.attribution
+        if split is not None and split.introduced is not None and split.propagated is not None:
+            parts = split.introduced.rmse, split.propagated.rmse
+            return parts[0] is not None and parts[1] is not None and parts[0] <= parts[1]
         read = (comparison.stats for comparison in self._read(self.segment))
         errors = [stats.rel_l2 for stats in read if stats is not None and stats.rel_l2 is not None]
         return any(own <= PASSED_ON_MAX_ERROR_RATIO * each for each in errors)

@@ -9,6 +9,7 @@ import numpy as np
 from qdebug.errors import NotRecordedError
 from qdebug.model import Node, QuantParams, Recording, operators
 from qdebug.numerics.affine import BLOCK, dequantize
+from qdebug.numerics.grid import grid_of
 from qdebug.numerics.short_formats import SHORT_FORMATS, fits, format_of
 
 __all__ = ["float32_overflow", "reduced_precision"]
@@ -38,7 +39,9 @@ def reduced_precision(
             held = {format_of(sides[1].load(names[1], *place)) for place in among}
             short = held.pop() if len(held) == 1 else None
         else:
-            short = next(each for each in SHORT_FORMATS if each.name == known)
+            short = next((each for each in SHORT_FORMATS if each.name == known), None)
+        if short is None and known is not None:  # a grid of codes
+            return known if any(grid_of(sides[0].load(names[0], *place)) is None for place in among) else None
         if short is None or all(fits(sides[0].load(names[0], *place), short) for place in among):
             return None
     except NotRecordedError:

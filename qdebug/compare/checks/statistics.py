@@ -75,7 +75,11 @@ def unjudged(context: NodeContext) -> Finding | None:
         return None
     if context.failed and context.excused and stats.mismatches:
         return _doubt(context, stats.sqnr_db, floor, f"its replay failed: {context.unreplayed}")
-    if context.unreplayed is None or not context.excused or not stats.sqnr_db < floor or context.exact:
+    if context.unreplayed is None or context.exact:
+        return None
+    if context.is_undefined and stats.mismatches and not stats.sqnr_db < floor:
+        return _doubt(context, stats.sqnr_db, floor, context.unreplayed)
+    if not context.excused or not stats.sqnr_db < floor:
         return None
     if context.reproduced is not None and context.reproduced.firm:
         return None

@@ -22,6 +22,7 @@ from qdebug.arithmetic.pooling import Pooled, pool, standing_for
 from qdebug.arithmetic.presets import KnownRuntime, names_of, preset
 from qdebug.arithmetic.search import SearchResult, search
 from qdebug.arithmetic.units import Place, Units, UnitSource
+from qdebug.compare.attribute.integer_tensors import holds_few_bits
 from qdebug.compare.explaining.explanation import (
     ExplainedRun,
     ExplainStatus,
@@ -37,7 +38,7 @@ from qdebug.errors import KernelError, NotRecordedError, UsageError
 from qdebug.model import Graph, MemoryRecording, Node, Recording, operators
 from qdebug.model.names import fitting_names, listed_names, near_names
 from qdebug.model.thresholds.explanation import RECORDED_MULTIPLIER_MAX_REL_DIFFERENCE, UNKNOWN_SEARCH_MAX_FAILURES
-from qdebug.replay.blockwise_weight import rounds_data
+from qdebug.replay.data_codes import roundings
 from qdebug.replay.extents import recorded_room
 from qdebug.replay.node_units import with_recorded_scale
 from qdebug.replay.real_form import not_in_codes
@@ -175,11 +176,11 @@ def explain_recording(
     if progress is not None:
         progress(len(todo), len(todo), "")
     answers = [known[at] if isinstance(found, SearchResult) else found for at, found in enumerate(looked)]
-    tensors_of, nodes = recording.graph.tensors, list[NodeExplanation]()
+    nodes = list[NodeExplanation]()
     for answer in with_neighbours(recording.graph, answers):
         producer = said.producer(answer.tensor)
         op = answer.op if producer is None else producer.op
-        nodes.append(replace(answer, op=op, on_codes=tensors_of[answer.tensor].quant is not None))
+        nodes.append(replace(answer, op=op, on_codes=_is_on_codes(recording.graph, answer.tensor)))
     classes = [(finding, answers[position].members) for position, finding in findings.items() if finding.matching]
     arithmetic, exceptions = standing_for(classes)
     return ExplainedRun(run=recording.info, nodes=tuple(nodes), arithmetic=arithmetic, exceptions=exceptions)
@@ -223,6 +224,26 @@ def _looked_apart(
             vain[todo[at][0].op] += isinstance(found, SearchResult) and not found.matching
         left = {op: [at for at in positions if at not in asked] for op, positions in left.items()}
     return [explainer.attached(found) if isinstance(found, SearchResult) else found for found in looked]
+
+
+def _is_on_codes(graph: Graph, tensor: str) -> bool:
+    """Tell whether a tensor holds codes, or is computed with codes: with code weights, or by a quantized operator.
+
+    What only turns codes into real numbers, or moves or counts what it reads, computes nothing with them.
+    """
+    node = graph.producer(tensor)
+    if node is None or graph.tensors[tensor].quant is not None:
+        return graph.tensors[tensor].quant is not None
+    row = operators.named(node.op)
+    if row.converts_codes or row.rounds_nothing or row.casts or row.counts or row.holds_nodes:
+        return False
+    if row.takes_codes or row.real is not None:
+        return True
+    read = [name for name in node.inputs if name]
+    if any(graph.tensors[name].quant is not None for name in read):
+        return True
+    packed = any(graph.is_constant(name) and holds_few_bits(graph, name) for name in read)
+    return packed and (row.product or operators.is_unknown(node))
 
 
 def wanted(recording: Recording, name: str) -> tuple[str, ...]:
@@ -318,11 +339,11 @@ def _real(recording: Recording, node: Node, tensor: str, at: Sequence[Place]) ->
     """Hold a float node, or one on plain integers, against its replay."""
     if not has_kernel(node.op, node.domain):
         return _bare(node, tensor, ExplainStatus.NO_KERNEL, f"no kernel is known for {node.op}")
-    found = judge_float(recording, node, tensor, at)
-    if rounds_data(node) and not found.within:  # it may, and need not
-        plain = replace(node, attrs={name: value for name, value in node.attrs.items() if name != "accuracy_level"})
-        real = judge_float(recording, plain, tensor, at)
-        found = real if real.within else found
+    stated, *others = roundings(node)
+    found = judge_float(recording, stated, tensor, at)
+    if not found.within:
+        judged = (judge_float(recording, other, tensor, at) for other in others)
+        found = next((other for other in judged if other.within), found)
     if not found.within and operators.plain(node).rescales and _bare_codes(recording, tensor, at[0]):
         said = f"nothing says how its output {tensor!r} is quantized"
         return _bare(node, tensor, ExplainStatus.NO_KERNEL, said)

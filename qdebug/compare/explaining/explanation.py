@@ -117,7 +117,7 @@ class NodeExplanation(JsonObject):
         recorded: The multiplier and shift that were recorded with it; None without.
         band: How far a float node is from its replay; None for a quantized one.
         accepted: Why an unexplained node is no failure; None if it is one.
-        on_codes: Whether its output holds codes.
+        on_codes: Whether its output holds codes, or is computed with codes.
     """
 
     json_keys = (
@@ -202,7 +202,7 @@ class ExplainedRun(JsonObject):
 
     @property
     def not_looked_at(self) -> tuple[NodeExplanation, ...]:
-        """The nodes with an output on codes that could not be looked at: without kernel, or without their inputs."""
+        """The nodes on codes that could not be looked at: without kernel, or without their inputs."""
         left_out = (ExplainStatus.NO_KERNEL, ExplainStatus.NO_INPUT)
         return tuple(node for node in self.nodes if node.on_codes and node.status in left_out)
 
@@ -249,17 +249,29 @@ class ExplainedRun(JsonObject):
         )
         left, count = self.limits.not_allowed(lost), sum(node.on_codes for node in self.nodes)
         if len(left) > UNJUDGED_MAX_SHARE * count:
-            first = left[0]
-            said = f"{len(left)} of {count} nodes on codes were not looked at (the first: {first.tensor!r}"
-            found.append(f"{said}: {first.reason})" if first.reason else f"{said})")
+            found.append(f"{len(left)} of {count} nodes on codes were not looked at{_first(left)}")
+            return tuple(found)
+        found += [f"no {op} was looked at{_first(missed)}" for op, missed in self._unseen_operators(left).items()]
         return tuple(found)
+
+    def _unseen_operators(self, left: Sequence[Unmatched]) -> dict[str, list[Unmatched]]:
+        """Group what was not looked at by its operator, for operators on codes that have no kernel and no answer."""
+        left_out, no_kernel = {node.tensor for node in self.not_looked_at}, ExplainStatus.NO_KERNEL
+        answered = {node.op for node in self.nodes if node.on_codes and node.tensor not in left_out}
+        unseen = {node.tensor: node.op for node in self.not_looked_at if node.status is no_kernel}
+        found: dict[str, list[Unmatched]] = {}
+        for each in left:
+            op = unseen.get(each.tensor)
+            if op is not None and op not in answered:
+                found.setdefault(op, []).append(each)
+        return found
 
     @property
     def exit_code(self) -> int:
         """What `qdebug explain` exits with.
 
         3 if the recording cannot be relied on, nothing in it has an answer, or too many nodes on codes were not looked
-        at; 1 if a node is unexplained; else 0.
+        at, or all of an operator; 1 if a node is unexplained; else 0.
         """
         if self.shortcomings:
             return 3
@@ -276,6 +288,12 @@ class ExplainedRun(JsonObject):
             for node in self.nodes
         )
         return replace(self, nodes=nodes, limits=limits)
+
+
+def _first(left: Sequence[Unmatched]) -> str:
+    """Name the first of some tensors, and why it was not looked at."""
+    reason = f": {left[0].reason}" if left[0].reason else ""
+    return f" (the first: {left[0].tensor!r}{reason})"
 
 
 def _allowed(node: NodeExplanation, limits: Limits) -> str | None:

@@ -32,6 +32,7 @@ from qdebug.compare.result.finding import Finding
 from qdebug.model import Node, operators
 from qdebug.model.thresholds.attribution import DISTURBANCE_HALF_STEPS
 from qdebug.numerics.accumulate import same_elements
+from qdebug.replay.blockwise_weight import packed_inputs
 from qdebug.replay.registry import Moved, has_kernel
 from qdebug.replay.segment import offsets, run_real, spread
 
@@ -135,7 +136,7 @@ class ChosenScale(TensorCheck):
                 if facts.backend.graph.tensors[name].quant is not None:
                     whole, half = half_steps(name, any_scale=True), half_steps(name, any_scale=any_scale)
                     found[name] = np.asarray(np.divide(half, 2 * whole, out=np.zeros_like(whole), where=whole > 0))
-                elif facts.backend.load(name).ndim > 1:
+                elif facts.backend.load(name).ndim > 1 or name in packed_inputs(node)[:1]:
                     found[name] = 0.5
         return found
 

@@ -23,7 +23,7 @@ from qdebug.model.operators.known_scales import scale_of_codes
 from qdebug.model.thresholds.checks import COARSE_CONSTANT_SLACK, FLOAT_FORMAT_MAX_REL_DIFFERENCE
 from qdebug.model.thresholds.rounding import FLOAT32_STORED_REL_ERROR, LSB_SLACK
 from qdebug.numerics.short_formats import ShortFormat
-from qdebug.replay.blockwise_weight import blockwise_weight
+from qdebug.replay.blockwise_weight import blockwise_weight, half_steps, packed_inputs
 from qdebug.replay.real_form import real_form
 
 __all__ = [
@@ -230,17 +230,14 @@ def _rounded(facts: TensorFacts, name: str) -> _Rounded:
     """Return a constant of the backend as real values, and half a step of each."""
     readers = facts.backend.graph.consumers(name)
     packed = (node for node in readers if operators.of(node.op).packs_weight)
-    node = next((node for node in packed if node.inputs[1] == name), None)
+    node = next((node for node in packed if packed_inputs(node)[:1] == (name,)), None)
     if node is None:
         found = _Rounded(real_values(facts.backend, name), facts.replays.backend.half_steps(name))
         reader = next((each for each in readers if name in each.inputs[1:2]), None)
         return found if reader is None else _Rounded(*(in_plain_order(facts.be, reader, each) for each in found))
-    parts = [part for part in node.inputs[1:4] if part and facts.backend.has(part)]
+    parts = [part for part in packed_inputs(node) if facts.backend.has(part)]
     codes, scales = blockwise_weight(node, {part: facts.backend.load(part) for part in parts})
-    half = np.abs(scales) / 2
-    if not any(node.inputs[3:4]):  # one code more is below zero: the largest of the other sign is cut off
-        half = np.where(codes == np.max(-codes, initial=1) - 1, 2 * half, half)
-    return _Rounded(codes * scales, half)
+    return _Rounded(codes * scales, half_steps(node, codes, scales))
 
 
 def different_folded(

@@ -10,11 +10,12 @@ import numpy as np
 
 from qdebug.compare.align.layouts import in_reference_order
 from qdebug.compare.align.pairs import clamp_of
-from qdebug.compare.attribute.attribute import Attribution, softmax_axes, which_count
+from qdebug.compare.attribute.attribute import Attribution
 from qdebug.compare.attribute.backend_replay import inputs_of, real_values, replay
 from qdebug.compare.attribute.band import finite_norm, minus
 from qdebug.compare.attribute.code_spans import folded_clamp, held, held_as_recorded, span_before
 from qdebug.compare.attribute.integer_tensors import rounds_nothing
+from qdebug.compare.attribute.masked import softmax_axes, which_count
 from qdebug.compare.attribute.reference_replay import exceeds
 from qdebug.compare.graph_checks.constants import constants_are_other, other_bias
 from qdebug.compare.graph_checks.differences import declared_difference, has_codes

@@ -24,8 +24,8 @@ from qdebug.model.thresholds.attribution import DYNAMIC_TIE_REL_DISTANCE, DYNAMI
 from qdebug.model.thresholds.rounding import ELEMENTWISE_ROUNDOFFS, FLOAT32_UNIT_ROUNDOFF, LSB_SLACK
 from qdebug.model.thresholds.verdict import DERIVED_LSB
 from qdebug.numerics.affine import dequantize
+from qdebug.replay.data_codes import chosen_codes, roundings
 from qdebug.replay.extents import recorded_room
-from qdebug.replay.kernels.quantize import dynamic_quantize
 from qdebug.replay.precision import limits
 from qdebug.replay.real_form import real_form
 from qdebug.replay.registry import has_kernel, run_node
@@ -179,12 +179,15 @@ def _wrong_codes(
         return 0  # shown as real values
     if not row.chooses_scale and values[node.inputs[0]].dtype.kind not in "iu":
         return 0
-    with recorded_room(recording, place):
-        made = run_node(node, values, recording.graph.opset, arithmetic=arithmetic)[output]
-    if made.shape != recorded.shape:
-        return 0
-    off = np.nan_to_num(np.abs(minus(made, recorded)), nan=0.0)  # what is not finite is judged before
-    return int(np.count_nonzero(off > (0.0 if row.sums_codes else _allowed(node, values, made))))
+    counts = []
+    for way in roundings(node):
+        with recorded_room(recording, place):
+            made = run_node(way, values, recording.graph.opset, arithmetic=arithmetic)[output]
+        if made.shape != recorded.shape:
+            return 0
+        off = np.nan_to_num(np.abs(minus(made, recorded)), nan=0.0)  # what is not finite is judged before
+        counts.append(int(np.count_nonzero(off > (0.0 if row.sums_codes else _allowed(way, values, made)))))
+    return min(counts)
 
 
 def _wrong_chosen(recording: Recording, node: Node, data: np.ndarray, place: tuple[int, int]) -> int:
@@ -213,10 +216,13 @@ def _allowed(node: Node, values: Mapping[str, np.ndarray], made: np.ndarray) -> 
 def _by_ties(node: Node, values: Mapping[str, np.ndarray]) -> np.ndarray:
     """Return what each element of a product may change where data near a tie are rounded either way."""
     data, weight, scales = (values[name] for name in node.inputs[:3])
-    _, scale, _ = dynamic_quantize(data)
-    steps = data.astype(np.float64) / (float(scale) or 1.0)
+    if node.attrs.get("flatten"):
+        data = data.reshape(-1, len(weight))
+    _, scale, _ = chosen_codes(node.attrs, data)
+    scale = np.where(scale == 0, 1.0, scale.astype(np.float64))
+    steps = data.astype(np.float64) / scale
     either = np.abs(np.abs(steps - np.floor(steps)) - 0.5) <= DYNAMIC_TIE_REL_DISTANCE * np.maximum(np.abs(steps), 1)
     name = node.inputs[3] if len(node.inputs) > 3 else ""
     zero = values[name].astype(np.float64) if name else np.zeros(())
     centred = np.abs(weight.astype(np.float64) - (zero.reshape(()) if zero.size == 1 else zero))
-    return np.asarray(np.matmul(either.astype(np.float64), centred) * float(scale) * np.abs(scales.reshape(-1)))
+    return np.asarray(np.matmul(either.astype(np.float64), centred) * scale * np.abs(scales.reshape(-1)))

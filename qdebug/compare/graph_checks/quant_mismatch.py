@@ -32,7 +32,30 @@ def quant_mismatch(recording: Recording, node: Node) -> Finding | None:
         A cause, or None if there is no such input.
     """
     found = (_by_other_numbers(node, *read) for read in _read(recording, node))
-    return next(filter(None, found), None) or _handed_on(recording, node)
+    return next(filter(None, found), None) or _bias_in_other_units(recording, node) or _handed_on(recording, node)
+
+
+def _bias_in_other_units(recording: Recording, node: Node) -> Finding | None:
+    """Find codes of a bias whose stated scale is not that of the sums that they are added to."""
+    form, _ = real_form(node, recording.graph.opset)
+    position = operators.of(form.op).bias
+    tensors = recording.graph.tensors
+    if position is None or len(form.inputs) <= max(position, 1) or not form.inputs[position]:
+        return None
+    name = form.inputs[position]
+    bias, data, weight = (tensors[each].quant for each in (name, *form.inputs[:2]))
+    if bias is None or data is None or weight is None or data.scale.size > 1:
+        return None
+    own = bias.scale.astype(np.float64).reshape(-1)
+    sums = float(data.scale.reshape(-1)[0]) * weight.scale.astype(np.float64).reshape(-1)
+    if 1 not in (own.size, sums.size) and own.size != sums.size:
+        return None
+    if np.allclose(own, sums, rtol=SCALE_MAX_REL_DIFFERENCE, atol=0):
+        return None
+    said = (
+        f"the codes of its bias {name!r} have scale {_short(own)}, and the sums that they are added to {_short(sums)}"
+    )
+    return replace(_cause(FindingKind.SCALE, node, said, name, (own, sums)), kind=FindingKind.BIAS)
 
 
 def contradicted(recording: Recording, node: Node) -> Finding | None:

@@ -19,6 +19,7 @@ import numpy as np
 from qdebug.compare.align.layouts import in_reference_order
 from qdebug.compare.align.undeclared_quantization import is_loose
 from qdebug.compare.attribute.attribute import Attribution, OtherReplays, attribute
+from qdebug.compare.attribute.backend_replay import is_undefined, without_kernel
 from qdebug.compare.attribute.band import finite_norm, held_unit, minus, segment_share
 from qdebug.compare.attribute.integer_tensors import holds_few_bits, rounds_nothing
 from qdebug.compare.graph_checks.differences import (
@@ -98,6 +99,8 @@ class TensorCheck(ABC):
         own, facts = self.segment.own, self.facts
         if not facts.places:
             return "not all of its values were kept"
+        if self.segment.wide and (unknown := next(filter(is_undefined, own), None)):
+            return without_kernel(unknown)
         if said := next(filter(None, (not_in_codes(each, facts.backend.graph) for each in own)), None):
             return said
         if facts.entry.whole and not all(map(rounds_nothing, (*own[:-1], *self.segment.nodes[:-1]))):
@@ -175,16 +178,14 @@ class TensorCheck(ABC):
             as_reference=None if instead or self.alike else facts.theirs,
             alike=not instead and self.alike,
             reads_equal=partial(facts.replays.reads_equal, self.segment),
+            dequantized=facts.replays.dequantized,
         )
         found = attribute(facts.reference, facts.backend, facts.entry, others)
         if facts.entry.quant is not None or found.arithmetic_unsaturated is None:
             return found
         if not (is_loose(self.node) and facts.be.reads_undeclared_codes):
             return found
-        samples = {
-            number: replace(part, arithmetic_unsaturated=None, allowed=None) for number, part in found.samples.items()
-        }
-        return replace(found, arithmetic_unsaturated=None, allowed=None, samples=samples, reason=_UNSAID)
+        return found.unjudged(_UNSAID)
 
     def digits(self, stats: ErrorStats) -> Digits | None:
         """Tell in what the values and constants of both runs are rounded; None if to codes, or that is not known.

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
 
 import numpy as np
 
@@ -24,7 +25,53 @@ from qdebug.numerics.affine import dequantize
 from qdebug.numerics.grid import grid_step
 from qdebug.numerics.short_formats import SHORT_FORMATS, format_of
 
-__all__ = ["InputDifference", "different_inputs", "input_difference"]
+__all__ = ["ElementOrder", "InputDifference", "different_inputs", "input_difference"]
+
+
+class ElementOrder(Enum):
+    """An order that elements are often given in by mistake."""
+
+    CHANNELS_LAST = "channels last"
+    CHANNELS_SECOND = "channels second"
+    REVERSED_CHANNELS = "reversed channels"
+    SWAPPED_PLANE = "swapped plane"
+
+
+def _channels_last(values: np.ndarray) -> np.ndarray:
+    """Take elements that lie with channels last into the shape, which has them second."""
+    batch, channels, *place = values.shape
+    return np.moveaxis(values.reshape(batch, *place, channels), -1, 1)
+
+
+def _channels_second(values: np.ndarray) -> np.ndarray:
+    """Take elements that lie with channels second into the shape, which has them last."""
+    batch, *place, channels = values.shape
+    return np.moveaxis(values.reshape(batch, channels, *place), 1, -1)
+
+
+def _reversed_channels(values: np.ndarray) -> np.ndarray:
+    """Turn the few channels around, wherever they are."""
+    return np.flip(values, axis=1 if values.shape[1] <= values.shape[-1] else -1)
+
+
+def _swapped_plane(values: np.ndarray) -> np.ndarray:
+    """Exchange the two dimensions of the plane, where its extents allow it."""
+    one, other = (2, 3) if values.shape[1] <= values.shape[-1] else (1, 2)
+    return values.swapaxes(one, other) if values.ndim == 4 else values
+
+
+_ORDERS: Mapping[ElementOrder, tuple[str, Callable[[np.ndarray], np.ndarray]]] = {
+    ElementOrder.CHANNELS_LAST: (
+        "read with channels last it is the same: say so at the import, with --layout NHWC",
+        _channels_last,
+    ),
+    ElementOrder.CHANNELS_SECOND: (
+        "read with channels second it is the same: say so at the import, with --layout NCHW",
+        _channels_second,
+    ),
+    ElementOrder.REVERSED_CHANNELS: ("with its channels in reverse (RGB for BGR) it is the same", _reversed_channels),
+    ElementOrder.SWAPPED_PLANE: ("with its height and width swapped it is the same", _swapped_plane),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +84,7 @@ class InputDifference:
         limit: What it is held against.
         unit: Of both: "steps", "dB", or "elements" of integers that are no codes, and of values that are not finite.
         nonfinite: Whether these elements are NaN or infinite in one run alone.
+        order: In which other order of its elements it is the same; None if in none that is known.
     """
 
     tensor: str
@@ -44,6 +92,7 @@ class InputDifference:
     limit: float
     unit: str
     nonfinite: bool = False
+    order: ElementOrder | None = None
 
     @property
     def excess(self) -> float:
@@ -55,6 +104,10 @@ class InputDifference:
     @property
     def sentence(self) -> str:
         """A clause without the name of the input."""
+        return self._differs if self.order is None else f"{self._differs}; {_ORDERS[self.order][0]}"
+
+    @property
+    def _differs(self) -> str:
         if self.unit == "dB":
             return f"differs: SQNR {apart(self.amount, self.limit)} dB is below {self.limit:g} dB"
         if self.nonfinite:
@@ -103,10 +156,27 @@ def input_difference(reference: Recording, backend: Recording, pair: Pair) -> In
     if is_fed_back(reference, pair.reference) and is_fed_back(backend, pair.backend):
         return None
     quants = [*_stated(graphs[0], pair.reference), *_stated(graphs[1], pair.backend)]
-    values = _values(reference, backend, pair)
-    found = (_held_against(pair.backend, theirs, ours, quants, short=short) for theirs, ours, short in values)
-    beyond = [each for each in found if each is not None]
-    return max(beyond, key=lambda each: each.excess, default=None)
+
+    def values() -> Iterator[tuple[np.ndarray, np.ndarray, bool]]:
+        return _values(reference, backend, pair)
+
+    found = (_held_against(pair.backend, theirs, ours, quants, short=short) for theirs, ours, short in values())
+    worst = max((each for each in found if each is not None), key=lambda each: each.excess, default=None)
+    return None if worst is None else replace(worst, order=_order(pair.backend, values, quants))
+
+
+def _order(
+    tensor: str, values: Callable[[], Iterator[tuple[np.ndarray, np.ndarray, bool]]], quants: Sequence[QuantParams]
+) -> ElementOrder | None:
+    """Return the order in which the backend's elements are the reference's in all samples; None if in none known."""
+    for order, (_, arranged) in _ORDERS.items():
+        for theirs, ours, short in values():
+            moved = arranged(ours) if ours.ndim > 2 else ours
+            if moved.shape != theirs.shape or _held_against(tensor, theirs, moved, quants, short=short) is not None:
+                break
+        else:
+            return order
+    return None
 
 
 def _may_be_input(graph: Graph, tensor: str) -> bool:

@@ -7,9 +7,12 @@ Lite's definitions: tensorflow/lite/schema/schema.fbs.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from types import MappingProxyType
+
+import numpy as np
 
 from qdebug.model.graph import AttrValue, Graph, Node
 from qdebug.model.operators.openvino_rules import OPENVINO, is_openvino
@@ -107,10 +110,15 @@ def _lite_window(said: Said) -> dict[str, AttrValue]:
     }
 
 
-def _refuse_hybrid(said: Said) -> None:
-    """Refuse numbers times codes: TensorFlow Lite quantizes the numbers by ranges of each run, as no node says."""
+def _is_hybrid(said: Said) -> bool:
+    """Tell whether numbers are multiplied by codes: TensorFlow Lite quantizes the numbers by ranges of each run."""
     data, weight = (said.graph.tensors.get(name) for name in said.node.inputs[:2])
-    if weight is not None and weight.quant is not None and (data is None or data.quant is None):
+    return weight is not None and weight.quant is not None and (data is None or data.quant is None)
+
+
+def _refuse_hybrid(said: Said) -> None:
+    """Refuse numbers times codes where no node says how the numbers are quantized."""
+    if _is_hybrid(said):
         raise Unsaid
 
 
@@ -131,14 +139,36 @@ def _lite_conv(said: Said) -> Translated:
 
 
 def _lite_fully_connected(said: Said) -> Translated:
-    _refuse_hybrid(said)
-    if len(said.extents(said.node.inputs[0])) != 2 or len(said.extents(said.node.outputs[0])) != 2:
-        raise Unsaid
+    """Data of any rank are rows of the weight's width; the result has their dimensions, or is a matrix."""
     if said.optional(0, "weights_format"):  # the weight is not in rows
         raise Unsaid
-    fused = _activation(said)
-    domain = CONTRIBUTED if fused else ""
-    return said.as_onnx("FusedGemm" if fused else "Gemm", {"transB": 1, **fused}, domain=domain)
+    given, weight, made = (said.extents(name) for name in (*said.node.inputs[:2], said.node.outputs[0]))
+    rows = math.prod(given) // max(weight[1], 1)
+    kept = given[-1:] == weight[1:] and made == (*given[:-1], weight[0])
+    if not kept and (made != (rows, weight[0]) or rows * weight[1] != math.prod(given)):
+        raise Unsaid
+    attrs, fused = {} if kept else {"flatten": 1}, _activation(said)
+    if _is_hybrid(said):
+        return _lite_hybrid(said, {**attrs, **fused})
+    attrs, domain = {"transB": 1, **attrs}, CONTRIBUTED if fused else ""
+    return said.as_onnx("FusedGemm" if fused else "Gemm", {**attrs, **fused}, domain=domain)
+
+
+def _lite_hybrid(said: Said, attrs: dict[str, AttrValue]) -> Translated:
+    """Real data times a weight of codes: the data are rounded to codes by the range of each row."""
+    data, weight, *bias = said.node.inputs
+    quant = said.graph.tensors[weight].quant
+    if quant is None or np.any(quant.zero_point) or (quant.per_channel and quant.axis != 0):
+        raise Unsaid
+    attrs["data_codes"] = "asymmetric" if flag(said.optional(0, "asymmetric_quantize_inputs")) else "symmetric"
+    return said.as_onnx(
+        "DynamicQuantizeMatMul",
+        attrs,
+        domain=CONTRIBUTED,
+        inputs=(data, weight, said.new("scale"), "", *bias),
+        turns={weight: (1, 0)},
+        constants={"scale": quant.scale.astype(np.float32)},
+    )
 
 
 def _lite_pool(said: Said) -> Translated:
@@ -265,7 +295,9 @@ _TFLITE: Mapping[str, Rule] = MappingProxyType(
         "Where": _lite_select,
         **dict.fromkeys(REDUCTIONS, reduced_by_input),
         **dict.fromkeys(("Add", "Sub", "Mul", "Div"), _lite_pair),
-        **dict.fromkeys(("Max", "Min", "Pow", "PRelu"), two),
+        **dict.fromkeys(("Max", "Min", "Pow", "PRelu", "SquaredDifference"), two),
+        **dict.fromkeys(("Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "And", "Or"), two),
+        "Not": one,
         **dict.fromkeys(SIMPLE, one),
     }
 )

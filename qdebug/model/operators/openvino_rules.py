@@ -320,7 +320,7 @@ OPENVINO: Mapping[str, Rule] = MappingProxyType(
         "Transpose": turned_by_input,
         **dict.fromkeys(REDUCTIONS, reduced_by_input),
         **dict.fromkeys(("Reshape", "Squeeze", "Unsqueeze"), reshape),
-        **dict.fromkeys(("Add", "Sub", "Mul", "Div", "Pow", "Max", "Min"), two),
+        **dict.fromkeys(("Add", "Sub", "Mul", "Div", "Pow", "Max", "Min", "SquaredDifference"), two),
         **dict.fromkeys(SIMPLE, one),
     }
 )

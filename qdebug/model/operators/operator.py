@@ -139,6 +139,7 @@ class Operator:
     contracts: bool = False  # its results are no farther apart than what it reads
     parameters: tuple[str, ...] = ()  # its attributes, in the order of `activation_params` (fused_activation.cc)
     gate: Gate | None = None  # what it multiplies its input by, if it is defined so
+    along_axis: bool = False  # works along its attribute `axis`, or from it on: places of the axes before it do not mix
     hides_low: bool = False  # what lies far below the largest element along its axis counts for nothing
     rounds_like_one: bool = False  # its result is rounded like a number of the size of 1, however small it is
     real_inside: bool = False  # computes with real numbers even where it reads and gives integers
@@ -156,7 +157,10 @@ class Operator:
     takes_codes: bool = False  # computes on codes with scales of its own, which are no part of the graph's quantization
     sums_codes: bool = False  # gives sums of products of codes, and leaves it to others to make real numbers of them
     scales_sums: bool = False  # makes real numbers of such sums itself
-    packs_weight: bool = False  # its weight is packed codes of a few bits, with a scale for each block
+    packing: str = (
+        ""  # how it packs a weight of a few bits: "columns" of codes, "levels" of columns, a "table" of codes
+    )
+    packed: tuple[int, ...] = ()  # which inputs are such a weight: codes, their scales for blocks, their zero points
     unit: str = ""  # how it is computed between codes, a `Unit.kind`; empty if that is not known
     folds: bool = False  # integer backends fold it with the DequantizeLinear before and the QuantizeLinear after
     forms: tuple[str, ...] = ()  # arithmetics on codes that are known for this operator alone
@@ -174,6 +178,11 @@ class Operator:
     def product(self) -> bool:
         """Whether it sums products of data and a weight, both real numbers."""
         return self.sums in _PRODUCTS
+
+    @property
+    def packs_weight(self) -> bool:
+        """Whether its weight is packed codes of a few bits, with a scale for each block."""
+        return bool(self.packed)
 
     @property
     def reshapes(self) -> bool:
@@ -290,7 +299,7 @@ class Operator:
 
 _PRODUCTS = (Sums.FILTER, Sums.SCATTER, Sums.MATRIX)
 _RESCALES = frozenset(
-    {"conv", "linear", "add", "sub", "mul", "div", "lookup", "softmax"}
+    {"conv", "linear", "add", "sub", "mul", "div", "squared_difference", "lookup", "softmax"}
     | {"reduce_mean", "average_pool", "global_average_pool"}
 )
 """Kinds of units that need scales."""

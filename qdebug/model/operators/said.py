@@ -309,6 +309,7 @@ SIMPLE = (
     "Exp",
     "Log",
     "Sqrt",
+    "Rsqrt",
     "Floor",
     "Ceil",
     "Sin",

@@ -52,7 +52,7 @@ def _products() -> Iterator[Operator]:
     )  # fmt: skip
     yield Operator(name="FusedMatMul", sums=Sums.MATRIX, unit="linear", data=_BOTH)
     yield Operator(name="TransposeMatMul", plain="MatMul", sums=Sums.MATRIX)
-    yield Operator(name="Einsum")
+    yield Operator(name="Einsum", words="einsum")
     yield Operator(name="ConvInteger", plain="Conv", takes_codes=True, sums_codes=True)
     yield Operator(name="MatMulInteger", words="intmm", plain="MatMul", takes_codes=True, sums_codes=True)
     yield Operator(
@@ -63,7 +63,11 @@ def _products() -> Iterator[Operator]:
         name="DynamicQuantizeMatMul", plain="MatMul", takes_codes=True, scales_sums=True, chooses_scale=True,
         bias=4, added=4, places=(0, 1, 4),
     )  # fmt: skip
-    yield Operator(name="MatMulNBits", plain="MatMul", takes_codes=True, packs_weight=True, bias=5, places=(0, 1, 5))
+    packed = Operator(name="", plain="MatMul", takes_codes=True)
+    yield replace(packed, name="MatMulNBits", packing="columns", packed=(1, 2, 3), bias=5, places=(0, 1, 5))
+    yield replace(
+        packed, name="MatMulBnb4", packing="levels", packed=(1, 2), places=(0, 1, 3)
+    )  # it has no bias, and no input 3
 
 
 def _quantized() -> Iterator[Operator]:
@@ -78,7 +82,15 @@ def _quantized() -> Iterator[Operator]:
         real=RealForm(op="Identity", data=_FIRST), keeps_values=True, dequantizes=True, data=_FIRST,
     )  # fmt: skip
     yield Operator(name="FakeQuantize", fake_quantizes=True, unit="quantize", data=_FIRST)
+    # QONNX's give real numbers; their codes are no tensors
+    quantizer = Operator(name="", fake_quantizes=True, data=_FIRST)
+    yield from _like(quantizer, "Quant IntQuant BipolarQuant Trunc MultiThreshold")
     yield Operator(name="DynamicQuantizeLinear", takes_codes=True, chooses_scale=True, gives_scale=True)
+    yield Operator(name="GatherBlockQuantized", plain="Gather", takes_codes=True, packing="table", packed=(0, 2, 3))
+    yield Operator(name="QAttention", plain="Attention", takes_codes=True)
+    yield Operator(
+        name="QEmbedLayerNormalization", plain="EmbedLayerNormalization", takes_codes=True, places=(0, 5, 6), mask=7
+    )
     yield Operator(name="DynamicQuantizeLSTM", plain="LSTM", takes_codes=True, chooses_scale=True)
     yield Operator(name="QLinearConv", real=RealForm(op="Conv", data=(0, 3, 8), out=6), bias=8)
     yield Operator(name="QLinearMatMul", real=RealForm(op="MatMul", data=(0, 3), out=6))
@@ -100,7 +112,7 @@ def _movements() -> Iterator[Operator]:
     yield replace(move, name="Squeeze", words="squeeze squeezedims", drops=True)
     yield replace(move, name="Unsqueeze", words="unsqueeze expanddims", inserts=True)
     yield replace(move, name="Slice", words="slice stridedslice", slices=True)
-    yield replace(move, name="Gather", words="gather embedding indexselect select", gathers=True)
+    yield replace(move, name="Gather", words="gather embedding indexselect select index", gathers=True)
     yield replace(move, name="Expand", words="expand broadcast broadcastto")
     yield replace(move, name="Tile", words="tile repeat", folds=False)
     yield replace(
@@ -128,11 +140,18 @@ def _movements() -> Iterator[Operator]:
     yield replace(channels, name="DepthToSpace", words="depthtospace pixelshuffle")
     yield replace(channels, name="SpaceToDepth", words="spacetodepth")
     yield from _like(Operator(name="", selects=True), "Scatter ScatterElements ScatterND")
-    yield from _like(
-        Operator(name="", selects=True, data=_FIRST), "Compress GatherElements GatherND ReverseSequence Trilu"
-    )
+    yield from _like(Operator(name="", selects=True, data=_FIRST), "Compress GatherElements GatherND ReverseSequence")
+    yield Operator(name="Trilu", words="tril triu", selects=True, data=_FIRST)
     yield Operator(name="Unique", selects=True, indices_beside=True)
-    yield Operator(name="TopK", selects=True, indices_beside=True, picks_index=True, default_axis=-1, data=_FIRST)
+    yield Operator(
+        name="TopK",
+        words="topk topkv2",
+        selects=True,
+        indices_beside=True,
+        picks_index=True,
+        default_axis=-1,
+        data=_FIRST,
+    )
     yield Operator(
         name="Pad", words="pad padv2 mirrorpad constantpadnd", selects=True, unit="pad", folds=True,
         in_codes=(2,), data=_FIRST,
@@ -145,8 +164,18 @@ def _movements() -> Iterator[Operator]:
 def _whole() -> Iterator[Operator]:
     """Operators that give indices, extents and truth values, and those that make values of nothing."""
     truth = Operator(name="", counts=True)
-    yield from _like(replace(truth, compares=True), "Equal Greater GreaterOrEqual Less LessOrEqual")
-    yield from _like(truth, "And Or Xor Not IsNaN IsInf NonMaxSuppression NonZero Range SequenceLength Size")
+    compared = replace(truth, compares=True)
+    yield replace(compared, name="Equal", words="eq equal")
+    yield replace(compared, name="Greater", words="gt greater")
+    yield replace(compared, name="GreaterOrEqual", words="ge greaterequal")
+    yield replace(compared, name="Less", words="lt less")
+    yield replace(compared, name="LessOrEqual", words="le lessequal")
+    for name in ("And", "Or", "Xor"):
+        word = name.lower()
+        yield replace(truth, name=name, words=f"{word} logical{word} bitwise{word}")
+    yield replace(truth, name="Not", words="logicalnot")
+    yield replace(truth, name="Range", words="arange arangestart arangestartstep")
+    yield from _like(truth, "IsNaN IsInf NonMaxSuppression NonZero SequenceLength Size")
     yield from _like(Operator(name="", counts=True, picks_index=True, reduces=True, data=_FIRST), "ArgMax ArgMin")
     yield Operator(name="Shape", words="shape shapeof", counts=True, gives_extents=True)
     yield Operator(name="Cast", words="cast convert tocopy todtype", casts=True, data=_FIRST)
@@ -155,9 +184,8 @@ def _whole() -> Iterator[Operator]:
     yield Operator(name="Constant", constant=True, reads_nothing=True)
     yield from _like(Operator(name="", reads_nothing=True), "RandomNormal RandomUniform")
     yield from _like(Operator(name="", holds_nodes=True), "If Loop Scan")
-    yield from _like(
-        Operator(name=""), "BitShift BitwiseAnd BitwiseNot BitwiseOr BitwiseXor ConstantOfShape EyeLike Mod"
-    )
+    yield from _like(Operator(name=""), "BitShift BitwiseAnd BitwiseNot BitwiseOr BitwiseXor EyeLike Mod")
+    yield Operator(name="ConstantOfShape", words="ones zeros full oneslike zeroslike fulllike newones newzeros newfull")
 
 
 def _elementwise() -> Iterator[Operator]:
@@ -167,6 +195,9 @@ def _elementwise() -> Iterator[Operator]:
     yield replace(pair, name="Sub", words="sub subtract", unit="sub", adds=True, neutral=0.0)
     yield replace(pair, name="Mul", words="mul multiply", unit="mul", neutral=1.0, commutes=True)
     yield replace(pair, name="Div", words="div divide truediv", unit="div", neutral=1.0, divisor=1)
+    yield replace(
+        pair, name="SquaredDifference", words="squareddifference", unit="squared_difference", commutes=True, folds=False
+    )
     yield Operator(name="Sum", sums=Sums.OPERANDS, adds=True, commutes=True, elementwise=True)
     yield Operator(name="Mean", sums=Sums.OPERANDS, commutes=True, real_inside=True, elementwise=True)
     yield Operator(
@@ -181,7 +212,11 @@ def _elementwise() -> Iterator[Operator]:
     yield replace(function, name="Exp", words="exp")
     yield replace(function, name="Log", words="log", domain=Domain(function="logarithm", low=0, ends=False))
     yield replace(function, name="Sqrt", words="sqrt", domain=Domain(function="root", low=0))
-    yield from _like(function, "Cos Sin")
+    yield replace(
+        function, name="Rsqrt", words="rsqrt", domain=Domain(function="root", low=0, ends=False), forms=("root31",)
+    )
+    yield replace(function, name="Cos", words="cos")
+    yield replace(function, name="Sin", words="sin")
     yield replace(function, name="Reciprocal", divisor=0)
     plain = Operator(name="", data=_FIRST, elementwise=True)
     yield from _like(plain, "Asinh Atan Cosh Sinh Tan")
@@ -245,10 +280,11 @@ def _activations() -> Iterator[Operator]:
     yield Operator(name="QuickGelu", gate=Gate(op="Sigmoid", factor="alpha", usual=1.702), unit="lookup", data=_FIRST)
     yield from _like(Operator(name=""), "BiasGelu FastGelu Shrink")
     yield Operator(
-        name="Softmax", words="softmax", hides_low=True, gives_scores=True, unit="softmax", folds=True, data=_FIRST
-    )
-    yield Operator(name="LogSoftmax", words="logsoftmax", gives_scores=True, data=_FIRST)
-    yield Operator(name="Hardmax", data=_FIRST)
+        name="Softmax", words="softmax", hides_low=True, gives_scores=True, unit="softmax", folds=True, data=_FIRST,
+        along_axis=True,
+    )  # fmt: skip
+    yield Operator(name="LogSoftmax", words="logsoftmax", gives_scores=True, data=_FIRST, along_axis=True)
+    yield Operator(name="Hardmax", data=_FIRST, along_axis=True)
 
 
 def _reductions() -> Iterator[Operator]:
@@ -303,11 +339,11 @@ def _normalizations() -> Iterator[Operator]:
     yield Operator(name="GroupNormalization", words="groupnorm", ordered=True)
     yield Operator(name="LRN", ordered=True)
     layers = Operator(name="LayerNormalization", family="LayerNormalization", titles=_SCALE)
-    yield replace(layers, words="layernorm nativelayernorm")
+    yield replace(layers, words="layernorm nativelayernorm", along_axis=True)
     yield replace(layers, name="SkipLayerNormalization", places=(0, 2, 3))
     yield replace(layers, name="EmbedLayerNormalization", places=(0, 5, 6), mask=7)
     squares = Operator(name="RMSNormalization", family="RMSNormalization", titles=_SCALE[:2])
-    yield replace(squares, words="rmsnorm")
+    yield replace(squares, words="rmsnorm", along_axis=True)
     yield replace(squares, name="SimplifiedLayerNormalization")
     yield replace(squares, name="SkipSimplifiedLayerNormalization", places=(0, 2))
     recurrent = Operator(

@@ -8,6 +8,7 @@ from types import MappingProxyType
 
 import numpy as np
 
+from qdebug.model.dtypes import is_integer, logical_dtype
 from qdebug.model.graph import AttrValue
 from qdebug.model.operators.operator import Sums
 from qdebug.model.operators.queries import of
@@ -91,9 +92,11 @@ def _axis(said: Said) -> Translated:
 
 
 def _sum(said: Said) -> Translated:
-    if float(said.optional(1, "alpha")) != 1.0:
+    """The second operand may have a factor, which a sum is computed with here."""
+    factor = float(said.optional(1, "alpha"))
+    if len(said.node.inputs) != 2:
         raise Unsaid
-    return said.as_onnx()
+    return said.as_onnx(attrs={} if factor == 1 else {"alpha": factor})
 
 
 _TURNING = ("aten.t.default", "aten.numpy_T.default")
@@ -197,10 +200,77 @@ def _gather(said: Said) -> Translated:
     word = said.node.op.split(".")[-2] if said.node.op.count(".") > 1 else said.node.op
     if "embedding" in word:
         return said.as_onnx("Gather", {"axis": 0}, inputs=said.node.inputs[:2])
+    if word == "index":
+        return _indexed(said)
     if len(said.node.inputs) != 2:
         raise Unsaid
     named = "GatherElements" if word.endswith("gather") else "Gather"
     return said.as_onnx(named, {"axis": int(said.stated("dim", "axis"))})
+
+
+def _indexed(said: Said) -> Translated:
+    """Places along one dimension, whose position among the indices says which; more than one has no equal in ONNX."""
+    data, *indices = said.node.inputs
+    given = [axis for axis, name in enumerate(indices) if name]
+    if len(given) != 1:
+        raise Unsaid
+    index = indices[given[0]]
+    if not is_integer(said.graph.tensors[index].dtype or ""):
+        raise Unsaid  # truth values pick as many places as are true
+    return said.as_onnx("Gather", {"axis": given[0]}, inputs=(data, index))
+
+
+def _largest(said: Said) -> Translated:
+    attrs: dict[str, AttrValue] = {name: flag(said.optional(1, name)) for name in ("largest", "sorted")}
+    attrs["axis"] = int(said.optional(-1, "dim"))
+    count = np.array([int(said.stated("k"))])
+    return said.as_onnx(attrs=attrs, inputs=(said.node.inputs[0], said.new("k")), constants={"k": count})
+
+
+def _triangle(said: Said) -> Translated:
+    upper, diagonal = int("triu" in said.node.op), np.array(int(said.optional(0, "diagonal")))
+    return said.as_onnx(attrs={"upper": upper}, inputs=(said.node.inputs[0], said.new("k")), constants={"k": diagonal})
+
+
+def _summed(said: Said) -> Translated:
+    return said.as_onnx(attrs={"equation": str(said.stated("equation"))})
+
+
+def _logical(said: Said) -> Translated:
+    """Of truth values, or bit by bit of integers."""
+    dtypes = {said.graph.tensors[name].dtype for name in said.node.inputs}
+    if len(said.node.inputs) != 2 or None in dtypes:
+        raise Unsaid
+    if dtypes == {"bool"}:
+        return said.as_onnx()
+    if "logical" in said.node.op or "bool" in dtypes:
+        raise Unsaid
+    return said.as_onnx(f"Bitwise{said.plain.op}")
+
+
+def _dtype(said: Said) -> np.dtype:
+    """Return the element type of the result."""
+    dtype = said.graph.tensors[said.node.outputs[0]].dtype
+    if dtype is None:
+        raise Unsaid
+    return logical_dtype(dtype)
+
+
+def _filled(said: Said) -> Translated:
+    """The result says extents and element type; the word, or an argument, the number."""
+    number = said.stated("fill_value") if "full" in said.node.op else int("ones" in said.node.op)
+    extents = np.array(said.extents(said.node.outputs[0]), np.int64)
+    value = np.full(1, number).astype(_dtype(said))
+    return said.as_onnx(attrs={"value": value}, inputs=(said.new("extents"),), constants={"extents": extents})
+
+
+def _range(said: Said) -> Translated:
+    dtype = _dtype(said)
+    numbers = {name: said.optional(usual, name) for name, usual in (("start", 0), ("end", None), ("step", 1))}
+    if numbers["end"] is None:
+        raise Unsaid
+    constants = {name: np.array(number, dtype) for name, number in numbers.items()}
+    return said.as_onnx(inputs=tuple(map(said.new, constants)), constants=constants)
 
 
 def _slice(said: Said) -> Translated:
@@ -304,9 +374,18 @@ _TYPES = MappingProxyType(
         "float16": 10,
         "float64": 11,
         "bfloat16": 16,
+        "float8_e4m3fn": 17,
+        "float8_e4m3fnuz": 18,
+        "float8_e5m2": 19,
+        "float8_e5m2fnuz": 20,
     }
 )
 """ONNX's number of an element type (TensorProto.DataType)."""
+_SATURATING = "float8_e4m3fn"
+"""The format of 8 bits in which PyTorch 2.14 makes the largest number of one that is too large.
+
+In the others it makes an infinity or a NaN of it, as it did in this one before.
+"""
 
 
 def _cast(said: Said) -> Translated:
@@ -314,7 +393,10 @@ def _cast(said: Said) -> Translated:
     number = None if info is None or info.dtype is None else _TYPES.get(info.dtype)
     if number is None:
         raise Unsaid
-    return said.as_onnx("Cast", {"to": number}, inputs=said.node.inputs[:1])
+    attrs: dict[str, AttrValue] = {"to": number}
+    if info is not None and str(info.dtype).startswith("float8"):
+        attrs["saturate"] = int(info.dtype == _SATURATING)
+    return said.as_onnx("Cast", attrs, inputs=said.node.inputs[:1])
 
 
 TORCH: Mapping[str, Rule] = MappingProxyType(
@@ -348,7 +430,14 @@ TORCH: Mapping[str, Rule] = MappingProxyType(
         **dict.fromkeys(("Reshape", "Flatten", "Squeeze", "Unsqueeze"), reshape),
         **dict.fromkeys(("Add", "Sub"), _sum),
         **dict.fromkeys(("Mul", "Div", "MatMul", "MatMulInteger", "Pow", "Max", "Min"), two),
-        **dict.fromkeys(SIMPLE, one),
+        **dict.fromkeys((*SIMPLE, "Not"), one),
+        **dict.fromkeys(("Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual"), two),
+        **dict.fromkeys(("And", "Or", "Xor"), _logical),
+        "TopK": _largest,
+        "Trilu": _triangle,
+        "Einsum": _summed,
+        "ConstantOfShape": _filled,
+        "Range": _range,
         "Clip": _clip,
         "Softplus": _softplus,
         "HardSigmoid": _gate,

@@ -61,8 +61,8 @@ def is_foreign(node: Node) -> bool:
 
 
 def is_unknown(node: Node) -> bool:
-    """Tell whether the operator of a node is a word that neither ONNX nor another known framework has for it."""
-    return not node.domain and _translated(node.op)[0] not in _LISTED
+    """Tell whether the operator of a node, in whichever domain, is in no row of the table, in any framework's words."""
+    return _translated(node.op)[0] not in _LISTED
 
 
 def in_words_of_onnx(node: Node) -> Node:

@@ -117,6 +117,23 @@ GRID_MAX_LEVELS = threshold(
     "step is then rounding.",
     source="derived: the codes of 8 bits",
 )
+GRID_MAX_WIDE_LEVELS = threshold(
+    "GRID_MAX_WIDE_LEVELS",
+    65536,
+    unit="levels",
+    decides="status",
+    why="Real values on a grid of more levels are not taken for codes.",
+    source="derived: the codes of 16 bits",
+)
+GRID_MIN_WIDE_VALUES = threshold(
+    "GRID_MIN_WIDE_VALUES",
+    16,
+    unit="different values",
+    decides="status",
+    why="Fewer different values lie on some grid of more than 256 levels by chance.",
+    source="derived: 14 values beside two neighbours are all within 0.05 steps of a level of one of 65536 grids once "
+    "in 10**9 times by chance",
+)
 GRID_MAX_DISTANCE = threshold(
     "GRID_MAX_DISTANCE",
     0.05,

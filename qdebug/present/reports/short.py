@@ -161,6 +161,8 @@ def _runs(result: RunComparison, rest: str) -> list[Fact]:
             clauses.setdefault(f"fidelity {sentences.fidelity_sentence(info)}", []).append(side)
         if not info.complete:
             clauses.setdefault("INCOMPLETE, the run did not finish", []).append(side)
+        if info.borrowed_order:
+            clauses.setdefault("it states no graph: order, inputs and outputs are the reference's", []).append(side)
     bad = any(info.fidelity is Fidelity.DIFFERS or not info.complete for info in sides.values())
     for clause, named in clauses.items():
         facts.append(Fact("" if facts else "runs", f"{' and '.join(named)}: {clause}", "bold yellow" if bad else ""))

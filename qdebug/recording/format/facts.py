@@ -138,7 +138,9 @@ def _skips(plain: Mapping[str, Any]) -> tuple[dict[str, str], dict[str, SkipCaus
     """Return the reasons and causes of skipped tensors; of files without causes those that the reasons imply."""
     skipped = {str(name): str(reason) for name, reason in plain["skipped"].items()}
     if "skip_causes" in plain:
-        return skipped, {str(name): SkipCause(cause) for name, cause in plain["skip_causes"].items()}
+        return skipped, {
+            str(name): SkipCause(cause) for name, cause in plain["skip_causes"].items() if cause in tuple(SkipCause)
+        }
     fused = {name: SkipCause.FUSED for name, reason in skipped.items() if reason.startswith(_OLD_FUSED)}
     return {name: reason.removeprefix(_OLD_FUSED) for name, reason in skipped.items()}, fused
 
@@ -153,7 +155,11 @@ def decode_info(run: Mapping[str, Any], *, complete: bool) -> RunInfo:
         plain = run["info"]
         skipped, causes = _skips(plain)
         return RunInfo(
-            **{name: str(plain[name]) for name in ("backend", "model", "model_sha256", "taps", "created")},
+            backend=str(plain["backend"]),
+            model=str(plain["model"]),
+            model_sha256=str(plain["model_sha256"]),
+            taps=str(plain["taps"]),
+            created=str(plain["created"]),
             fidelity=Fidelity(plain["fidelity"]),
             fidelity_detail=str(plain["fidelity_detail"]),
             complete=complete and bool(plain["complete"]),

@@ -8,6 +8,8 @@ Shapes: B batch, N heads, S positions of the query, P those kept from earlier, T
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
 from math import prod
 
 import numpy as np
@@ -16,10 +18,11 @@ from qdebug.errors import KernelError
 from qdebug.replay.extents import Amount, broadcast
 from qdebug.replay.kernels.activation import softmax
 from qdebug.replay.precision import narrow, widen
+from qdebug.replay.qsum import centred, exact_dtype, sum_bound
 from qdebug.replay.registry import Call, kernel
 from qdebug.replay.within import indices_within
 
-__all__: list[str] = []
+__all__ = ["coded_attention", "coded_attention_extent"]
 
 _MICROSOFT = "com.microsoft"
 _DOUBLE = 11
@@ -166,17 +169,70 @@ def _attention(call: Call) -> tuple[np.ndarray, ...]:
     if call.integer("do_rotary") or call.integer("past_present_share_buffer") or call.optional(6) is not None:
         raise _refuse(call, "rotates its heads or shares the buffer of what it keeps")
     x, weight, bias = widen(call.array(0)), widen(call.array(1)), call.optional(2)
-    heads = call.integer("num_heads")
     projected = np.matmul(x, weight) if bias is None else np.matmul(x, weight) + widen(bias)
-    sizes = call.integers("qkv_hidden_sizes") or (weight.shape[1] // 3,) * 3
+    added = partial(_hiding, call, call.optional(3))
+    return _self_attended(call, projected, call.optional(4), added, call.array(0).dtype)
+
+
+def _self_attended(
+    call: Call,
+    projected: np.ndarray,
+    past: np.ndarray | None,
+    hiding: Callable[[int, int], _Added],
+    dtype: np.dtype,
+) -> tuple[np.ndarray, ...]:
+    """Attend with queries, keys and values side by side, (B, S, 3 N h); also give what is kept."""
+    heads = call.integer("num_heads")
+    sizes = call.integers("qkv_hidden_sizes") or (projected.shape[2] // 3,) * 3
     q, k, v = (_heads(part, heads) for part in np.split(projected, np.cumsum(sizes[:2]), axis=2))
-    past = call.optional(4)
     if past is not None:
         k, v = (np.concatenate([widen(old), new], axis=2) for old, new in zip(past, (k, v), strict=True))
-    length, total = q.shape[2], k.shape[2]
-    added = _hiding(call, call.optional(3), length, total)
-    out = narrow(_merged(_attend(q, k, v, _scale(call, q.shape[3]), added)), call.array(0).dtype)
+    added = hiding(q.shape[2], k.shape[2])
+    out = narrow(_merged(_attend(q, k, v, _scale(call, q.shape[3]), added)), dtype)
     return (out, narrow(np.stack([k, v]), out.dtype)) if k.shape == v.shape else (out,)
+
+
+def coded_attention(call: Call, data: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, ...]:
+    """Attend as a QAttention does.
+
+    Args:
+        call: The node.
+        data: Codes of its data less their zero point, in a type that holds the sums.
+        weight: The same of its weight.
+    """
+    if call.integer("do_rotary") or call.integer("past_present_share_buffer"):
+        raise _refuse(call, "rotates its heads or shares the buffer of what it keeps")
+    scale = call.array(4).astype(np.float32).reshape(-1) * call.array(3).astype(np.float32).reshape(())
+    projected = np.matmul(data, weight).astype(np.float32) * scale + call.array(2).astype(np.float32)
+    plain = replace(call, inputs=call.inputs[:5])  # input 5 is a mask here, and a bias there
+    added = partial(_hiding, plain, call.optional(5))
+    return _self_attended(call, projected, call.optional(8), added, np.dtype(np.float32))
+
+
+def coded_attention_extent(call: Call) -> Amount:
+    """Return what a QAttention comes to."""
+    batch, length, _ = call.shape(0)
+    past, hidden = call.optional(8), call.shape(1)[1]
+    total = length + (0 if past is None else past.shape[3])
+    scores = batch * abs(call.integer("num_heads")) * length * total
+    return Amount(batch * length * hidden // 3, scores + batch * length * hidden)
+
+
+@kernel("QAttention", domain=_MICROSOFT, extent=coded_attention_extent, ranks=(3, 2), kinds=("iu", "iu", "f", "f", "f"))
+def _coded_attention(call: Call) -> tuple[np.ndarray, ...]:
+    """Project codes x (B, S, H) to queries, keys and values: exact sums, scaled, plus a bias; then attend.
+
+    Source: onnxruntime, contrib_ops/cpu/quantization/attention_quant.cc.
+    """
+    data, weight = (centred(call.array(at), _point(call, zero)) for at, zero in ((0, 6), (1, 7)))
+    dtype = exact_dtype(sum_bound(data, weight, (0,), None))
+    return coded_attention(call, data.astype(dtype), weight.astype(dtype))
+
+
+def _point(call: Call, position: int) -> np.ndarray | None:
+    """Return one zero point, or one for each column; None if it is left out."""
+    given = call.optional(position)
+    return given if given is None or given.size > 1 else given.reshape(())
 
 
 def _projected(call: Call) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -34,6 +34,7 @@ _UNARY: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "Sin": np.sin,
     "Sinh": np.sinh,
     "Sqrt": np.sqrt,
+    "Rsqrt": lambda x: 1 / np.sqrt(x),  # as TensorFlow Lite and PyTorch define it
     "Tan": np.tan,
 }
 
@@ -77,10 +78,16 @@ def _lined_up(call: Call) -> extents.Amount:
 
 @kernel(*_BINARY, extent=_lined_up)
 def _binary(call: Call) -> np.ndarray:
-    """Combine two arrays, of one dtype, element by element; then comes an activation that was fused."""
+    """Combine two arrays, of one dtype, element by element; then comes an activation that was fused.
+
+    A sum or difference may multiply its second operand by `alpha` first, as PyTorch's do.
+    """
     a, b = call.array(0), call.array(1)
     if call.opset < 7:
         b = _old_broadcast(call, a, b)
+    factor = call.real("alpha", 1.0)
+    if factor != 1:
+        b = elementwise(lambda part: narrow(widen(part) * widen(part).dtype.type(factor), part.dtype), b)
     out = elementwise(lambda left, right: narrow(_BINARY[call.op](widen(left), widen(right)), a.dtype), a, b)
     return activated(call, out)
 
@@ -93,6 +100,13 @@ def _old_broadcast(call: Call, a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """Line up b with a from the attribute `axis` on, as operator sets before 7 do."""
     axis = call.integer("axis", a.ndim - b.ndim)
     return b.reshape(b.shape + (1,) * (a.ndim - axis - b.ndim)) if "axis" in call.attrs else b
+
+
+@kernel("SquaredDifference", extent=_combined, kinds=("iuf", "iuf"))
+def _squared_difference(call: Call) -> np.ndarray:
+    """Compute (a - b) ** 2, as TensorFlow Lite and OpenVINO define it."""
+    a, b = call.array(0), call.array(1)
+    return elementwise(lambda left, right: narrow(np.square(widen(left) - widen(right)), a.dtype), a, b)
 
 
 @kernel("Pow", extent=_combined, kinds=("biufc", "biufc"))

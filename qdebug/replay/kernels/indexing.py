@@ -7,12 +7,14 @@ from math import prod
 
 import numpy as np
 
+from qdebug.model import Node
+from qdebug.replay.blockwise_weight import blockwise_weight
 from qdebug.replay.extents import Amount
 from qdebug.replay.precision import narrow, widen
 from qdebug.replay.registry import Call, kernel
 from qdebug.replay.within import axis_within, indices_within
 
-__all__: list[str] = []
+__all__ = ["look_up", "table_extent"]
 
 
 def _whole(array: np.ndarray | None) -> tuple[int, ...] | None:
@@ -59,6 +61,47 @@ def _gather(call: Call) -> np.ndarray:
     x = call.array(0)
     axis = call.axis(x.ndim)
     return np.take(x, indices_within(call.array(1), x.shape[axis]), axis=axis)
+
+
+def table_extent(call: Call) -> Amount:
+    """Return what looking up in a table of packed codes comes to: a byte holds up to four."""
+    data = call.array(0)
+    axis = axis_within(call.integer("gather_axis"), data.ndim)
+    count = call.array(1).size
+    per_byte = 8 // max(abs(call.integer("bits", 4)), 1) if data.dtype == np.uint8 else 1
+    return Amount(data.size // max(data.shape[axis], 1) * count * max(per_byte, 1), data.size)
+
+
+def look_up(call: Call, rounded: Callable[[np.ndarray], np.ndarray] = np.asarray) -> np.ndarray:
+    """Take slices of a table of packed codes along `gather_axis`, as real numbers; 0 where there is no such slice.
+
+    Args:
+        call: A GatherBlockQuantized.
+        rounded: What is done to the codes less their zero points first.
+    """
+    data, indices, scales, points = call.array(0), call.array(1).astype(np.int64), call.array(2), call.optional(3)
+    axis = axis_within(call.integer("gather_axis"), data.ndim)
+    count = data.shape[axis]
+    inside = (indices >= -count) & (indices < count)
+    used, places = np.unique(np.where(inside, indices % max(count, 1), 0), return_inverse=True)
+    if axis == axis_within(call.integer("quantize_axis", 1), data.ndim):
+        used, places = np.arange(count), used[places]  # blocks reach over slices: all of them are needed
+    else:  # of a table of a hundred thousand words few are looked up
+        data, scales = (np.take(array, used, axis=axis) for array in (data, scales))
+        points = None if points is None else np.take(points, used, axis=axis)
+    held = dict(zip("0123", (data, indices, scales, points), strict=True))
+    node = Node(name=call.node, op=call.op, inputs=tuple("0123"[: 3 if points is None else 4]), attrs=call.attrs)
+    codes, steps = blockwise_weight(node, {name: array for name, array in held.items() if array is not None})
+    table = np.asarray(rounded(codes) * steps)
+    out = np.take(table, places.reshape(indices.shape), axis=axis)
+    shown = inside.reshape(*indices.shape, *(1,) * (data.ndim - axis - 1))
+    return narrow(np.where(shown, out, np.float32(0)), call.array(2).dtype)
+
+
+@kernel("GatherBlockQuantized", domain="com.microsoft", extent=table_extent, ranks=(1,))
+def _gather_blocks(call: Call) -> np.ndarray:
+    """Take slices of a table of codes, each block with a scale of its own."""
+    return look_up(call)
 
 
 def _element_places(call: Call) -> tuple[np.ndarray, ...]:

@@ -13,7 +13,7 @@ from qdebug.replay.kernels.activation import activate, activated
 from qdebug.replay.precision import common_dtype, float_of, is_real, narrow, widen
 from qdebug.replay.registry import Call, kernel
 
-__all__ = ["gemm", "gemm_extent", "packed_extent"]
+__all__ = ["gemm", "gemm_extent", "gemm_rows", "node_of", "packed_extent", "unpacked"]
 
 
 def _product(a: np.ndarray, b: np.ndarray) -> np.ndarray:
@@ -39,12 +39,23 @@ def gemm_extent(call: Call, a: Shape, b: Shape) -> Amount:
 
 
 def _gemm_extent(call: Call) -> Amount:
-    return gemm_extent(call, call.shape(0), call.shape(1))
+    return gemm_extent(call, gemm_rows(call, call.array(0), call.shape(1)).shape, call.shape(1))
+
+
+def gemm_rows(call: Call, a: np.ndarray, b: Shape) -> np.ndarray:
+    """Return the first operand of a Gemm: with `flatten`, as a matrix of rows as wide as the second one is high.
+
+    That is TensorFlow Lite's FULLY_CONNECTED without keep_num_dims (tensorflow/lite/kernels/fully_connected.cc).
+    """
+    if not call.integer("flatten") or not b:
+        return a
+    return a.reshape(-1, b[-1] if call.integer("transB") else b[0])
 
 
 def gemm(call: Call) -> np.ndarray:
     """Compute alpha A B + beta C, with A and B transposed on request."""
-    a, b, c = call.array(0), call.array(1), call.optional(2)
+    b, c = call.array(1), call.optional(2)
+    a = gemm_rows(call, call.array(0), b.shape)
     out = _product(a.T if call.integer("transA") else a, b.T if call.integer("transB") else b)
     alpha, beta = call.real("alpha", 1.0), call.real("beta", 1.0)
     if alpha != 1:
@@ -95,21 +106,36 @@ def packed_extent(call: Call) -> Amount:
     return Amount(lines * columns, rows * columns + lines * (rows + abs(call.integer("block_size"))))
 
 
+def node_of(call: Call) -> Node:
+    """Return the node of a call whose inputs go by their positions."""
+    names = tuple(str(slot) if array is not None else "" for slot, array in enumerate(call.inputs))
+    return Node(name=call.node, op=call.op, inputs=names, attrs=call.attrs)
+
+
+def unpacked(call: Call) -> tuple[np.ndarray, np.ndarray]:
+    """Return the packed weight of a call: codes or levels, and the scale of each."""
+    held = {str(slot): array for slot, array in enumerate(call.inputs) if array is not None}
+    return blockwise_weight(node_of(call), held)
+
+
 @kernel("MatMulNBits", domain="com.microsoft", extent=packed_extent)
 def _matmul_of_codes(call: Call) -> np.ndarray:
     """Multiply x (..., K) by a weight of packed codes, block by block with a scale of its own; add a bias.
 
     Where the node allows it, x is rounded to codes in the same blocks, as ONNX Runtime does if the CPU can.
     """
-    names = tuple(str(slot) if array is not None else "" for slot, array in enumerate(call.inputs))
-    node = Node(name=call.node, op=call.op, inputs=names, attrs=call.attrs)
-    codes, scales = blockwise_weight(
-        node, {str(slot): array for slot, array in enumerate(call.inputs) if array is not None}
-    )
+    codes, scales = unpacked(call)
     x, bias = call.array(0), call.optional(5)
-    data = rounded_in_blocks(widen(x), call.integer("block_size")) if rounds_data(node) else x
+    data = rounded_in_blocks(widen(x), call.integer("block_size")) if rounds_data(node_of(call)) else x
     out = _product(data, codes * scales)
     return narrow(out if bias is None else out + widen(bias), x.dtype)
+
+
+@kernel("MatMulBnb4", domain="com.microsoft", extent=packed_extent)
+def _matmul_of_levels(call: Call) -> np.ndarray:
+    """Multiply x (..., K) by a weight of levels of 4 bits, each block times its largest magnitude."""
+    levels, scales = unpacked(call)
+    return narrow(_product(call.array(0), levels * scales), call.array(0).dtype)
 
 
 def _summed(call: Call) -> Amount:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import prod
 
 import numpy as np
@@ -12,7 +13,7 @@ from qdebug.replay.precision import float_of, narrow, widen
 from qdebug.replay.registry import Call, kernel
 from qdebug.replay.within import indices_within
 
-__all__: list[str] = []
+__all__ = ["coded_embeddings", "embedded_extent"]
 
 
 def _per_channel(values: np.ndarray, like: np.ndarray) -> np.ndarray:
@@ -94,30 +95,78 @@ def _skip_layer_normalization(call: Call) -> tuple[np.ndarray, ...]:
     return _scaled(out, call.array(2), bias, dtype), mean, inverse, narrow(x, dtype)
 
 
-def _embedded(table: np.ndarray, ids: np.ndarray) -> np.ndarray:
-    return np.asarray(widen(table)[indices_within(ids, len(table))])
+_Real = Callable[[int, np.ndarray], np.ndarray]
+"""Makes what an input holds real numbers: called with the input's position and some of its elements."""
 
 
-@kernel(
-    "EmbedLayerNormalization",
-    domain="com.microsoft",
-    ranks=(2, 0, 2, 2, 2),
-    extent=lambda call: Amount(call.array(0).size * call.shape(2)[-1], call.array(0).size * call.shape(3)[-1]),
-)
+def _embeddings(call: Call, places: np.ndarray | None, real: _Real) -> np.ndarray:
+    """Return the sum of rows of words, of positions, and of segments if the node has some.
+
+    Only the rows that are looked up are made real numbers.
+    """
+    ids = call.array(0)
+    rows = np.arange(ids.shape[1])[None] if places is None else places
+    x = real(2, _picked(call.array(2), ids)) + real(3, _picked(call.array(3), rows))
+    segments = call.optional(1)
+    return x if segments is None else x + real(4, _picked(call.array(4), segments))
+
+
+def _picked(table: np.ndarray, ids: np.ndarray) -> np.ndarray:
+    return np.asarray(table[indices_within(ids, len(table))])
+
+
+def _ones_of_mask(call: Call) -> np.ndarray:
+    """Count the ones of the mask of each sample; 0 without a mask."""
+    ids, mask = call.array(0), call.optional(7)
+    return np.zeros(len(ids), np.int32) if mask is None else np.asarray(np.sum(mask == 1, axis=1, dtype=np.int32))
+
+
+def embedded_extent(call: Call) -> Amount:
+    """Return what looking up and adding embeddings comes to."""
+    return Amount(call.array(0).size * call.shape(2)[-1], call.array(0).size * call.shape(3)[-1])
+
+
+@kernel("EmbedLayerNormalization", domain="com.microsoft", ranks=(2, 0, 2, 2, 2), extent=embedded_extent)
 def _embed_layer_normalization(call: Call) -> tuple[np.ndarray, ...]:
     """Add the rows of words, positions and segments, standardize over the last axis, scale and shift.
 
     Output 1 counts the ones of the mask of each sample, 0 without a mask; output 2 is the sum.
     """
-    ids, segments, places = call.array(0), call.optional(1), call.optional(8)
-    rows = np.arange(ids.shape[1])[None] if places is None else places
-    x = _embedded(call.array(2), ids) + _embedded(call.array(3), rows)
-    if segments is not None:
-        x = x + _embedded(call.array(4), segments)
+    x = _embeddings(call, call.optional(8), lambda _, part: widen(part))
     out, _, _ = _standardized(x, (2,), call.real("epsilon", 1e-12))
-    dtype, mask = call.array(2).dtype, call.optional(7)
-    counts = np.zeros(len(ids), np.int32) if mask is None else np.asarray(np.sum(mask == 1, axis=1, dtype=np.int32))
-    return _scaled(out, call.array(5), call.array(6), dtype), counts, narrow(x, dtype)
+    dtype = call.array(2).dtype
+    return _scaled(out, call.array(5), call.array(6), dtype), _ones_of_mask(call), narrow(x, dtype)
+
+
+def coded_embeddings(call: Call, rounded: _Real) -> tuple[np.ndarray, ...]:
+    """Compute a QEmbedLayerNormalization: tables, scale and shift are codes, each with one scale and zero point.
+
+    Those whose scale is left out are real numbers.
+
+    Args:
+        call: The node.
+        rounded: What is done to codes less their zero point first.
+    """
+
+    def real(position: int, array: np.ndarray) -> np.ndarray:
+        scale, point = call.optional(position + 6), call.optional(position + 11)
+        if scale is None:
+            return widen(array)
+        codes = array.astype(np.float32) - (np.float32(0) if point is None else point.astype(np.float32).reshape(()))
+        return np.asarray(rounded(position, codes) * scale.astype(np.float32).reshape(()))
+
+    out, _, _ = _standardized(_embeddings(call, None, real), (2,), call.real("epsilon", 1e-12))
+    scale, shift = (real(position, call.array(position)) for position in (5, 6))
+    return _scaled(out, scale, shift, np.dtype(np.float32)), _ones_of_mask(call)
+
+
+@kernel("QEmbedLayerNormalization", domain="com.microsoft", ranks=(2, 0, 2, 2, 2), extent=embedded_extent)
+def _coded_embed_layer_normalization(call: Call) -> tuple[np.ndarray, ...]:
+    """Compute EmbedLayerNormalization of tables in codes.
+
+    Source: onnxruntime, contrib_ops/cpu/quantization/qembed_layer_norm.cc.
+    """
+    return coded_embeddings(call, lambda _, codes: codes)
 
 
 def _by_root_mean_square(x: np.ndarray, axes: tuple[int, ...], epsilon: float) -> tuple[np.ndarray, np.ndarray]:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
+from qdebug.replay.data_codes import chosen_codes
 from qdebug.replay.evaluate import accumulate, compute
 from qdebug.replay.extents import Amount, product
+from qdebug.replay.kernels.activation import activated
 from qdebug.replay.kernels.conv import add_bias, convolved_extent
-from qdebug.replay.kernels.linear import gemm_extent
+from qdebug.replay.kernels.linear import gemm_extent, gemm_rows
 from qdebug.replay.kernels.pool import pooled_extent
-from qdebug.replay.kernels.quantize import dynamic_quantize
 from qdebug.replay.node_units import unit_of_call
 from qdebug.replay.qsum import as_int32, centred, exact_dtype, sum_bound
 from qdebug.replay.registry import Call, kernel
@@ -149,15 +150,27 @@ def _matmul_integer_to_float(call: Call) -> np.ndarray:
     return np.asarray(out if bias is None else out + bias)
 
 
-@kernel("DynamicQuantizeMatMul", domain="com.microsoft", extent=_products, kinds=("f", "", "f"))
+def _chosen_products(call: Call) -> Amount:
+    return product(gemm_rows(call, call.array(0), call.shape(1)).shape, call.shape(1))
+
+
+@kernel("DynamicQuantizeMatMul", domain="com.microsoft", extent=_chosen_products, kinds=("f", "", "f"))
 def _dynamic_quantize_matmul(call: Call) -> np.ndarray:
-    """Quantize a by its own range, multiply codes, scale the sums by sa sb, and add a float bias."""
+    """Quantize a by its own range, multiply codes, scale the sums by sa sb, and add a float bias.
+
+    Rows of a may have a range each, and an activation may follow: then it is TensorFlow Lite's FULLY_CONNECTED on real
+    data and a weight of codes (EvalHybridDense, tensorflow/lite/kernels/fully_connected.cc).
+    """
     b_scale, bias = call.array(2), call.optional(4)
-    codes, scale, zero_point = dynamic_quantize(call.array(0))
+    x = gemm_rows(call, call.array(0), call.shape(1))
+    codes, scale, zero_point = chosen_codes(call.attrs, x)
     weight = _operand(call.array(1), _by_column(call.optional(3)))
-    sums = _multiplied_codes(call, _operand(codes, np.asarray(zero_point)), weight)
+    if codes.dtype.kind == "f":
+        sums = np.asarray(np.matmul(codes, weight.centred.astype(codes.dtype)))
+    else:
+        sums = _multiplied_codes(call, _operand(codes, np.asarray(zero_point)), weight)
     out = np.multiply(sums, scale * b_scale.reshape(-1), dtype=np.float32)
-    return np.asarray(out if bias is None else out + bias)
+    return activated(call, np.asarray(out if bias is None else out + bias))
 
 
 _OPERATORS = (

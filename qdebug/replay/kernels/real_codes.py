@@ -13,10 +13,15 @@ from dataclasses import replace
 import numpy as np
 
 from qdebug.model import Node
-from qdebug.replay.blockwise_weight import blockwise_weight, rounds_data
+from qdebug.replay.blockwise_weight import half_steps, rounds_data
+from qdebug.replay.data_codes import BY_ROW, NO_CODES
 from qdebug.replay.extents import Amount, product
+from qdebug.replay.kernels.activation import activated
+from qdebug.replay.kernels.attention import coded_attention, coded_attention_extent
 from qdebug.replay.kernels.conv import convolution, convolved_extent
-from qdebug.replay.kernels.linear import packed_extent
+from qdebug.replay.kernels.indexing import look_up, table_extent
+from qdebug.replay.kernels.linear import gemm_rows, node_of, packed_extent, unpacked
+from qdebug.replay.kernels.normalization import coded_embeddings, embedded_extent
 from qdebug.replay.registry import REAL, Call, find_kernel, kernel
 
 __all__: list[str] = []
@@ -115,24 +120,63 @@ def _multiply_and_scale(call: Call) -> np.ndarray:
     return _biased(product * scale, call.optional(6))
 
 
-@kernel("DynamicQuantizeMatMul", domain=REAL, extent=_products)
+def _row_products(call: Call) -> Amount:
+    return product(gemm_rows(call, call.array(0), call.shape(1)).shape, call.shape(1))
+
+
+@kernel("DynamicQuantizeMatMul", domain=REAL, extent=_row_products)
 def _quantize_and_multiply(call: Call) -> np.ndarray:
-    """Multiply matrices, scale the product and add a bias."""
-    product = np.matmul(_chosen(call), _columns(call, 3))
-    return _biased(product * call.array(2).astype(np.float32), call.optional(4))
+    """Multiply matrices, scale the product and add a bias; rows of data may have a scale each."""
+    x = _chosen_by_row(call) if BY_ROW in call.attrs else _chosen(call)
+    product = np.matmul(gemm_rows(call, x, call.shape(1)), _columns(call, 3))
+    return activated(call, _biased(product * call.array(2).astype(np.float32).reshape(-1), call.optional(4)))
+
+
+def _chosen_by_row(call: Call) -> np.ndarray:
+    """Return data for the range of whose rows the node chooses scales, the wider of the two ways to do so."""
+    x = call.array(0).astype(np.float32)
+    if call.text(BY_ROW) == NO_CODES:
+        return x
+    rows = gemm_rows(call, x, call.shape(1))
+    span = 2 * np.max(np.abs(rows), axis=-1, keepdims=True, initial=0)
+    return _moved(call, 0, x, chosen=True, span=np.broadcast_to(span, rows.shape).reshape(x.shape))
 
 
 @kernel("MatMulNBits", domain=REAL, extent=packed_extent)
 def _multiply_blocks(call: Call) -> np.ndarray:
     """Multiply by a weight of packed codes; data may be rounded in blocks along their last axis."""
-    names = tuple(str(slot) if array is not None else "" for slot, array in enumerate(call.inputs))
-    node = Node(name=call.node, op=call.op, inputs=names, attrs=call.attrs)
-    codes, scales = blockwise_weight(node, {name: call.array(int(name)) for name in filter(None, names)})
+    codes, scales = unpacked(call)
     x, block = call.array(0).astype(np.float32), call.integer("block_size")
-    if call.moved is not None and rounds_data(node):
+    if call.moved is not None and rounds_data(node_of(call)):
         reach = np.maximum.reduceat(np.abs(x), np.arange(0, x.shape[-1], block), axis=-1)
         x = _moved(call, 0, x, chosen=True, span=2 * np.repeat(reach, block, axis=-1)[..., : x.shape[-1]])
     return _biased(np.matmul(x, _moved(call, 1, codes) * scales), call.optional(5))
+
+
+@kernel("MatMulBnb4", domain=REAL, extent=packed_extent)
+def _multiply_levels(call: Call) -> np.ndarray:
+    """Multiply by a weight of levels, which are moved by what lies between them."""
+    levels, scales = unpacked(call)
+    gaps = 2 * half_steps(node_of(call), levels, np.ones_like(levels))
+    return np.asarray(np.matmul(call.array(0), _moved(call, 1, levels, span=_CODES * gaps) * scales))
+
+
+@kernel("GatherBlockQuantized", domain=REAL, extent=table_extent)
+def _look_up(call: Call) -> np.ndarray:
+    """Pick rows of a table of packed codes."""
+    return look_up(call, lambda codes: _moved(call, 0, codes))
+
+
+@kernel("QAttention", domain=REAL, extent=coded_attention_extent, ranks=(3, 2))
+def _attend(call: Call) -> tuple[np.ndarray, ...]:
+    """Attend with codes that are moved."""
+    return coded_attention(call, _moved(call, 0, _centred(call, 0, 6)), _moved(call, 1, _centred(call, 1, 7)))
+
+
+@kernel("QEmbedLayerNormalization", domain=REAL, ranks=(2, 0, 2, 2, 2), extent=embedded_extent)
+def _embed(call: Call) -> tuple[np.ndarray, ...]:
+    """Add and standardize rows of tables whose codes are moved."""
+    return coded_embeddings(call, lambda position, codes: _moved(call, position, codes))
 
 
 def _all_steps(call: Call) -> Amount:

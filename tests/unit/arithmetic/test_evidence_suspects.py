@@ -207,3 +207,59 @@ def test_wrong_elements_are_named_in_the_order_of_the_recording(quantized, last)
     assert _in_own_order(found, unit, (7,)) is found
     deep = replace(found, elements=((5, 1, 2, 3),))
     assert _in_own_order(deep, unit, (3, 4, 5, 6)).elements == (((1, 2, 2, 3, 1) if last else (1, 2, 1, 2, 3)),)
+
+
+def dense(seed=4):
+    """Parts of an int8 dense layer with a scale for each output, and sums that a wrong kernel makes codes of."""
+    rng = np.random.default_rng(seed)
+    weight, bias = rng.integers(-127, 128, (32, 64), dtype=np.int8), rng.integers(-3000, 3000, 32, dtype=np.int32)
+    scales = rng.uniform(0.001, 0.006, 32).astype(np.float32)
+    x = np.clip(rng.normal(-10, 45, (20, 64)), -128, 127).astype(np.int8)
+    return x, weight, bias, scales, (x.astype(np.int64) + 10) @ weight.astype(np.int64).T + bias
+
+
+def rounded_twice(sums, factors, zero):
+    """Requantize by the high half of a doubled product, then by a shift that rounds half away from zero."""
+    fraction, exponent = np.frexp(factors.astype(np.float64))
+    high = np.round(fraction * (1 << 31)).astype(np.int64) * sums
+    high = np.where(high >= 0, (high + (1 << 30)) >> 31, -((-high + (1 << 30)) >> 31))
+    right = -exponent
+    rest = high & ((1 << right) - 1)
+    codes = (high >> right) + (rest > (((1 << right) - 1) >> 1) + (high < 0)) + zero
+    return np.clip(codes, -128, 127).astype(np.int8)
+
+
+def test_a_mistake_is_named_in_an_arithmetic_that_no_sibling_has():
+    x, weight, bias, scales, sums = dense()
+    factors = np.float64(0.04) * scales[0].astype(np.float64) / 0.035
+    with qdebug.Recorder(None, backend="board") as rec:
+        rec.constant("w", weight, scale=scales, zero_point=np.zeros(32, int), axis=0)
+        rec.constant("b", bias, scale=np.float32(0.04) * scales, zero_point=np.zeros(32, int), axis=0)
+        rec.put("x", x, scale=0.04, zero_point=-10)
+        codes = rounded_twice(sums, np.full(32, factors), -128)
+        attrs = {"fused_activation_function": "NONE"}
+        inputs = ("x", "w", "b")
+        rec.put("y", codes, node="fc", op="FULLY_CONNECTED", inputs=inputs, attrs=attrs, scale=0.035, zero_point=-128)
+    (node,) = qdebug.explain(rec.recording).nodes
+    assert node.status == "unexplained"
+    assert node.residual.likely == "the first channel's scale is used for all channels: that reproduces every element"
+
+
+def test_codes_of_a_bias_in_other_units_are_no_known_arithmetic():
+    x, weight, bias, _, sums = dense()
+    scale = np.float32(0.002)
+    codes = np.clip(np.rint(sums * (np.float64(0.04) * scale / 0.1)) + 3, -128, 127).astype(np.int8)
+    for own, status in ((np.float32(0.04) * scale, "explained"), (np.float32(2.0**-18), "unexplained")):
+        with qdebug.Recorder(None, backend="fused") as rec:
+            for name, value in {"sx": 0.04, "sw": scale, "sy": 0.1}.items():
+                rec.constant(name, np.float32(value))
+            for name, value in {"zx": -10, "zw": 0, "zy": 3}.items():
+                rec.constant(name, np.int8(value))
+            rec.constant("w", weight.T.copy(), scale=scale, zero_point=0)
+            rec.constant("b", bias, scale=own, zero_point=0)
+            rec.put("x", x, scale=0.04, zero_point=-10)
+            inputs = ("x", "sx", "zx", "w", "sw", "zw", "b", "sy", "zy")
+            rec.put("y", codes, node="fc", op="QGemm", domain="com.microsoft", inputs=inputs, scale=0.1, zero_point=3)
+        (node,) = qdebug.explain(rec.recording).nodes
+        assert node.status == status
+    assert "bias are added to the sums as they are" in node.residual.likely

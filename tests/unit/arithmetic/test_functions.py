@@ -324,16 +324,17 @@ def test_what_is_computed_counts_for_each_way_to_start_and_ends_where_it_would_b
     texts = ("steps=mul,up,zp,sat", "steps=mul,zp,up,sat", f"{late},even,zp,sat", f"{late},zp,even,sat")
     known = [parse_variant(text) for text in texts]
     shape, price = shaped(unit, known), 4 * 3 * 255
-    whole, cost = _of_one(known, shape, 4 * price)
+    whole, cost = _of_one(known, [0] * len(known), shape, 4 * price)
     assert cost == 4 * price
     assert (whole[0] == whole[1], whole[0] == whole[2]) == (True, False)
     for most, spent, first in ((4 * price - 1, 2 * price, True), (2 * price - 1, 0, False)):
-        found, cost = _of_one(known, shape, most)
+        found, cost = _of_one(known, [0] * len(known), shape, most)
         assert (cost, found[0] == found[1]) == (spent, first)
         assert len({found[0], found[2], found[3]}) == 3
     single = replace(unit, operands=(unit.operands[0], replace(unit.operands[1], scale=np.float32(0.5))))
-    assert _of_one(known[:2], shaped(single, known[:2]), 1 << 20)[1] == 2 * price // 3
-    assert _of_one(known[2:], shaped(single, known[2:]), 1 << 20)[1] == 2 * price  # a real bias is one of a channel
+    assert _of_one(known[:2], [0, 0], shaped(single, known[:2]), 1 << 20)[1] == 2 * price // 3
+    # A real bias is one of a channel.
+    assert _of_one(known[2:], [0, 0], shaped(single, known[2:]), 1 << 20)[1] == 2 * price
 
 
 def test_real_results_and_starts_that_are_not_there_prove_nothing():

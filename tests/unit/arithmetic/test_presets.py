@@ -109,7 +109,10 @@ def unit(kind):
     second = {
         "conv": operand(codes(2, 4, 3, 3, dtype=np.int8), 0.01),
         "linear": operand(codes(6, 5, dtype=np.int8), 0.01),
-        **dict.fromkeys(("add", "sub", "mul", "div", "prelu", "concat", "where"), operand(codes(1, 4, 6, 6), 0.02)),
+        **dict.fromkeys(
+            ("add", "sub", "mul", "div", "prelu", "squared_difference", "concat", "where"),
+            operand(codes(1, 4, 6, 6), 0.02),
+        ),
     }.get(kind)
     if kind == "quantize":
         x = Operand(codes=np.linspace(-3, 3, 50, dtype=np.float32), scale=np.float32(1), zero_point=np.float32(0))

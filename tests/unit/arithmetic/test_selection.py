@@ -268,3 +268,24 @@ def test_combinations_beyond_32_bits_are_kept_apart():
     first = np.array([-(2**15), 2**15 - 1, 5, 5], np.int16)
     found = selection._combinations([first, first], np.zeros(4, np.int8), np.array([0, 1, 0, 1]))
     assert found.places.tolist() == [0, 1, 2, 3]
+
+
+@given(
+    st.integers(0, 2**32),
+    st.integers(1, 400),
+    st.sampled_from([1, 5]),
+    st.sampled_from(["int32", "int64", "float32", "float64"]),
+    st.sampled_from(["int8", "int16"]),
+    st.sampled_from([1 << 20, 64]),
+)
+def test_the_ends_of_codes_are_the_same_from_a_table_as_from_sorting(seed, size, sets, numbers, codes, block):
+    rng = np.random.default_rng(seed)
+    values = rng.integers(-90, 90, size).astype(numbers) * rng.choice([1, 1000])
+    recorded = (values // rng.choice([1, 50, 5000])).astype(codes)
+    key = np.zeros(1, np.int64) if sets == 1 else rng.integers(0, sets, size)
+    with mock.patch.object(selection, "_BLOCK", block):
+        table = selection._extremes(values, recorded, key)
+        with mock.patch.object(selection, "_ends_in_a_table", return_value=None):
+            sorting = selection._extremes(values, recorded, key)
+    assert table.places.tolist() == sorting.places.tolist()
+    assert (table.complete, table.consistent) == (sorting.complete, sorting.consistent)

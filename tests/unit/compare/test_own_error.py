@@ -1,11 +1,17 @@
 """A node's own error is what it does otherwise than the reference's node on the same inputs."""
 
+from importlib.resources import files
+
 import numpy as np
 import pytest
 
 import qdebug
+from qdebug import data
+from qdebug.compare.graph_checks.graph_check import GraphCheck
+from qdebug.compare.own_error import ErrorReplay
 from qdebug.model import Graph, MemoryRecording, Node, QuantParams, Role, TensorInfo
 from qdebug.numerics.affine import dequantize, quantize
+from qdebug.session import DiffSession, open_recording
 
 X = np.random.default_rng(0).normal(size=(1, 64)).astype(np.float32)
 WEIGHTS = [np.random.default_rng(seed).normal(size=(64, 64)).astype(np.float32) / 8 for seed in range(1, 4)]
@@ -123,3 +129,32 @@ def test_files_that_seem_swapped_are_said_so():
     assert not qdebug.diff(coded, plain).verdict.contributors
     assert said not in qdebug.diff(plain, coded).verdict.sentence
     assert qdebug.budget(coded, plain).remark == said
+
+
+def test_errors_replayed_together_make_what_each_makes_alone():
+    reference, backend = (open_recording(files(data).joinpath(f"digits.{form}.h5")) for form in ("float", "int8"))
+    session = DiffSession(reference, backend)
+    graphs, plan = GraphCheck(reference, backend, session.alignment.pairs), session.entries()
+    output = next(entry for entry in plan if entry.tensor in backend.graph.outputs)
+    replay = ErrorReplay(graphs, output, (0, 0))
+    entries = [entry for entry in plan if isinstance(replay.size(entry), float) and replay.size(entry)]
+    made = replay.outputs([[(entry, None)] for entry in entries])
+    assert len(made) > 3
+    for entry, together in zip(entries, made, strict=True):
+        alone = ErrorReplay(graphs, output, (0, 0)).output([entry])
+        assert (together.reason, alone.reason) == ("", "")
+        assert together.values.tobytes() == alone.values.tobytes()
+
+
+def test_an_error_that_cannot_be_replayed_keeps_no_other_from_its_replay():
+    """Two of three errors are put in behind a root that one of them would make no number of."""
+    reference, backend = front_end(coded=False), front_end(coded=True)
+    session = DiffSession(reference, backend)
+    graphs, plan = GraphCheck(reference, backend, session.alignment.pairs), session.entries()
+    entries = [entry for entry in plan if entry.tensor in ("square_a", "square_b", "sum")]
+    replay = ErrorReplay(graphs, next(entry for entry in plan if entry.tensor == "root"), (0, 0))
+    assert all(np.isfinite(each.values).all() for each in replay.outputs([[(entry, None)] for entry in entries]))
+    lost = np.full(reference.load("square_a").shape, np.nan)
+    odd, *others = replay.outputs([[(entries[0], lost)], *([(entry, None)] for entry in entries)])
+    assert (odd.values, odd.reason) == (None, "the replay is not finite behind Add 'sum'")
+    assert all(each.values is not None for each in others)

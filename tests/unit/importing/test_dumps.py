@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from qdebug.errors import UsageError
-from qdebug.importing.dumps import SOURCES, TENSOR_NAMES, cleaned, read_dump
+from qdebug.importing.dumps import SOURCES, TENSOR_NAMES, read_dump
 
 
 def listed(source, **options):
@@ -83,10 +83,6 @@ def test_an_array_without_a_name_is_left_out_and_the_others_are_read(tmp_path):
     for source in (tmp_path / "dump.npz", tmp_path):
         assert dumped(source).ignored == {"dump.npz:.npy": "the array has no name"}
         assert [name for name, _ in listed(source)] == ["a"]
-
-
-def test_names_are_cleaned_as_tools_clean_them():
-    assert cleaned("/layer.1/Conv (1):0") == cleaned("layer_1/Conv__1_:0") == "layer_1_Conv__1__0"
 
 
 def described(folder, *tensors, **run):

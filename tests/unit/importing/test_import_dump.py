@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import qdebug
 from qdebug.errors import OutputExistsError, QdebugError, RecordingError, UsageError
-from qdebug.importing.import_dump import import_dump, match_names
+from qdebug.importing.import_dump import import_dump
 from qdebug.model import Graph, Node, QuantParams, Role, TensorInfo
 from qdebug.present.reports.exports import write_npz
 from qdebug.running.random_net import random_recording
@@ -262,24 +262,115 @@ def test_a_constant_in_every_sample_is_one_constant(tmp_path, model, other):
     assert (recording.samples, recording.load("w").tolist()) == (2, [[1, 1], [1, 1]])
 
 
-def graph_of(*nodes, tensors=()):
-    return Graph(nodes, tensors=[TensorInfo(name=name) for name in tensors])
+# -- raw files and stated layouts ----------------------------------------------------------------------------------
 
 
-def test_a_name_that_fits_several_tensors_fits_none():
-    graph = graph_of(tensors=("a/b", "a:b", "c/d", "e"))
-    matched, unmatched = match_names(["a_b", "c_d", "c:d", "e", "E"], graph)
-    assert [(match.name, match.tensor) for match in matched] == [("e", "e")]
-    assert unmatched["a_b"] == "its name fits 'a/b', 'a:b'"
-    assert unmatched["c_d"] == unmatched["c:d"] == "'c_d', 'c:d' fit 'c/d'"
-    assert unmatched["E"] == "no tensor of the model is called so"
+IMAGE = (np.arange(2 * 20 * 3 * 4) % 101).astype(np.float32).reshape(2, 20, 3, 4)
 
 
-def test_an_exact_name_comes_before_a_node_and_a_node_before_a_cleaned_name():
-    graph = graph_of(Node(name="a", op="X", outputs=("a_out",)), Node(name="n", op="X", outputs=("p", "q")))
-    matched, unmatched = match_names(["a_out", "a", "n"], graph)
-    assert [(match.name, match.how) for match in matched] == [("a_out", "exact")]
-    assert unmatched == {"a": "'a_out' is 'a_out' already", "n": "no tensor of the model is called so"}
+@pytest.fixture
+def conv(tmp_path):
+    """A recording of x -> Conv -> y, of channels second, whose x is the image."""
+    path = tmp_path / "conv.h5"
+    with qdebug.Recorder(path, backend="ref") as rec:
+        rec.constant("w", np.ones((20, 20, 1, 1), np.float32))
+        rec.put("/in/x", IMAGE)
+        rec.put("y", IMAGE.astype(np.int8), node="c", op="Conv", inputs=("/in/x", "w"), scale=1.0, zero_point=0)
+        rec.outputs("y")
+    return path
+
+
+def blocked(values, lanes):
+    """Lay channels out in blocks, the last one padded, as accelerators do."""
+    batch, channels, height, width = values.shape
+    outer = -(-channels // lanes)
+    wide = np.zeros((batch, outer * lanes, height, width), values.dtype)
+    wide[:, :channels] = values
+    return wide.reshape(batch, outer, lanes, height, width).transpose(0, 1, 3, 4, 2).copy()
+
+
+def test_raw_files_have_the_type_and_the_shape_of_the_model(tmp_path, conv):
+    (tmp_path / "raw").mkdir()
+    IMAGE.tofile(tmp_path / "raw/_in_x.raw")
+    IMAGE.tofile(tmp_path / "raw/y.bin")  # float32 of a tensor of codes
+    IMAGE.tofile(tmp_path / "raw/other.bin")
+    summary = import_dump(tmp_path / "raw", tmp_path / "out.h5", graph=conv)
+    recording = qdebug.open_recording(tmp_path / "out.h5")
+    assert np.array_equal(recording.load("/in/x"), IMAGE)
+    assert (recording.load("y").dtype, recording.load("y").shape) == (np.int8, IMAGE.shape)  # all on the codes' grid
+    assert summary.ignored == {"other.bin": "raw, and of no known type: no tensor of the model is called so"}
+    with pytest.raises(UsageError, match="holds no tensor"):
+        import_dump(tmp_path / "raw", tmp_path / "bare.h5")
+    IMAGE[:1].tofile(tmp_path / "raw/_in_x.raw")
+    with pytest.raises(UsageError, match="has 960 bytes; the model's tensor '/in/x' is float32 of shape"):
+        import_dump(tmp_path / "raw", tmp_path / "short.h5", graph=conv)
+    assert not (tmp_path / "short.h5").exists()
+
+
+@pytest.mark.parametrize(
+    ("layout", "stored", "shape"),
+    [
+        ("NHWC", np.moveaxis(IMAGE, 1, -1), False),
+        ("NHWC", np.moveaxis(IMAGE, 1, -1), True),
+        ("NC1HWC2", blocked(IMAGE, 16), True),
+        ("NC1HWC0", blocked(IMAGE, 8), True),
+        ("NCHW16c", blocked(IMAGE, 16), False),
+        ("NC4HW4", blocked(IMAGE, 4), False),
+    ],
+)
+def test_a_stated_layout_is_undone(tmp_path, conv, layout, stored, shape):
+    np.ascontiguousarray(stored).tofile(tmp_path / "x.raw")
+    entry = {"file": "x.raw", "tensor": "/in/x", "dtype": "float32", "layout": layout}
+    entry |= {"shape": list(stored.shape), "scale": [1.0] * 20, "axis": stored.ndim - 1} if shape else {}
+    entry = {key: value for key, value in entry.items() if stored.ndim == 4 or key not in ("scale", "axis")}
+    said = {"format": "qdebug.dump", "version": 1, "tensors": [entry]}
+    (tmp_path / "d.json").write_text(json.dumps(said))
+    summary = import_dump(tmp_path / "d.json", tmp_path / "out.h5", graph=conv)
+    recording = qdebug.open_recording(tmp_path / "out.h5")
+    info = recording.graph.tensors["/in/x"]
+    assert np.array_equal(recording.load("/in/x"), IMAGE)
+    assert info.layout is None
+    assert info.quant is None or info.quant.axis == 1
+    assert summary.notes["/in/x"] == f"{layout}, turned into the model's order"
+
+
+def test_a_layout_holds_for_all_tensors_of_so_many_dimensions(tmp_path, conv):
+    turned = np.ascontiguousarray(np.moveaxis(IMAGE, 1, -1))
+    np.savez(tmp_path / "d.npz", **{"/in/x": turned, "y": IMAGE.astype(np.int8).transpose(0, 2, 3, 1)})
+    import_dump(tmp_path / "d.npz", tmp_path / "out.h5", graph=conv, layout="NHWC")
+    recording = qdebug.open_recording(tmp_path / "out.h5")
+    assert np.array_equal(recording.load("/in/x"), IMAGE)
+    assert np.array_equal(recording.load("y"), IMAGE.astype(np.int8))
+    with pytest.raises(UsageError, match="layout 'CHWN' is not known"):
+        import_dump(tmp_path / "d.npz", tmp_path / "other.h5", graph=conv, layout="CHWN")
+
+
+def test_shapes_that_an_onnx_file_does_not_state_are_inferred(tmp_path):
+    onnx = pytest.importorskip("onnx")
+    helper = onnx.helper
+    graph = helper.make_graph(
+        [helper.make_node("Reshape", ["x", "to"], ["r"]), helper.make_node("Relu", ["r"], ["y"])],
+        "net",
+        [helper.make_tensor_value_info("x", 1, (2, 6))],
+        [helper.make_tensor_value_info("y", 1, None)],
+        [onnx.numpy_helper.from_array(np.int64([3, 4]), "to")],
+    )
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)]), tmp_path / "net.onnx")
+    (tmp_path / "raw").mkdir()
+    for name in ("r", "y"):
+        np.arange(12, dtype=np.float32).tofile(tmp_path / f"raw/{name}.raw")
+    import_dump(tmp_path / "raw", tmp_path / "out.h5", graph=tmp_path / "net.onnx")
+    assert qdebug.open_recording(tmp_path / "out.h5").load("r").shape == (3, 4)
+
+
+def test_what_was_not_dumped_is_lost_only_if_it_is_an_output(tmp_path, model):
+    arrays = {"x:0": np.zeros((1, 2), np.float32), "z": np.zeros((1, 2), np.float16)}
+    imported(tmp_path, model, **arrays)
+    unmatched = qdebug.diff(model, tmp_path / "out.h5").coverage.unmatched
+    assert {(entry.tensor, str(entry.kind)) for entry in unmatched if entry.tensor != "w"} == {("net/y", "benign")}
+    imported(tmp_path, model, **{"x:0": arrays["x:0"], "net/y": np.zeros((1, 2, 3, 1), np.int8)})
+    unmatched = qdebug.diff(model, tmp_path / "out.h5").coverage.unmatched
+    assert {(entry.tensor, str(entry.kind)) for entry in unmatched if entry.tensor != "w"} == {("z", "lost")}
 
 
 # -- the LiteRT accuracy debugger ---------------------------------------------------------------------------------

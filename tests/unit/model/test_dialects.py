@@ -84,6 +84,17 @@ def test_fully_connected_and_linear_have_their_weight_by_row():
         assert computed(op, attrs, {"x": x, "w": w, "b": b}, (2, 4)) == pytest.approx(x @ w.T + b, abs=1e-5)
 
 
+@pytest.mark.parametrize(
+    ("given", "made"), [((2, 3, 6), (2, 3, 4)), ((2, 3, 6), (6, 4)), ((2, 2, 3), (2, 4)), ((1, 1, 1, 6), (1, 4))]
+)
+def test_data_of_a_fully_connected_are_rows_of_the_weight_s_width(given, made):
+    x, w, b = (RNG.normal(size=size).astype(np.float32) for size in (given, (4, 6), (4,)))
+    right = (x.reshape(-1, 6) @ w.T + b).reshape(made)
+    attrs = {"fused_activation_function": "NONE"}
+    assert computed("FULLY_CONNECTED", attrs, {"x": x, "w": w, "b": b}, made) == pytest.approx(right, abs=1e-5)
+    assert computed("FULLY_CONNECTED", attrs, {"x": x, "w": w, "b": b}, (*made, 1)) is None
+
+
 def test_pools_reshapes_and_joins():
     x = RNG.normal(size=(1, 4, 6, 2)).astype(np.float32)
     window = {**WINDOW, "padding": "VALID", "stride_h": 2, "stride_w": 2, "filter_height": 2, "filter_width": 2}
@@ -257,14 +268,14 @@ def test_slices(op, attrs, inputs, right):
     assert np.array_equal(computed(op, attrs, values, right(x).shape), right(x))
 
 
-@pytest.mark.parametrize("op", ["CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED"])
+@pytest.mark.parametrize("op", ["CONV_2D", "DEPTHWISE_CONV_2D"])
 @pytest.mark.parametrize("codes", [False, True])
-def test_numbers_times_codes_are_not_replayed_since_ranges_of_the_run_are_not_known(op, codes):
-    shape = (4, 3) if op == "FULLY_CONNECTED" else (1, 1, 1, 3)
+def test_numbers_times_codes_are_not_convolved_since_ranges_of_the_run_are_not_known(op, codes):
+    shape = (1, 1, 1, 3)
     weight = TensorInfo(
         name="w", role=Role.CONSTANT, shape=shape, quant=QuantParams(dtype="int8", scale=0.1) if codes else None
     )
-    infos = [weight, TensorInfo(name="x", shape=(1, 3) if len(shape) == 2 else (1, 2, 2, 3))]
+    infos = [weight, TensorInfo(name="x", shape=(1, 2, 2, 3))]
     infos.append(TensorInfo(name="y", shape=(1, 4)))
     node = Node(
         name="n", op=op, inputs=("x", "w"), outputs=("y",), attrs={**WINDOW, "fused_activation_function": "NONE"}

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qdebug.numerics.grid import grid_step
+from qdebug.numerics.grid import grid_of, grid_of_all, grid_step, lies_on_no_grid
 
 RNG = np.random.default_rng(0)
 
@@ -33,3 +33,23 @@ def test_dequantized_codes_lie_on_the_grid_of_their_scale(scale, zero, seed):
 )
 def test_other_values_lie_on_no_grid(values):
     assert grid_step(np.asarray(values)) is None
+
+
+@given(st.integers(8, 16), st.floats(1e-6, 1e3), st.integers(30, 3000), st.integers(0, 2**32))
+def test_the_step_is_found_among_a_part_of_the_levels(bits, scale, count, seed):
+    rng = np.random.default_rng(seed)
+    codes = rng.integers(-(2 ** (bits - 1)) // 3, 2 ** (bits - 1), count)
+    values = np.float32(scale) * codes.astype(np.float32)
+    found = grid_of(values)
+    if bits == 8 or found is not None:
+        assert found.step == pytest.approx(scale * np.gcd.reduce(codes), rel=1e-3)
+        assert found.levels == (codes.max() - codes.min()) / np.gcd.reduce(codes) + 1
+
+
+def test_samples_that_are_too_few_alone_tell_a_grid_together():
+    parts = [np.float32([0.1, 0.4, -0.3]), np.float32([0.2, 0.9]), np.float32([-1.1, 0.5, 0.7, 1.3])]
+    assert all(grid_of(part) is None for part in parts)
+    assert grid_of_all(lambda: iter(parts)).step == pytest.approx(0.1)
+    assert grid_of_all(lambda: iter([*parts, np.float32([0.123])])) is None
+    assert lies_on_no_grid(RNG.normal(size=100))
+    assert not lies_on_no_grid(parts[0])

@@ -212,3 +212,14 @@ def test_what_makes_a_recording_unreliable_can_be_allowed():
     assert found.shortcomings == ("the recording is incomplete", "recording changed the result")
     assert found.accepting(Limits(allow_partial=True)).shortcomings == ("recording changed the result",)
     assert found.accepting(Limits(allow_partial=True, allow_unfaithful=True)).exit_code == 0
+
+
+def test_an_operator_of_which_no_node_was_looked_at_makes_it_incomplete_however_many_others_there_are():
+    known = [node(f"n{number}", on_codes=True) for number in range(30)]
+    lost = node("a", ExplainStatus.NO_KERNEL, op="Odd", reason="no kernel is known for Odd", on_codes=True)
+    assert explanation(*known, lost).shortcomings == (
+        "no Odd was looked at (the first: 'a_q': no kernel is known for Odd)",
+    )
+    one_of_two = explanation(*known, lost, node("b", op="Odd", on_codes=True))
+    assert one_of_two.exit_code == 0
+    assert explanation(*known, lost).accepting(Limits(allow_uncompared=("a*",))).exit_code == 0

@@ -456,3 +456,14 @@ def test_a_shift_of_one_channel_is_told_if_its_elements_hardly_lie_there_by_chan
     recorded[:, 2] += 1
     evidence = Evidence(expected=expected, recorded=recorded, layout=NCHW)
     assert _is_shift(evidence, slice(None), np.array([1.0]), 0.25) == shift
+
+
+def test_single_codes_of_another_rounding_do_not_hide_where_the_fault_is():
+    expected = codes()
+    recorded = spoil(expected, np.s_[..., -1])
+    stray = np.random.default_rng(2).integers(0, recorded.size, 40)
+    recorded.reshape(-1)[stray] = expected.reshape(-1)[stray] + 1
+    told = found(expected, recorded)
+    assert told.pattern == "tail"
+    assert told.detail.startswith("only in the last column of 16")
+    assert "off by one code" in told.detail

@@ -5,7 +5,8 @@ import pytest
 
 from qdebug.api import diff
 from qdebug.compare.align.align import align
-from qdebug.compare.attribute.attribute import attribute, softmax_axes, which_count
+from qdebug.compare.attribute.attribute import attribute
+from qdebug.compare.attribute.masked import softmax_axes, which_count
 from qdebug.compare.attribute.plan import plan
 from qdebug.compare.result.result import Status
 from qdebug.model import Graph, MemoryRecording, Node, QuantParams, Role, TensorInfo

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import qdebug
-from qdebug.compare.measure.inputs import different_inputs
+from qdebug.compare.measure.inputs import ElementOrder, different_inputs
 from qdebug.compare.result.finding import Status
 from qdebug.model import Graph, MemoryRecording, Node, QuantParams, TensorInfo
 from qdebug.numerics.affine import dequantize, quantize
@@ -94,3 +94,24 @@ def test_other_inputs_are_said_where_one_recording_has_names_alone():
         result = qdebug.diff(*pair)
         assert (result.exit_code, result.first_divergence) == (3, None)
         assert result.verdict.sentence.startswith("The two runs were given different inputs ('x' ")
+
+
+@pytest.mark.parametrize(
+    ("order", "given"),
+    [
+        (ElementOrder.CHANNELS_LAST, np.moveaxis(X, 1, -1).reshape(X.shape)),
+        (ElementOrder.REVERSED_CHANNELS, X[:, ::-1].copy()),
+        (ElementOrder.SWAPPED_PLANE, X.swapaxes(2, 3).copy()),
+        (None, np.roll(X, 1)),
+    ],
+)
+def test_the_same_input_in_another_order_is_said_to_be_so(order, given):
+    for values in (given, dequantize(quantize(given, SCALE), SCALE)):
+        (found,) = differ(run(X), run(values))
+        assert found.order is order
+
+
+def test_elements_of_channels_second_under_a_shape_of_channels_last():
+    last = np.moveaxis(X, 1, -1)
+    (found,) = differ(run(last), run(X.reshape(last.shape)))
+    assert found.order is ElementOrder.CHANNELS_SECOND

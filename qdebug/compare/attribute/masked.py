@@ -1,0 +1,53 @@
+"""Which elements a Softmax sees: what a mask hides from it counts for nothing."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from qdebug.model import Graph, operators
+from qdebug.model.thresholds.attribution import SOFTMAX_NEGLIGIBLE_DISTANCE, SOFTMAX_UNDERFLOW_DISTANCE
+
+__all__ = ["softmax_axes", "which_count"]
+
+_ALONG_ONE = 13
+"""Operator set since which Softmax works along one axis, instead of along all from one on."""
+
+
+def softmax_axes(graph: Graph, tensor: str, rank: int) -> tuple[int, ...] | None:
+    """Return the axes along which a tensor's readers compare its elements, all of them Softmax; None if others read it.
+
+    Args:
+        graph: A graph.
+        tensor: One of its tensors.
+        rank: Number of its dimensions.
+    """
+    readers = graph.consumers(tensor)
+    if not readers or tensor in graph.outputs or not rank:
+        return None
+    if not all(operators.of(node.op).hides_low for node in readers):
+        return None
+    version = graph.opset.get("", graph.opset.get("ai.onnx", _ALONG_ONE))
+    axes = {node.attrs.get("axis", -1 if version >= _ALONG_ONE else 1) for node in readers}
+    axis = axes.pop()
+    if axes or not isinstance(axis, int) or not -rank <= axis < rank:
+        return None
+    return (axis % rank,) if version >= _ALONG_ONE else tuple(range(axis % rank, rank))
+
+
+def which_count(reference: np.ndarray, codes: np.ndarray, axes: tuple[int, ...]) -> np.ndarray:
+    """Tell which elements count for a Softmax: not those so far below the largest of their row that nothing is left.
+
+    Nor do those of a row whose elements are all alike on both sides, as where a mask hides all: it makes the same of
+    any number.
+
+    Args:
+        reference: Real values.
+        codes: The same values held to codes, as real values: what a mask hides has to stay hidden there.
+        axes: The axes of a row.
+    """
+    with np.errstate(invalid="ignore", over="ignore"):
+        hidden = reference.max(axis=axes, keepdims=True) - reference > SOFTMAX_UNDERFLOW_DISTANCE
+        hidden &= codes.max(axis=axes, keepdims=True) - codes > SOFTMAX_NEGLIGIBLE_DISTANCE
+        ends = ((side.max(axis=axes, keepdims=True), side.min(axis=axes, keepdims=True)) for side in (reference, codes))
+        hidden |= np.logical_and(*(high == low for high, low in ends))
+    return np.asarray(~hidden)

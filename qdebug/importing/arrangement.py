@@ -1,0 +1,113 @@
+"""In which order a dump keeps the elements of a tensor: channels last, or in blocks of channels; and back."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from qdebug.errors import UsageError
+from qdebug.model import Graph, operators
+from qdebug.model.layouts import is_channels_last
+from qdebug.model.operators.dialects import translated
+
+__all__ = ["Arrangement", "arrangement", "has_channels_second", "rank_of"]
+
+_BLOCKS = re.compile(r"NC1HWC[02]|NCHW(?P<lanes>\d+)C|NC(?P<each>\d+)HW(?P=each)", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arrangement:
+    """How a dump keeps a tensor.
+
+    Args:
+        layout: Its name in the dump.
+        shape: Extents in the dump, by the model's shape; None where an extent is open.
+        axes: For each dimension of the model the one of the dump; None where channels lie in blocks.
+        restored: Brings an array of these extents into the model's order.
+    """
+
+    layout: str
+    shape: tuple[int | None, ...]
+    axes: tuple[int, ...] | None
+    restored: Callable[[np.ndarray], np.ndarray]
+
+
+def arrangement(layout: str, shape: Sequence[int | None], found: Sequence[int] | None) -> Arrangement | None:
+    """Return how a dump keeps a tensor whose model has channels in the second dimension.
+
+    Args:
+        layout: What is said of the dump: "NHWC", "NC1HWC2", "NCHW16c", "NC4HW4" ...
+        shape: Extents in the model; None where one is open.
+        found: Extents in the dump; None if nobody said them.
+
+    Returns:
+        None if the layout is none of these, or does not have so many dimensions, or the block is not known.
+    """
+    rank = len(shape)
+    if is_channels_last(layout) and len(layout) == rank:
+        order = (0, *range(2, rank), 1)
+        axes = tuple(order.index(axis) for axis in range(rank))
+        return Arrangement(
+            layout=layout,
+            shape=tuple(shape[axis] for axis in order),
+            axes=axes,
+            restored=lambda array: array.transpose(axes),
+        )
+    blocks = _BLOCKS.fullmatch(layout)
+    if blocks is None or rank != 4 or shape[1] is None:
+        return None
+    channels = shape[1]
+    said = blocks["lanes"] or blocks["each"]
+    lanes = int(said) if said else None
+    if found is not None:
+        if len(found) != 5 or (lanes is not None and found[4] != lanes):
+            return None
+        lanes = found[4]
+    if not lanes or (found is not None and found[1] != -(-channels // lanes)):
+        return None
+
+    def restored(array: np.ndarray) -> np.ndarray:
+        batch, outer, height, width, inner = array.shape
+        return array.transpose(0, 1, 4, 2, 3).reshape(batch, outer * inner, height, width)[:, :channels]
+
+    extents = (shape[0], -(-channels // lanes), shape[2], shape[3], lanes)
+    return Arrangement(layout=layout, shape=extents, axes=None, restored=restored)
+
+
+def rank_of(layout: str) -> int:
+    """Return the number of dimensions that a model's tensor of this layout has.
+
+    Raises:
+        UsageError: No layout of this name is known.
+    """
+    if _BLOCKS.fullmatch(layout):
+        return 4
+    if is_channels_last(layout) or layout in ("NCHW", "NCDHW", "NCW"):
+        return len(layout)
+    raise UsageError(
+        f"The layout {layout!r} is not known.",
+        hint="Known are NHWC, NDHWC, NWC, NLC, NTC, NCHW, NCDHW, NCW and blocks of channels: NC1HWC2, NCHW16c, NC4HW4.",
+    )
+
+
+def has_channels_second(graph: Graph) -> bool:
+    """Tell whether nodes of a graph have channels in the second dimension, as in ONNX; not where none knows channels.
+
+    Args:
+        graph: The model.
+    """
+    for node in graph.nodes:
+        found = translated(node, graph, _no_constant)
+        plain = operators.in_words_of_onnx(node) if found is None else found.node
+        if operators.has_channels_second(plain.op):
+            layouts = (graph.tensors[name].layout for name in (*node.outputs[:1], *node.inputs[:1]) if name)
+            return not plain.attrs.get("channels_last") and not any(map(is_channels_last, layouts))
+    return False
+
+
+def _no_constant(name: str) -> None:
+    """Know no constant."""
+    del name

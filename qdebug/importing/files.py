@@ -1,0 +1,178 @@
+"""The files of a dump: opened one at a time, never followed out of their folder, held against the size they state."""
+
+from __future__ import annotations
+
+import math
+import os
+import zipfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from qdebug.errors import UsageError
+from qdebug.recording.target import cause
+from qdebug.regular_file import open_descriptor
+from qdebug.running.feeds import UNREADABLE, check_expansion
+
+__all__ = ["MOST_FILES", "Files", "damaged", "read_elements", "read_header"]
+
+MOST_FILES = 100_000
+"""Files of a folder that are listed at most."""
+
+
+def read_header(
+    file: BinaryIO, size: int, path: Path, member: str | None
+) -> tuple[np.dtype[Any], tuple[int, ...], bool]:
+    """Read what an array in numpy's form says of itself, and hold it against the bytes that follow.
+
+    Raises:
+        UsageError: It is no such array, holds Python objects, or says another size than it has.
+    """
+    try:
+        version = np.lib.format.read_magic(file)
+        read = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}.get(version)
+        if read is None:
+            raise ValueError(f"version {version} of numpy's form is for arrays with fields")
+        shape, fortran, dtype = read(file)
+    except UNREADABLE as error:
+        raise damaged(path, member, str(error).splitlines()[0].rstrip(".") if str(error) else "no header") from None
+    if dtype.hasobject:
+        raise UsageError(
+            f"{_titled(path, member)} holds Python objects, which are never read.",
+            hint="Save plain arrays: numpy.save(path, numpy.asarray(values)).",
+        )
+    bytes_said = math.prod(shape) * dtype.itemsize
+    if bytes_said != size - file.tell():
+        raise damaged(path, member, f"its header says {bytes_said} bytes of elements, and {size - file.tell()} follow")
+    return dtype, tuple(int(extent) for extent in shape), bool(fortran)
+
+
+def read_elements(
+    file: BinaryIO, dtype: np.dtype[Any], shape: Sequence[int], path: Path, member: str | None, *, order: Any = "C"
+) -> np.ndarray:
+    """Read elements whose bytes are known to be there."""
+    try:
+        content = file.read(math.prod(shape) * dtype.itemsize)
+        return np.frombuffer(content, dtype).reshape(shape, order=order)
+    except UNREADABLE as error:
+        raise damaged(path, member, str(error) or type(error).__name__) from None
+
+
+class Files:
+    """The files of a dump, each opened for reading once at a time; one archive is kept open.
+
+    Args:
+        folder: The folder that they lie in.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._root = os.path.realpath(folder)
+        self._archive: tuple[Path, zipfile.ZipFile, BinaryIO] | None = None
+
+    def inside(self, path: Path) -> bool:
+        """Tell whether a path stays below the folder, links followed."""
+        return os.path.commonpath([self._root, os.path.realpath(path)]) == self._root
+
+    def below(self, path: Path) -> list[Path]:
+        """List the files below a folder; links to folders are not followed.
+
+        Raises:
+            UsageError: There are too many.
+        """
+        found: list[Path] = []
+        for folder, _, names in os.walk(path):
+            found += [Path(folder, name) for name in names]
+            if len(found) > MOST_FILES:
+                raise UsageError(
+                    f"The folder {str(path)!r} holds more than {MOST_FILES} files.", hint="Import a part of them."
+                )
+        return found
+
+    def members(self, path: Path) -> list[str]:
+        """List the arrays of an archive.
+
+        Raises:
+            UsageError: It is damaged, or its arrays are far larger than the file can hold.
+        """
+        archive = self._opened_archive(path)
+        entries = [entry for entry in archive.infolist() if entry.filename.endswith(".npy")]
+        check_expansion(path, entries)
+        return [entry.filename.removesuffix(".npy") for entry in entries]
+
+    @contextmanager
+    def opened(self, path: Path, member: str | None = None) -> Iterator[tuple[BinaryIO, int]]:
+        """Open a file, or an array of an archive, and yield it with its size.
+
+        Raises:
+            UsageError: It is missing, cannot be read, or is no regular file.
+        """
+        if member is not None:
+            archive = self._opened_archive(path)
+            try:
+                entry = archive.getinfo(f"{member}.npy")
+                with archive.open(entry) as part:
+                    yield _Counted(part), entry.file_size  # type: ignore[misc]  # reads, and tells where it is
+            except UNREADABLE as error:
+                raise damaged(path, member, str(error) or type(error).__name__) from None
+            return
+        with self._opened_file(path) as file:
+            yield file, os.fstat(file.fileno()).st_size
+
+    def _opened_file(self, path: Path) -> BinaryIO:
+        if not self.inside(path):
+            raise UsageError(f"{str(path)!r} leads out of the folder {str(self.folder)!r}.", hint="Copy it there.")
+        try:
+            return os.fdopen(open_descriptor(os.path.realpath(path), flags=os.O_NOFOLLOW), "rb")
+        except OSError as error:
+            raise UsageError(f"{str(path)!r} cannot be read: {cause(error)}.", hint="Check the path.") from None
+
+    def close(self) -> None:
+        """Close the archive that is open, if there is one."""
+        if self._archive is not None:
+            _, archive, file = self._archive
+            archive.close()
+            file.close()
+            self._archive = None
+
+    def _opened_archive(self, path: Path) -> zipfile.ZipFile:
+        if self._archive is not None and self._archive[0] == path:
+            return self._archive[1]
+        self.close()
+        file = self._opened_file(path)
+        try:
+            self._archive = path, zipfile.ZipFile(file), file
+        except UNREADABLE as error:
+            file.close()
+            raise damaged(path, None, str(error) or type(error).__name__) from None
+        return self._archive[1]
+
+
+class _Counted:
+    """A stream that is read forwards and tells how far."""
+
+    def __init__(self, file: Any) -> None:
+        self._file, self._at = file, 0
+
+    def read(self, size: int) -> bytes:
+        content: bytes = self._file.read(size)
+        self._at += len(content)
+        return content
+
+    def tell(self) -> int:
+        return self._at
+
+
+def _titled(path: Path, member: str | None) -> str:
+    return f"The file {str(path)!r}" if member is None else f"Array {member!r} of {str(path)!r}"
+
+
+def damaged(path: Path, member: str | None, why: str) -> UsageError:
+    """Return the error that a file, or an array of an archive, is none that numpy wrote."""
+    return UsageError(
+        f"{_titled(path, member)} is no array that numpy wrote, or is damaged: {why[:200]}.",
+        hint="Write it again with numpy.save or numpy.savez, or leave it out of the folder.",
+    )

@@ -1,0 +1,125 @@
+"""The names in a dump: changed as a person asks, cleaned as tools write them, and the tensors that they stand for."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from qdebug.errors import UsageError
+from qdebug.model import Graph
+
+__all__ = ["NameMatch", "Rename", "cleaned", "few", "match_names", "renaming"]
+
+Rename = Callable[[str], str]
+"""Returns the name that a tensor of a dump gets."""
+
+_ELSEWHERE = re.compile(r"[^A-Za-z0-9]")
+
+
+@dataclass(frozen=True, slots=True)
+class NameMatch:
+    """Which tensor a name of the dump is.
+
+    Args:
+        name: The name in the dump.
+        tensor: The tensor of the graph.
+        how: "exact", "node" (the only output of the node of this name), "cleaned" or "cleaned node" (the same with
+            every character but letters and digits as "_").
+    """
+
+    name: str
+    tensor: str
+    how: str
+
+
+def cleaned(name: str) -> str:
+    """Return a name as tools write it in file names: every character but letters and digits is a `_`."""
+    return _ELSEWHERE.sub("_", name).strip("_")
+
+
+def renaming(rules: Sequence[str]) -> Rename:
+    """Return what changes names by rules, one after the other.
+
+    Args:
+        rules: Each "REGEX=TEXT", as `re.sub` takes them: wherever the expression matches, the text stands; the last
+            "=" of a rule parts them.
+
+    Raises:
+        UsageError: A rule has no "=", or its expression or text is none.
+    """
+    compiled: list[tuple[re.Pattern[str], str]] = []
+    for rule in rules:
+        expression, found, text = rule.rpartition("=")
+        try:
+            if not found or not expression:
+                raise re.error("it is not REGEX=TEXT")
+            compiled.append((re.compile(expression), text))
+            compiled[-1][0].sub(text, "")
+        except (re.error, IndexError) as error:
+            raise UsageError(
+                f"The rename {rule!r} cannot be understood: {error}.",
+                hint=r"For example --rename '^output/=' or --rename 'layer_(\d+)=\1'.",
+            ) from None
+
+    def renamed(name: str) -> str:
+        for expression, text in compiled:
+            try:
+                name = expression.sub(text, name)
+            except (re.error, IndexError) as error:  # a group that the text names
+                raise UsageError(
+                    f"The rename to {text!r} cannot be understood: {error}.", hint=r"Groups are \1, \2 ..."
+                ) from None
+        return name
+
+    return renamed
+
+
+def match_names(names: Sequence[str], graph: Graph) -> tuple[list[NameMatch], dict[str, str]]:
+    """Find the tensor of the graph that each name of a dump is.
+
+    Args:
+        names: The names.
+        graph: The graph.
+
+    Returns:
+        The matches, and the names without one with the reason. A name that fits several tensors fits none.
+    """
+    single = {node.name: made[0] for node in graph.nodes if len(made := [name for name in node.outputs if name]) == 1}
+    ways = (
+        ("exact", str, {name: [name] for name in graph.tensors}),
+        ("node", str, {name: [tensor] for name, tensor in single.items()}),
+        ("cleaned", cleaned, _grouped((cleaned(name), name) for name in graph.tensors)),
+        ("cleaned node", cleaned, _grouped((cleaned(name), tensor) for name, tensor in single.items())),
+    )
+    found: dict[str, NameMatch] = {}
+    taken: dict[str, str] = {}
+    reasons: dict[str, str] = {}
+    for how, written, tensors in ways:
+        asking = _grouped((written(name), name) for name in names if name not in found)
+        for key, alike in asking.items():
+            fitting = [tensor for tensor in tensors.get(key, ()) if key]
+            free = [tensor for tensor in fitting if tensor not in taken]
+            if len(alike) == 1 and len(free) == 1:
+                found[alike[0]], taken[free[0]] = NameMatch(alike[0], free[0], how), alike[0]
+            elif free:
+                why = f"its name fits {few(free)}" if len(free) > 1 else f"{few(alike)} fit {free[0]!r}"
+                reasons |= dict.fromkeys(alike, why)
+            elif fitting:
+                reasons |= dict.fromkeys(alike, f"{taken[fitting[0]]!r} is {fitting[0]!r} already")
+    left = [name for name in names if name not in found]
+    return [found[name] for name in names if name in found], {
+        name: reasons.get(name, "no tensor of the model is called so") for name in left
+    }
+
+
+def _grouped(pairs: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
+    grouped: dict[str, list[str]] = {}
+    for key, value in pairs:
+        grouped.setdefault(key, []).append(value)
+    return grouped
+
+
+def few(names: Sequence[str]) -> str:
+    """Return the first three of some names, and how many more there are."""
+    return ", ".join(map(repr, names[:3])) + (f" and {len(names) - 3} more" if len(names) > 3 else "")

@@ -1,0 +1,88 @@
+"""How products round their data to codes at run time: as a node states, or as its runtime may do all the same.
+
+ONNX Runtime gives all data of a DynamicQuantizeMatMul one scale. A FULLY_CONNECTED of TensorFlow Lite on real data and
+a weight of codes gives each row a scale. TensorFlow Lite's own kernels round symmetrically unless the node says
+otherwise; XNNPACK, which takes their place by default, never does; a delegate may compute with real data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from qdebug.model import AttrValue, Node, operators
+from qdebug.replay.blockwise_weight import rounds_data
+from qdebug.replay.kernels.quantize import dynamic_quantize
+
+__all__ = ["ASYMMETRIC", "BY_ROW", "NO_CODES", "SYMMETRIC", "chosen_codes", "roundings"]
+
+BY_ROW = "data_codes"
+"""Attribute of a product whose data have a scale for each row: how they are rounded."""
+SYMMETRIC, ASYMMETRIC, NO_CODES = "symmetric", "asymmetric", "none"
+_LOW, _HIGH = -128, 127
+
+
+def roundings(node: Node) -> tuple[Node, ...]:
+    """Return a node for each way in which its data may be rounded to codes, the one that it states first."""
+    if rounds_data(node):
+        plain = {name: value for name, value in node.attrs.items() if name != "accuracy_level"}
+        return node, replace(node, attrs=plain)
+    stated = node.attrs.get(BY_ROW)
+    if stated is None or not operators.of(node.op).chooses_scale:
+        return (node,)
+    others = [how for how in (SYMMETRIC, ASYMMETRIC, NO_CODES) if how != stated]
+    return node, *(replace(node, attrs={**node.attrs, BY_ROW: how}) for how in others)
+
+
+def chosen_codes(attrs: Mapping[str, AttrValue], x: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Round data to codes by their range.
+
+    Args:
+        attrs: Attributes of the product.
+        x: float32, (..., K).
+
+    Returns:
+        Codes, scale and zero point; real data with a scale of 1 where the node rounds none.
+    """
+    how = attrs.get(BY_ROW)
+    if how is None:
+        return dynamic_quantize(x)
+    if how == NO_CODES:
+        return x, np.ones((), np.float32), np.zeros((), np.int8)
+    return _symmetric(x) if how == SYMMETRIC else _asymmetric(x)
+
+
+def _symmetric(x: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Give each row the scale that makes its largest magnitude 127; ties go away from zero.
+
+    Source: PortableSymmetricQuantizeFloats (tensorflow/lite/kernels/internal/reference/portable_tensor_utils.cc).
+    """
+    largest = np.max(np.abs(x), axis=-1, keepdims=True, initial=0)
+    empty = largest == 0
+    with np.errstate(divide="ignore", invalid="ignore"):
+        steps = np.asarray(x * np.where(empty, np.float32(0), np.float32(_HIGH) / largest), np.float32)
+    codes = np.clip(np.trunc(steps + np.copysign(np.float32(0.5), steps)), -_HIGH, _HIGH).astype(np.int8)
+    scale = np.where(empty, np.float32(1), largest / np.float32(_HIGH)).astype(np.float32)
+    return codes, scale, np.zeros(scale.shape, np.int8)
+
+
+def _asymmetric(x: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Give each row the scale and zero point by which its range, widened to hold 0, fills all codes.
+
+    Source: PortableAsymmetricQuantizeFloats, in the same file.
+    """
+    low = np.min(x, axis=-1, keepdims=True, initial=0).astype(np.float64)
+    high = np.max(x, axis=-1, keepdims=True, initial=0).astype(np.float64)
+    exact = (high - low) / (_HIGH - _LOW)
+    empty = exact == 0
+    step = np.where(empty, 1.0, exact)
+    from_low, from_high = _LOW - low / step, _HIGH - high / step
+    nearer = abs(_LOW) + np.abs(low / step) < abs(_HIGH) + np.abs(high / step)
+    zero = np.clip(np.floor(np.where(nearer, from_low, from_high) + 0.5), _LOW, _HIGH)
+    zero = np.where(empty, 0, zero).astype(np.int8)
+    scale = np.where(empty, 1.0, exact).astype(np.float32)
+    steps = np.asarray(x * np.where(empty, np.float32(0), np.float32(1) / scale) + zero.astype(np.float32))
+    away = np.trunc(steps + np.copysign(np.float32(0.5), steps))
+    return np.clip(away, _LOW, _HIGH).astype(np.int8), scale, zero

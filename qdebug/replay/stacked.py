@@ -1,0 +1,83 @@
+"""Several runs of a node as one: their data lie one after the other along the first axis, and do not mix."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from qdebug.model import Node, operators
+from qdebug.model.operators import Operator, Sums
+
+__all__ = ["can_stack"]
+
+_AXIS_FROM_THE_END = 13
+"""Version of the standard operators from which `axis` is the last one where a node states none; it was 1."""
+
+
+def can_stack(
+    node: Node, version: int, inputs: Sequence[np.ndarray | None], varying: Sequence[bool], out: tuple[int, ...]
+) -> bool:
+    """Tell whether a node computes runs that are stacked along the first axis of its data as it computes each alone.
+
+    Args:
+        node: The node, on real numbers.
+        version: Version of the operator set that it is read by.
+        inputs: Its inputs in one run, in the operator's order; None where one is left out.
+        varying: Which of them are other ones in each run; those are stacked, the others are the same in all.
+        out: The shape of its output in one run.
+    """
+    moving = [array for array, varies in zip(inputs, varying, strict=True) if varies and array is not None]
+    fixed = [array for array, varies in zip(inputs, varying, strict=True) if not varies and array is not None]
+    known = not node.domain and "channels_last" not in node.attrs and sum(map(bool, node.outputs)) == 1
+    if not known or not out or not moving or any(not each.ndim or each.shape[0] != out[0] for each in moving):
+        return False
+    row, rank = operators.of(node.op), moving[0].ndim
+    if row.elementwise:
+        spread = any(each.ndim == len(out) and each.shape[0] != 1 for each in fixed)
+        return "axis" not in node.attrs and not spread and all(each.ndim == len(out) for each in moving)
+    if row.joins:
+        same = all(each.ndim == rank for each in moving)
+        return not fixed and same and _beyond_first([node.attrs.get("axis", 0)], rank)
+    if len(moving) > 1:
+        return row.sums is Sums.MATRIX and not fixed and all(each.ndim == rank > 2 for each in moving)
+    if not inputs or not varying[0]:
+        return False
+    return _of_data(node, row, version, inputs, out)
+
+
+def _of_data(
+    node: Node, row: Operator, version: int, inputs: Sequence[np.ndarray | None], out: tuple[int, ...]
+) -> bool:
+    """Tell the same of a node of which the first input alone varies."""
+    data = inputs[0]
+    if data is None:
+        return False
+    rank, attrs = data.ndim, node.attrs
+    if row.keeps_values or row.casts:
+        return True
+    if row.reshapes:
+        return data.size == int(np.prod(out, dtype=np.int64))
+    if row.scales_channels:
+        return rank > 1 and not attrs.get("training_mode")
+    if row.windowed or row.sums in (Sums.FILTER, Sums.SCATTER):
+        return rank > 2
+    if row.sums is Sums.MATRIX:  # matrices are multiplied one by one; the rows of one would be summed in another order
+        weight = inputs[1] if len(inputs) > 1 else None
+        return rank > 2 and len(inputs) == 2 and weight is not None and weight.ndim == 2
+    if row.along_axis:
+        return _beyond_first([attrs.get("axis", -1 if version >= _AXIS_FROM_THE_END else 1)], rank)
+    if row.transposes:
+        order = attrs.get("perm")
+        return order is not None and int(np.asarray(order).reshape(-1)[0]) == 0
+    if row.slices or (row.reduces and not row.picks_index):
+        given = inputs[3 if row.slices else 1] if len(inputs) > (3 if row.slices else 1) else None
+        axes = attrs.get("axes") if given is None else given
+        return axes is not None and _beyond_first(axes, rank)
+    return False
+
+
+def _beyond_first(axes: object, rank: int) -> bool:
+    """Tell whether axes are some, and the first is none of them."""
+    found = np.asarray(axes).reshape(-1)
+    return bool(found.size) and found.dtype.kind in "iu" and bool(np.all(found % rank))

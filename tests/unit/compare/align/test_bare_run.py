@@ -1,0 +1,55 @@
+"""A run of which nobody stated a graph: in the order of the reference, which states one."""
+
+import numpy as np
+
+import qdebug
+
+LAYERS = ("zeta", "mid", "alpha", "out")
+RNG = np.random.default_rng(0)
+WEIGHTS = {name: (RNG.normal(size=(16, 16)) * 0.3).astype(np.float32) for name in LAYERS}
+X = RNG.normal(size=(4, 16)).astype(np.float32)
+
+
+def reference():
+    with qdebug.Recorder(None, backend="ref") as rec:
+        rec.put("x", X)
+        read = "x"
+        for name, weight in WEIGHTS.items():
+            rec.constant(f"w_{name}", weight)
+            rec.put(name, _values(1)[name], node=f"n_{name}", op="MatMul", inputs=(read, f"w_{name}"))
+            read = name
+        rec.outputs("out")
+    return rec.recording
+
+
+def _values(factor):
+    found, read = {}, X
+    for name, weight in WEIGHTS.items():
+        read = (read @ weight * (factor if name in ("zeta", "alpha") else 1)).astype(np.float32)
+        found[name] = read
+    return found
+
+
+def bare(names, factor=1.3):
+    with qdebug.Recorder(None, backend="dump", taps="import") as rec:
+        for name in sorted(names):
+            rec.put(name, ({"x": X} | _values(factor))[name])
+    return rec.recording
+
+
+def test_the_first_divergence_is_the_first_of_the_reference():
+    result = qdebug.diff(reference(), bare(("x", *LAYERS)))
+    assert result.verdict.first_divergence == "zeta"
+    assert [node.tensor for node in result.nodes] == ["x", *LAYERS]
+    assert {node.tensor for node in result.nodes if node.status == "diverged"} == {"zeta", "alpha"}
+    assert result.network_outputs == ("out",)
+    assert result.backend.borrowed_order
+
+
+def test_what_a_bare_dump_does_not_hold_is_not_lost_but_an_output_is():
+    result = qdebug.diff(reference(), bare(("x", "zeta", "out"), factor=1))
+    assert {str(entry.kind) for entry in result.coverage.unmatched} == {"benign"}
+    assert result.exit_code == 0
+    result = qdebug.diff(reference(), bare(("x", "zeta"), factor=1))
+    assert [entry.tensor for entry in result.coverage.unmatched if str(entry.kind) == "lost"] == ["out"]
+    assert result.exit_code == 3

@@ -1,0 +1,44 @@
+"""Names of dumps: cleaned, changed by rules, and held against a graph."""
+
+import pytest
+
+from qdebug.errors import UsageError
+from qdebug.importing.names import cleaned, match_names, renaming
+from qdebug.model import Graph, Node, TensorInfo
+
+
+def test_names_are_cleaned_as_tools_clean_them():
+    assert cleaned("/layer.1/Conv (1):0") == cleaned("layer_1/Conv__1_:0") == "layer_1_Conv__1__0"
+
+
+def test_rules_change_names_one_after_the_other():
+    rename = renaming(["^out/=", r"layer_(\d+)=conv\1", "a=b=c"])
+    assert rename("out/layer_12") == "conv12"
+    assert rename("a=b") == "c"
+    assert renaming([])("x") == "x"
+
+
+@pytest.mark.parametrize("rule", ["x", "=x", "(=x", r"x=\2", r"(x)=\2"])
+def test_a_rule_that_is_none_is_refused(rule):
+    with pytest.raises(UsageError, match="cannot be understood"):
+        renaming([rule])("x")
+
+
+def graph_of(*nodes, tensors=()):
+    return Graph(nodes, tensors=[TensorInfo(name=name) for name in tensors])
+
+
+def test_a_name_that_fits_several_tensors_fits_none():
+    graph = graph_of(tensors=("a/b", "a:b", "c/d", "e"))
+    matched, unmatched = match_names(["a_b", "c_d", "c:d", "e", "E"], graph)
+    assert [(match.name, match.tensor) for match in matched] == [("e", "e")]
+    assert unmatched["a_b"] == "its name fits 'a/b', 'a:b'"
+    assert unmatched["c_d"] == unmatched["c:d"] == "'c_d', 'c:d' fit 'c/d'"
+    assert unmatched["E"] == "no tensor of the model is called so"
+
+
+def test_an_exact_name_comes_before_a_node_and_a_node_before_a_cleaned_name():
+    graph = graph_of(Node(name="a", op="X", outputs=("a_out",)), Node(name="n", op="X", outputs=("p", "q")))
+    matched, unmatched = match_names(["a_out", "a", "n"], graph)
+    assert [(match.name, match.how) for match in matched] == [("a_out", "exact")]
+    assert unmatched == {"a": "'a_out' is 'a_out' already", "n": "no tensor of the model is called so"}
