@@ -15,7 +15,6 @@ from typing import TypeVar
 
 import numpy as np
 
-from qdebug.arithmetic.reproduce import Trial
 from qdebug.compare.align.align import align_runs
 from qdebug.compare.align.bare_run import in_order_of, is_bare
 from qdebug.compare.align.indexed_recording import IndexedRecording
@@ -350,12 +349,10 @@ class DiffSession:
     def _by_workers(
         self, executor: Executor, work: Callable[[Sequence[PlannedNode]], _Part], entries: Sequence[PlannedNode]
     ) -> Iterator[NodeResult]:
-        """Compare tensors in workers; one that does not know enough of the nodes before is compared here, again."""
-        left = iter(entries)
+        """Compare tensors in workers."""
         for found, timing in in_workers(executor, work, in_parts(entries, least=_PART)):
             self.timing.add(timing)
-            for (node, trial), entry in zip(found, left, strict=False):
-                yield node if self._examiner.adopt(trial) else next(self._examiner.examine([entry]))
+            yield from found
 
     def entry(self, name: str) -> PlannedNode:
         """Find what is compared by the name of a backend node, a backend tensor or a reference tensor.
@@ -516,8 +513,8 @@ class DiffSession:
         return PairReader(self._constant_pairs.reference(constant), self.backend, constant)
 
 
-_Part = tuple[list[tuple[NodeResult, Trial | None]], Timing]
-"""What a worker gives: results with what they owe to nodes before, and the time they took."""
+_Part = tuple[list[NodeResult], Timing]
+"""What a worker gives: results, and the time they took."""
 
 
 def open_sample(path: Path, sample: int | None) -> Recording:
@@ -573,7 +570,7 @@ def _examine_part(shared: _Shared, part: Sequence[PlannedNode]) -> _Part:
     """Compare some pairs in a worker."""
     examiner = shared.examiner()
     examiner.timing = Timing()
-    return examiner.examine_apart(part), examiner.timing
+    return list(examiner.examine(part)), examiner.timing
 
 
 def _replay_part(shared: _Shared, task: BudgetTask) -> BudgetPowers:

@@ -1,29 +1,36 @@
 """Tell quickly whether a known arithmetic reproduces a node: what a comparison asks of every node that differs.
 
-The arithmetic that reproduced the last nodes of the same kind and types is tried first, so that most nodes cost one
-replay. Which others would do as well, and step programs that nobody is known to use, are left to
-`qdebug.compare.explaining.explain`.
+The first known variant that fits is the answer, so that most nodes cost one replay. Which others would do as well, and
+step programs that nobody is known to use, are left to `qdebug.compare.explaining.explain`.
 
-An answer so depends on the nodes before. Workers that share a comparison do not know all of them: what a worker tried
-goes with its answer, which counts where a search that knows them would have found the same.
+Nodes of one operator and types mostly have one arithmetic, and of some nodes several fit. So the usual arithmetic of
+such siblings is found first, in the first few with many elements, and is tried before all others. In a node of few
+elements, where many would fit by chance, it is believed. An answer depends on the recording alone, and not on what was
+asked before, so workers that share a comparison give the same answers.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import islice
+from typing import NamedTuple
 
 import numpy as np
 
-from qdebug.arithmetic.search import search_known
+from qdebug.arithmetic.search import search_common, search_known
 from qdebug.arithmetic.units import Place, Units, UnitSource
 from qdebug.errors import KernelError, NotRecordedError, UsageError
 from qdebug.model import Node, Recording
-from qdebug.model.thresholds.explanation import VARIANT_MIN_ELEMENTS, VARIANTS_TRIED_FIRST
+from qdebug.model.recording import shape_of
+from qdebug.model.thresholds.explanation import LARGE_SIBLINGS_TRIED, VARIANT_MIN_ELEMENTS
 from qdebug.replay.evaluate import compute
 from qdebug.replay.run import one_thread
 from qdebug.replay.variant import Variant, describe
 
-__all__ = ["Reproduced", "ReproductionCheck", "Trial"]
+__all__ = ["Reproduced", "ReproductionCheck"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +39,7 @@ class Reproduced:
 
     Args:
         by: The arithmetic in words; None if none of the known ones does.
-        firm: Whether that can hardly be chance: many elements, the arithmetic of siblings with many, or sums in few
+        firm: Whether that can hardly be chance: many elements, the arithmetic of a sibling with many, or sums in few
             bits, which foretell the elements that are far off, and their codes.
         variant: The arithmetic; None likewise.
     """
@@ -42,41 +49,28 @@ class Reproduced:
     variant: Variant | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Trial:
-    """What the search for the arithmetic of one node started from, and what it found.
+class _Answer(NamedTuple):
+    """The arithmetic that reproduces a node, if one does, and whether the node alone shows that it is no chance."""
 
-    Args:
-        key: What nodes have in common whose arithmetic is tried first.
-        first: Variants that were tried before all others.
-        found: The variant that reproduces the node; None if no known one does.
-        enough: Whether the node alone has enough elements to rule out chance.
-        firm: Whether chance is ruled out, by the node alone or by one before.
-    """
-
-    key: tuple[object, ...]
-    first: tuple[Variant, ...]
-    found: Variant | None
-    enough: bool
-    firm: bool
+    variant: Variant | None = None
+    firm: bool = False
 
 
 class ReproductionCheck:
-    """Looks for the arithmetic of one node after the other.
+    """Looks for the arithmetic of nodes.
 
     Args:
         recording: The backend's recording.
-
-    Attributes:
-        last: The last trial; None if the node that was asked for last needed none.
     """
 
     def __init__(self, recording: Recording) -> None:
         self._recording = recording
-        self._units: Units | None = None
-        self._last: dict[tuple[object, ...], tuple[Variant, ...]] = {}
-        self._firm: set[tuple[object, ...]] = set()
-        self.last: Trial | None = None
+        self._answers: dict[str, _Answer | None] = {}
+        self._usual_of: dict[tuple[object, ...], tuple[Variant, ...]] = {}  # by operator and types
+
+    @cached_property
+    def _units(self) -> Units:
+        return Units(self._recording)
 
     def reproduce(self, node: Node, tensor: str) -> Reproduced | None:
         """Look for the arithmetic of a node; None if it only moves codes, is no quantized unit or lacks values.
@@ -85,33 +79,14 @@ class ReproductionCheck:
             node: A node of the recording.
             tensor: One of its outputs.
         """
-        self.last = None
-        self._units = self._units or Units(self._recording)
-        try:
-            if self._units.missing(node, tensor) is not None:
-                return None
-            source = self._units.find(node, tensor)
-            if not isinstance(source, UnitSource) or source.moves:
-                return None
-            if source.flaw is not None:
-                return Reproduced(by=None)
-            key = node.op, tuple(self._recording.graph.tensors[name].dtype for name in (*node.inputs, tensor) if name)
-            first = self._last.get(key, ())
-            with one_thread():
-                finding = search_known(source, first)
-        except (KernelError, NotRecordedError, UsageError):
-            return None
-        if finding.reason is not None:
-            return None
-        found = finding.matching[0] if finding.matching else None
-        enough = finding.elements >= VARIANT_MIN_ELEMENTS
-        firm = self._is_firm(key, found, enough=enough)
-        self.last = Trial(key=key, first=first, found=found, enough=enough, firm=firm)
-        self._learn(self.last)
-        return Reproduced(by=None if found is None else describe(found), firm=firm, variant=found)
+        answer = self._answer(node, tensor)
+        if answer is None or answer.variant is None:
+            return None if answer is None else Reproduced(by=None)
+        firm = answer.firm or answer.variant in self._usual(node, tensor)
+        return Reproduced(by=describe(answer.variant), firm=firm, variant=answer.variant)
 
     def variant(self, node: Node, tensor: str, first: Variant | None = None, *, firmly: bool = False) -> Variant | None:
-        """Look for the arithmetic of a node, whatever nodes were looked at before; None if none is known.
+        """Look for the arithmetic of a node by itself; None if none is known.
 
         Args:
             node: A node of the recording.
@@ -119,19 +94,8 @@ class ReproductionCheck:
             first: An arithmetic that is tried before all others.
             firmly: Return none that may give the same bits by chance.
         """
-        self._units = self._units or Units(self._recording)
-        try:
-            source = None if self._units.missing(node, tensor) is not None else self._units.find(node, tensor)
-            if not isinstance(source, UnitSource) or source.moves or source.flaw is not None:
-                return None
-            with one_thread():
-                finding = search_known(source, () if first is None else (first,))
-        except (KernelError, NotRecordedError, UsageError):
-            return None
-        found = finding.matching[0] if finding.reason is None and finding.matching else None
-        if firmly and not (found is not None and _is_telling(found, enough=finding.elements >= VARIANT_MIN_ELEMENTS)):
-            return None
-        return found
+        answer = self._answer(node, tensor) if first is None else self._search(node, tensor, first)
+        return None if answer is None or (firmly and not answer.firm) else answer.variant
 
     def compute(self, node: Node, tensor: str, place: Place, variant: Variant) -> np.ndarray:
         """Compute a node by some arithmetic on its recorded inputs.
@@ -149,45 +113,74 @@ class ReproductionCheck:
             KernelError: The node cannot be computed so.
             RecordingError: An operand cannot be read.
         """
-        self._units = self._units or Units(self._recording)
         source = self._units.find(node, tensor)
         if not isinstance(source, UnitSource):
             raise KernelError(f"Node {node.name!r} is no quantized unit.")
         with one_thread():
             return compute(source.unit(place), variant)
 
-    def adopt(self, trial: Trial) -> bool:
-        """Take over what somebody else found, if it would have been found here; tell whether that is so.
+    def _answer(self, node: Node, tensor: str) -> _Answer | None:
+        """Search for the arithmetic of a node once; None if it only moves codes, is no unit or lacks values."""
+        if tensor not in self._answers:
+            self._answers[tensor] = self._search(node, tensor, *self._usual(node, tensor))
+        return self._answers[tensor]
 
-        Args:
-            trial: The trial of the node that comes next here.
-        """
-        here, found = self._last.get(trial.key, ()), trial.found
-        if here != trial.first:
-            before = here[: here.index(found)] if found in here else here
-            failed = trial.first[: trial.first.index(found)] if found in trial.first else trial.first
-            if not set(before) <= set(failed) or (found in trial.first and found not in here):
-                return False
-        if trial.firm != self._is_firm(trial.key, found, enough=trial.enough):
+    def _search(self, node: Node, tensor: str, *first: Variant) -> _Answer | None:
+        try:
+            source = self._source(node, tensor)
+            if source is None or source.flaw is not None:
+                return None if source is None else _Answer()
+            with one_thread():
+                finding = search_known(source, first)
+        except (KernelError, NotRecordedError, UsageError):
+            return None
+        if finding.reason is not None or not finding.matching:
+            return None if finding.reason is not None else _Answer()
+        variant = finding.matching[0]
+        firm = finding.elements >= VARIANT_MIN_ELEMENTS or variant.limited_sums is not None
+        return _Answer(variant, firm)
+
+    def _source(self, node: Node, tensor: str) -> UnitSource | None:
+        source = None if self._units.missing(node, tensor) is not None else self._units.find(node, tensor)
+        return source if isinstance(source, UnitSource) and not source.moves else None
+
+    def _usual(self, node: Node, tensor: str) -> tuple[Variant, ...]:
+        """Return the arithmetic of the first large siblings of a node: the one of all of them, else that of each."""
+        kind = self._kind(node, tensor)
+        if kind not in self._usual_of:
+            large = islice(filter(self._is_large, self._siblings.get(kind, ())), LARGE_SIBLINGS_TRIED)
+            answers = {name: self._search(sibling, name) for sibling, name in large}
+            reproduced = {name: each.variant for name, each in answers.items() if each is not None and each.variant}
+            found = tuple(dict.fromkeys(reproduced.values()))
+            common = self._common(reproduced) if len(found) > 1 else next(iter(found), None)
+            self._usual_of[kind] = found if common is None else (common,)
+            if common is not None or not found:
+                self._answers |= answers | {name: _Answer(common, firm=True) for name in reproduced}
+        return self._usual_of[kind]
+
+    def _common(self, tensors: Iterable[str]) -> Variant | None:
+        """Return the first known arithmetic that reproduces each of some tensors."""
+        graph = self._recording.graph
+        found = [self._source(node, name) for name in tensors if (node := graph.producer(name)) is not None]
+        with one_thread():
+            return search_common([source for source in found if source is not None])
+
+    def _is_large(self, sibling: tuple[Node, str]) -> bool:
+        node, tensor = sibling
+        if self._units.missing(node, tensor) is not None:
             return False
-        self._learn(trial)
-        return True
+        shapes = (shape_of(self._recording, tensor, *place) for place in self._units.places(node, tensor))
+        return sum(map(math.prod, shapes)) >= VARIANT_MIN_ELEMENTS
 
-    def _is_firm(self, key: tuple[object, ...], found: Variant | None, *, enough: bool) -> bool:
-        """Tell whether it can hardly be chance that an arithmetic reproduces a node."""
-        return found is not None and (_is_telling(found, enough=enough) or (*key, found) in self._firm)
+    @cached_property
+    def _siblings(self) -> dict[tuple[object, ...], list[tuple[Node, str]]]:
+        """All nodes with their first output, by operator and types."""
+        found: dict[tuple[object, ...], list[tuple[Node, str]]] = {}
+        for node in self._recording.graph.nodes:
+            for tensor in islice(filter(None, node.outputs), 1):
+                found.setdefault(self._kind(node, tensor), []).append((node, tensor))
+        return found
 
-    def _learn(self, trial: Trial) -> None:
-        """Try what was found first from now on."""
-        if trial.found is None:
-            return
-        known = self._last.get(trial.key, ())
-        others = (other for other in known if other != trial.found)
-        self._last[trial.key] = (trial.found, *others)[:VARIANTS_TRIED_FIRST]
-        if trial.enough:
-            self._firm.add((*trial.key, trial.found))
-
-
-def _is_telling(found: Variant, *, enough: bool) -> bool:
-    """Tell whether a node alone shows its arithmetic: by many elements, or by sums that are far off where it says."""
-    return enough or found.limited_sums is not None
+    def _kind(self, node: Node, tensor: str) -> tuple[object, ...]:
+        tensors = self._recording.graph.tensors
+        return node.op, *(tensors[name].dtype for name in (*node.inputs, tensor) if name)

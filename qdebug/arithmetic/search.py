@@ -16,7 +16,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from itertools import product
+from itertools import islice, product
 
 import numpy as np
 
@@ -327,13 +327,19 @@ def search(source: UnitSource, *, unknown: bool = True) -> SearchResult:
 
 
 def search_known(source: UnitSource, first: Sequence[Variant]) -> SearchResult:
-    """Find one known variant that reproduces a node, trying some before the others and stopping at the first.
+    """Find the first known variant that reproduces a node, the simplest of them.
 
     Args:
         source: The node and its recorded values.
-        first: Variants to try first.
+        first: Variants to try before all known ones.
     """
     return _Search(source).run_known(first)
+
+
+def search_common(sources: Sequence[UnitSource]) -> Variant | None:
+    """Find the first known variant that reproduces each of some nodes; None if there is none, or no node."""
+    first, *others = map(_Search, sources) if sources else (None,)
+    return None if first is None else first.run_common(others)
 
 
 def reproduces(source: UnitSource, variant: Variant) -> bool:
@@ -374,39 +380,41 @@ class _Search:
 
     def run_known(self, first: Sequence[Variant]) -> SearchResult:
         """Go through the known variants until one reproduces the node."""
-        for variant in first if self._elements else ():
-            self._guess(variant)
-            if self._matching:
-                return self._finding(ranked=False)
-        for sums, known in self._known().items():
-            if not self._matching and self._prepare(sums):
-                self._try(sums, [variant for variant in known if variant not in first])
+        groups = [*((variant.sums, [variant]) for variant in first), *self._known().items()]
+        fitting = (variant for sums, variants in groups for variant in self._fitting(sums, variants))
+        self._matching += islice(fitting, 1)
         return self._finding(ranked=False)
+
+    def run_common(self, others: Sequence[_Search]) -> Variant | None:
+        """Return the first known variant that reproduces this node and some others."""
+        fitting = (variant for sums, variants in self._known().items() for variant in self._fitting(sums, variants))
+        return next((variant for variant in fitting if all(other.reproduces(variant) for other in others)), None)
 
     def reproduces(self, variant: Variant) -> bool:
         """Try one variant."""
-        if self._elements:
-            self._guess(variant)
-        return bool(self._matching)
+        return any(self._fitting(variant.sums, [variant]))
 
-    def _guess(self, variant: Variant) -> None:
-        """Try one variant on a few elements, then on all: to choose those that decide takes longer."""
-        sums = variant.sums
-        if not self._accumulated(sums):
+    def _fitting(self, sums: HeavyPart, variants: Sequence[Variant]) -> Iterator[Variant]:
+        """Yield those that reproduce the node: tried on a few elements, ever more of them together, then on all.
+
+        To choose the elements that decide takes longer, if one of the first fits.
+        """
+        if not self._elements or not self._accumulated(sums):
             return
         columns, recorded = self._columns[sums], self._recorded
         few = np.arange(0, recorded.size, max(1, recorded.size // _GUESSED_ON))
-        found = all_codes(self._unit, columns.take(few), [variant])
-        rate = next((float(np.mean(same_values(codes, recorded[few]))) for _, codes in found), None)
-        if rate is None:
-            return
-        self._tried += 1
-        self._rates[variant] = rate
-        if rate == 1.0 and all(
-            same_values(finish(unit, columns, variant), recorded).all()
-            for unit, columns, recorded in self._every(sums, start=0)
-        ):
-            self._matching.append(variant)
+        taken, expected, start = columns.take(few), recorded[few], 0
+        fresh = [variant for variant in variants if variant not in self._rates]
+        while start < len(fresh):
+            for variant, codes in all_codes(self._unit, taken, fresh[start : 2 * start + 1]):
+                self._tried += 1
+                self._rates[variant] = rate = float(np.mean(same_values(codes, expected)))
+                if rate == 1.0 and all(
+                    same_values(finish(unit, columns, variant), recorded).all()
+                    for unit, columns, recorded in self._every(sums, start=0)
+                ):
+                    yield variant
+            start = 2 * start + 1
 
     def _known(self) -> Mapping[HeavyPart, Sequence[Variant]]:
         """Group the known variants by the heavy part that they share; none of a node without elements."""

@@ -10,10 +10,11 @@ from time import perf_counter
 
 import numpy as np
 
-from qdebug.arithmetic.reproduce import ReproductionCheck, Trial
+from qdebug.arithmetic.reproduce import ReproductionCheck
 from qdebug.compare.align.indexed_recording import IndexedRecording
 from qdebug.compare.align.pairs import Pair
 from qdebug.compare.attribute.attribute import Attribution
+from qdebug.compare.attribute.error_parts import ErrorParts
 from qdebug.compare.attribute.input_errors import errors_by_input
 from qdebug.compare.attribute.plan import PlannedNode
 from qdebug.compare.budget import (
@@ -105,26 +106,6 @@ class NodeComparer:
             spent = Timing(comparing=compared - begin, replaying=perf_counter() - compared, tensors=1)
             self.timing.add(spent)
             yield result
-
-    def examine_apart(self, entries: Sequence[PlannedNode]) -> list[tuple[NodeResult, Trial | None]]:
-        """Compare some tensors out of all, and tell of each what its result owes to those before; None if nothing.
-
-        Args:
-            entries: What is compared.
-        """
-        found = []
-        for result in self.examine(entries):
-            found.append((result, self._runs.reproducer.last))
-            self._runs.reproducer.last = None
-        return found
-
-    def adopt(self, trial: Trial | None) -> bool:
-        """Take over the result of the next tensor from another comparer; tell whether it would be the same here.
-
-        Args:
-            trial: As `examine_apart` gives it.
-        """
-        return trial is None or self._runs.reproducer.adopt(trial)
 
     def contributions(self, plan: Sequence[PlannedNode], of: ResultTable, output: NodeResult) -> Contributions:
         """Find what each node's own error contributes to an output, see `qdebug.compare.budget.contributions`.
@@ -229,12 +210,8 @@ def _judged(context: NodeContext) -> NodeResult:
         basis=comparison.basis,
         lacking=comparison.lacking,
         metrics=comparison.stats,
-        introduced=None if attribution is None else attribution.introduced,
-        propagated=None if attribution is None else attribution.propagated,
-        constants=None if attribution is None else attribution.constants,
-        arithmetic=None if attribution is None else attribution.arithmetic,
+        **(attribution or ErrorParts()).parts(),
         judged=arithmetic.judged(context),
-        clipping=None if attribution is None else attribution.clipping,
         findings=findings,
         born=context.birth,
         declared=None if declared is None else declared.sentence,

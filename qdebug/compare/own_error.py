@@ -31,7 +31,9 @@ from qdebug.compare.attribute.code_spans import (
 )
 from qdebug.compare.attribute.graph_walk import upstream
 from qdebug.compare.attribute.plan import PlannedNode
-from qdebug.compare.graph_checks.graph_check import GraphCheck, TensorCheck, one_shape
+from qdebug.compare.graph_checks.graph_check import GraphCheck
+from qdebug.compare.graph_checks.tensor_check import TensorCheck
+from qdebug.compare.graph_checks.tensor_facts import one_shape
 from qdebug.errors import KernelError, NotRecordedError, QdebugError
 from qdebug.model import Node, operators
 from qdebug.model.recording import shape_of

@@ -145,10 +145,13 @@ def attribute(cls, path):
 
 
 def arguments(cls):
-    """Return what the docstring says of each argument."""
-    section = (inspect.getdoc(cls) or "").partition("\nArgs:\n")[2].partition("\n\n")[0]
-    found = re.findall(r"^    (\w[\w, ]*): (.*(?:\n      .*)*)", section, re.MULTILINE)
-    return {name: " ".join(text.split()) for names, text in found for name in names.split(", ")}
+    """Return what the docstrings of a class, and of those that it inherits from, say of each argument."""
+    said = {}
+    for each in reversed(cls.__mro__):
+        section = inspect.cleandoc(each.__doc__ or "").partition("\nArgs:\n")[2].partition("\n\n")[0]
+        found = re.findall(r"^    (\w[\w, ]*): (.*(?:\n      .*)*)", section, re.MULTILINE)
+        said |= {name: " ".join(text.split()) for names, text in found for name in names.split(", ")}
+    return said
 
 
 def described(schema, text):

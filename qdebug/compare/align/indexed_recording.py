@@ -10,6 +10,7 @@ from functools import cached_property
 import numpy as np
 
 from qdebug.compare.align.expand import expanded, says_nothing
+from qdebug.compare.align.undeclared_quantization import computes_with_codes, has_loose
 from qdebug.model import Graph, Node, Recording, Role, operators
 from qdebug.model.dtypes import is_float
 from qdebug.model.operators import in_words_of_onnx, turns_channels
@@ -87,6 +88,11 @@ class IndexedRecording:
             if not any(node.outputs) or not read.isdisjoint(node.outputs):
                 read.update(filter(None, node.inputs))
         return frozenset(name for node in graph.nodes for name in node.outputs if name and name not in read)
+
+    @cached_property
+    def reads_undeclared_codes(self) -> bool:
+        """Whether nodes may read codes that nobody says they do."""
+        return has_loose(self.recording.graph) and computes_with_codes(self.recording)
 
     def values(self, tensor: str) -> np.ndarray:
         """Return the real values of a recorded tensor, as float64; of codes without a scale, the codes."""

@@ -12,6 +12,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 
@@ -26,6 +27,7 @@ from qdebug.compare.attribute.band import (
     finite_norm,
     is_free_scale,
     replay_noise,
+    segment_share,
     unit_roundoff,
 )
 from qdebug.compare.attribute.code_spans import (
@@ -36,6 +38,7 @@ from qdebug.compare.attribute.code_spans import (
     span_before,
     uniform_span,
 )
+from qdebug.compare.attribute.error_parts import PARTS, ErrorParts
 from qdebug.compare.attribute.grid_rounding import (
     allowed_squares,
     are_few,
@@ -56,7 +59,7 @@ from qdebug.errors import (
     UsageError,
 )
 from qdebug.model import Node, Recording, operators
-from qdebug.model.thresholds.rounding import FLOAT32_UNIT_ROUNDOFF, SEGMENT_ROUNDOFFS
+from qdebug.model.thresholds.rounding import FLOAT32_UNIT_ROUNDOFF
 from qdebug.numerics.accumulate import ErrorAccumulator, same_elements
 from qdebug.numerics.affine import dequantize, on_grid, quantize
 from qdebug.numerics.code_loss import CodeLoss
@@ -70,6 +73,7 @@ from qdebug.replay.segment import run_form
 
 __all__ = [
     "Attribution",
+    "OtherReplays",
     "SubstituteReplay",
     "attribute",
     "no_error",
@@ -84,20 +88,18 @@ ReadsEqual = Callable[[tuple[int, int]], bool]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Attribution:
+class Attribution(ErrorParts):
     """Where a tensor's error comes from.
 
+    Its parts are measured against two replays. `introduced` is the error of the backend's output against the replay
+    with the reference's constants, or with its own where `constants` is not known. `propagated` is the error of that
+    replay against the reference's output, `constants` that of the replay with the backend's constants against that with
+    the reference's. `arithmetic` is the error of the backend's output against the replay with its own constants, and
+    `clipping` what the codes of the tensor cut off of that replay.
+
     Args:
-        introduced: Error of the backend's output against the replay with the reference's constants; against that with
-            its own where `constants` is not known. None if the node cannot be replayed.
-        propagated: Error of that replay against the reference's output; None likewise.
-        constants: Error of the replay with the backend's constants against that with the reference's; None if not
-            known.
-        arithmetic: Error of the backend's output against the replay with the backend's constants; None if not known.
-        clipping: The part of `arithmetic` that saturation makes: what the codes of the tensor cut off of the replay.
-            None for a tensor without integer codes.
-        arithmetic_unsaturated: The rest of `arithmetic`, which limits are held against; the same for a tensor without
-            integer codes.
+        arithmetic_unsaturated: `arithmetic` without `clipping`, which limits are held against; the same for a tensor
+            without integer codes.
         allowed: Norm of the arithmetic error that rounding alone accounts for; None for a tensor with integer codes.
         unexplained_elements: Elements of the arithmetic error that rounding what each is made of does not account for,
             however small they are beside the rest.
@@ -120,11 +122,6 @@ class Attribution:
         failed: Whether the node has a kernel and all its inputs were recorded, and its replay failed or was refused.
     """
 
-    introduced: ErrorStats | None = None
-    propagated: ErrorStats | None = None
-    constants: ErrorStats | None = None
-    arithmetic: ErrorStats | None = None
-    clipping: ErrorStats | None = None
     arithmetic_unsaturated: ErrorStats | None = None
     allowed: float | None = None
     unexplained_elements: int = 0
@@ -147,30 +144,13 @@ class Attribution:
         return replace(self, arithmetic_unsaturated=None, allowed=None, samples=samples, reason=reason)
 
 
-def attribute(
-    reference: Recording,
-    backend: Recording,
-    entry: PlannedNode,
-    *,
-    substitute_replay: SubstituteReplay | None = None,
-    rounding_noise: SubstituteReplay | None = None,
-    instead: bool = False,
-    exact: bool = False,
-    as_reference: SubstituteReplay | None = None,
-    alike: bool = False,
-    reads_equal: ReadsEqual | None = None,
-    telling: int = 0,
-) -> Attribution:
-    """Replay the node of a compared tensor for every sample and step, and split its error.
-
-    A tensor that no node produces introduces nothing and has no attribution.
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class OtherReplays:
+    """What can be replayed for a tensor besides its own node, and what is known of that.
 
     Args:
-        reference: The reference run.
-        backend: The backend run.
-        entry: The compared tensor.
-        substitute_replay: Replays a node without kernel in another way: called with sample and step as a pair, gives
-            real values in the model's order of dimensions.
+        substitute: Replays a node without kernel in another way: called with sample and step as a pair, gives real
+            values in the model's order of dimensions.
         rounding_noise: Called likewise, estimates the error that rounding in that replay makes.
         instead: Replay the node in that way whether it has a kernel or not.
         exact: Whether what is replayed in that way rounds nothing.
@@ -182,6 +162,33 @@ def attribute(
         telling: How many different values tell the grid of a tensor, where the backend shows real values in place of
             codes: those are judged by its step. 0 where it does not.
     """
+
+    substitute: SubstituteReplay | None = None
+    rounding_noise: SubstituteReplay | None = None
+    instead: bool = False
+    exact: bool = False
+    as_reference: SubstituteReplay | None = None
+    alike: bool = False
+    reads_equal: ReadsEqual | None = None
+    telling: int = 0
+
+
+_NO_OTHER = OtherReplays()
+
+
+def attribute(
+    reference: Recording, backend: Recording, entry: PlannedNode, others: OtherReplays = _NO_OTHER
+) -> Attribution:
+    """Replay the node of a compared tensor for every sample and step, and split its error.
+
+    A tensor that no node produces introduces nothing and has no attribution.
+
+    Args:
+        reference: The reference run.
+        backend: The backend run.
+        entry: The compared tensor.
+        others: What can be replayed besides its node.
+    """
     node = backend.graph.producer(entry.tensor)
     if node is None:
         return Attribution(reason="it is an input of the network")
@@ -190,37 +197,16 @@ def attribute(
         return Attribution(reason=real)
     form, _ = real_form(node, backend.graph.opset)
     known = has_kernel(form.op, form.domain)
-    if not known and substitute_replay is None:
+    if not known and others.substitute is None:
         return Attribution(reason=without_kernel(node))
-    chosen = None if known and not instead else substitute_replay
-    split = _Split(
-        reference,
-        backend,
-        entry,
-        node,
-        substitute_replay=chosen,
-        rounding_noise=rounding_noise,
-        exact=exact,
-        as_reference=None if chosen is as_reference else as_reference,  # one replay tells nothing of constants
-        alike=alike,
-        reads_equal=reads_equal,
-        telling=telling,
-    )
+    chosen = None if known and not others.instead else others.substitute
+    first = None if chosen == others.as_reference else others.as_reference  # one replay tells nothing of constants
+    split = _Split(reference, backend, entry, node, replace(others, substitute=chosen, as_reference=first))
     try:
         for place in recorded_places(reference, backend, entry):
             split.add(place)
     except _NoReferenceError:  # then the constants part is not known
-        return attribute(
-            reference,
-            backend,
-            entry,
-            substitute_replay=substitute_replay,
-            rounding_noise=rounding_noise,
-            instead=instead,
-            exact=exact,
-            reads_equal=reads_equal,
-            telling=telling,
-        )
+        return attribute(reference, backend, entry, replace(others, as_reference=None, alike=False))
     except (KernelError, NotRecordedError, UsageError) as error:
         found = _unreplayed(node, error, known=known)
         return replace(found, failed=found.failed and not _reads_bare_codes(backend, form))
@@ -254,16 +240,9 @@ def no_error(
     whole = int(rounds_to_integers(form)) if entry.whole else None
 
     def given(each: ErrorStats) -> Attribution:
-        return Attribution(
-            introduced=each,
-            propagated=each,
-            constants=each,
-            arithmetic=each,
-            clipping=each if uniform_span(entry.quant) != (None, None) else None,
-            arithmetic_unsaturated=each,
-            allowed=None if coded else 0.0,
-            whole_off=whole,
-        )
+        clips = uniform_span(entry.quant) != (None, None)
+        parts: dict[str, Any] = dict.fromkeys(PARTS if clips else PARTS[:-1], each)
+        return Attribution(**parts, arithmetic_unsaturated=each, allowed=None if coded else 0.0, whole_off=whole)
 
     return replace(given(stats), samples=MappingProxyType({at: given(each) for at, each in samples.items()}))
 
@@ -321,47 +300,34 @@ class _Split:
     """Accumulates the parts of one tensor's error over samples and steps."""
 
     def __init__(
-        self,
-        reference: Recording,
-        backend: Recording,
-        entry: PlannedNode,
-        node: Node,
-        *,
-        substitute_replay: SubstituteReplay | None,
-        rounding_noise: SubstituteReplay | None,
-        exact: bool,
-        as_reference: SubstituteReplay | None,
-        alike: bool,
-        reads_equal: ReadsEqual | None,
-        telling: int,
+        self, reference: Recording, backend: Recording, entry: PlannedNode, node: Node, replays: OtherReplays
     ) -> None:
         self._reference, self._backend = reference, backend
-        self._as_reference, self._constants_known = as_reference, alike or as_reference is not None
-        self._entry, self._node, self._substitute_replay = entry, node, substitute_replay
+        self._entry, self._node, self._replays = entry, node, replays
+        self._constants_known = replays.alike or replays.as_reference is not None
         self._form, self._opset = real_form(node, backend.graph.opset)
         pair, quant = entry.pair, entry.quant
         self._view = pair.backend_view
         self._span = uniform_span(quant)
         self._folded = folded_clamp(reference, backend, entry)
-        self._rounding_noise = rounding_noise
         self._whole_off: int | None = None
-        if entry.whole and (exact or substitute_replay is None):
-            self._whole_off = int(substitute_replay is None and rounds_to_integers(self._form))
+        if entry.whole and (replays.exact or replays.substitute is None):
+            self._whole_off = int(replays.substitute is None and rounds_to_integers(self._form))
         self._reference_span = span_before(reference.graph, pair.reference)
         self._reference_codes = reference_codes(reference.graph, backend.graph, entry)
-        self._reads_equal, self._telling = reads_equal, telling
+        self._telling = replays.telling
         # Limits judge the backend against real arithmetic: what the codes of either side cut off is no error of the
         # node, nor is what the reference itself rounds.
         saturates = any(span != (None, None) for span in (self._span, self._reference_span))
-        self._judged_apart = saturates or reads_equal is not None
+        self._judged_apart = saturates or replays.reads_equal is not None
         self._parts: dict[int, _Part] = {}
         self._grid: Grid | None = None
         self._off_grid = self._undecided = False
 
     def add(self, place: tuple[int, int]) -> None:
         """Replay the node for one sample and step."""
-        if self._substitute_replay is not None:
-            self._add_substitute(place, self._substitute_replay(place))
+        if self._replays.substitute is not None:
+            self._add_substitute(place, self._replays.substitute(place))
             return
         entry, sample = self._entry, place[0]
         values = inputs_of(self._backend, self._form, place)
@@ -514,10 +480,11 @@ class _Split:
         """
         theirs, replayed, ours = values
         _check_finite(theirs, replayed, ours)
-        real = None if self._as_reference is None else self._first(self._as_reference, place, replayed.shape)
+        other = self._replays
+        real = None if other.as_reference is None else self._first(other.as_reference, place, replayed.shape)
         second = on_grid(replayed, self._reference_codes)  # what its codes round or cut off is no error
         first = second if real is None else on_grid(real, self._reference_codes)
-        if self._reads_equal is not None and same_elements(theirs.shape, first.shape) and self._reads_equal(place):
+        if other.reads_equal is not None and same_elements(theirs.shape, first.shape) and other.reads_equal(place):
             known = self._reference_values(theirs).reshape(first.shape)
             first, second = known, known if real is None else _carried_over(known, first, second)
         own = part.arithmetic.apart(second, ours, sample=place[0])
@@ -595,9 +562,9 @@ class _Split:
         own = self._add_parts(part, (theirs, replayed, ours), place)
         self._add_judged(part, (replayed, ours), own if entry.quant is None else None, place)
         self._grid_of(ours, {})
-        part.allowed += (SEGMENT_ROUNDOFFS * unit_roundoff(ours.dtype) * finite_norm(replayed)) ** 2
-        if self._rounding_noise is not None and entry.quant is None:
-            part.allowed += finite_norm(self._rounding_noise(place)) ** 2
+        part.allowed += (segment_share(ours.dtype) * finite_norm(replayed)) ** 2
+        if self._replays.rounding_noise is not None and entry.quant is None:
+            part.allowed += finite_norm(self._replays.rounding_noise(place)) ** 2
 
     def _new_part(self) -> _Part:
         pair, quant = self._entry.pair, self._entry.quant
@@ -629,13 +596,13 @@ class _Split:
         return replace(self._given(total), samples=MappingProxyType(samples))
 
     def _given(self, part: _Part) -> Attribution:
-        whole = part.arithmetic if self._as_reference is None else part.introduced
+        whole = part.arithmetic if self._replays.as_reference is None else part.introduced
         introduced, propagated = whole.stats(), part.propagated.stats()
-        if self._substitute_replay is not None and self._entry.quant is not None:
+        if self._replays.substitute is not None and self._entry.quant is not None:
             # the reference's weights are not rounded to codes: what a clean node introduces here is not known
             return Attribution(introduced=introduced, propagated=propagated)
         arithmetic = part.arithmetic.stats()
-        if self._undecided or (self._substitute_replay is not None and self._grid is not None):
+        if self._undecided or (self._replays.substitute is not None and self._grid is not None):
             why = _TOO_FEW if self._undecided else _UNSAID
             return Attribution(introduced=introduced, propagated=propagated, reason=why, undecided=self._undecided)
         return Attribution(
@@ -688,18 +655,12 @@ class _Part:
 
     def merge(self, other: _Part) -> None:
         """Add what another part has seen."""
-        self.introduced.merge(other.introduced)
-        self.constants.merge(other.constants)
-        self.arithmetic.merge(other.arithmetic)
-        self.clipping.merge(other.clipping)
-        self.arithmetic_unsaturated.merge(other.arithmetic_unsaturated)
-        self.saturation_error.merge(other.saturation_error)
-        self.quantization_error.merge(other.quantization_error)
+        for name in (*PARTS, "arithmetic_unsaturated", "saturation_error", "quantization_error"):
+            getattr(self, name).merge(getattr(other, name))
         if other.arriving is not None:
             self.arriving = self.arriving or ErrorAccumulator()
             self.arriving.merge(other.arriving)
             self.hidden += other.hidden
-        self.propagated.merge(other.propagated)
         self.allowed += other.allowed
         self.tied += other.tied
         self.formats |= other.formats
@@ -727,4 +688,4 @@ def reference_self_check(reference: Recording, entry: PlannedNode) -> Attributio
     name = entry.reference_tensor
     pair = replace(entry.pair, backend=name, reference_view=None, backend_view=None)
     entry = replace(entry, pair=pair, quant=reference.graph.tensors[name].quant)
-    return attribute(reference, reference, entry, alike=True)
+    return attribute(reference, reference, entry, OtherReplays(alike=True))

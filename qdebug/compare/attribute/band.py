@@ -26,6 +26,7 @@ from qdebug.model.thresholds.rounding import (
     NARROW_SUM_TERMS_FACTOR,
     ROUNDING_MAX_SIGNAL_SHARE,
     ROUNDING_SUM_FACTOR,
+    SEGMENT_ROUNDOFFS,
     SIGMOID_OFFSET_ROUNDOFFS,
 )
 from qdebug.numerics.blocks import stretches
@@ -44,6 +45,7 @@ __all__ = [
     "narrow_sums_error",
     "norm",
     "replay_noise",
+    "segment_share",
     "sum_terms",
     "unit_roundoff",
 ]
@@ -57,6 +59,15 @@ def unit_roundoff(dtype: np.dtype) -> float:
         return float(ml_dtypes.finfo(dtype).eps) / 2  # type: ignore[no-untyped-call]  # untyped upstream
     except ValueError:
         return FLOAT32_UNIT_ROUNDOFF
+
+
+def segment_share(dtype: np.dtype) -> float:
+    """Return the share of its norm that a result may be off by where no bound of each of its nodes is known.
+
+    Args:
+        dtype: What the result is kept in.
+    """
+    return SEGMENT_ROUNDOFFS * unit_roundoff(dtype)
 
 
 def held_unit(values: np.ndarray, *, narrowest: float | None = None) -> float:

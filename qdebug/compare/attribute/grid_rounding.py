@@ -26,6 +26,7 @@ from qdebug.model.thresholds.rounding import (
 from qdebug.model.thresholds.verdict import DERIVED_LSB
 from qdebug.numerics.blocks import stretches
 from qdebug.numerics.grid import Grid, grid_of_all
+from qdebug.numerics.short_formats import SHORT_FORMATS, fits
 from qdebug.replay.registry import run_node
 
 __all__ = ["allowed_squares", "are_few", "beyond_steps", "grid_of_codes", "telling_values", "weight_noise"]
@@ -48,7 +49,11 @@ def grid_of_codes(arrays: Callable[[], Iterator[np.ndarray]]) -> Grid | None:
     if first is None or first.dtype not in (np.float32, np.float64):
         return None
     found = grid_of_all(arrays)
-    return None if found is None or found.whole else found
+    if found is None or found.whole:
+        return None
+    # Small numbers of 16-bit floats lie on a grid of many levels too; codes of 16 bits have more digits.
+    wide = found.levels > GRID_MAX_LEVELS
+    return None if wide and all(fits(each, SHORT_FORMATS[-1]) for each in arrays()) else found
 
 
 def telling_values(recording: Recording) -> int:

@@ -18,9 +18,11 @@ from qdebug.compare.align.clamps import code_span
 from qdebug.compare.align.indexed_recording import IndexedRecording
 from qdebug.compare.align.layouts import in_reference_order, into_stored_order, layouts_of, plain_shape
 from qdebug.compare.align.pairs import Pair
+from qdebug.compare.align.undeclared_quantization import computes_with_codes
 from qdebug.compare.attribute.backend_replay import codes_shared, read, real_values, without_kernel
 from qdebug.compare.attribute.band import allowed_error, finite_norm, held_unit
 from qdebug.compare.attribute.code_spans import reference_codes
+from qdebug.compare.attribute.grid_rounding import telling_values
 from qdebug.compare.attribute.integer_tensors import lacks_scale
 from qdebug.compare.attribute.plan import PlannedNode
 from qdebug.compare.attribute.rounding import ConstantRounding, hair, scales_by_constants, shared_constants
@@ -117,6 +119,12 @@ class ReferenceReplay:
         self._layouts = {**layouts_of(ref), **views}  # of what the reference keeps in another order than the model's
         self.reference, self.backend = ConstantRounding(ref), ConstantRounding(be)
         self.unequal = set[tuple[str, int]]()
+
+    @cached_property
+    def telling(self) -> int:
+        """How many different values tell a tensor's grid, where the backend shows real values for codes; or 0."""
+        backend = self.be.recording
+        return 0 if computes_with_codes(backend) else telling_values(backend)
 
     @cached_property
     def _partners(self) -> Mapping[str, str]:

@@ -13,6 +13,7 @@ from qdebug.compare.align.pairs import Pair
 from qdebug.compare.attribute.arithmetic_pair import ArithmeticPair, hold_arithmetics
 from qdebug.compare.attribute.attribute import Attribution, attribute, no_error, reference_self_check
 from qdebug.compare.attribute.backend_replay import is_undefined, real_values, without_kernel
+from qdebug.compare.attribute.band import segment_share
 from qdebug.compare.attribute.birth import Birth
 from qdebug.compare.attribute.birth_search import find_birth
 from qdebug.compare.attribute.buffers import tensors_by_bytes
@@ -25,8 +26,11 @@ from qdebug.compare.checks.error_checks import ERROR_CHECKS
 from qdebug.compare.checks.measured import Error
 from qdebug.compare.checks.precision import reduced_precision
 from qdebug.compare.explaining.float_band import rounded_inputs
-from qdebug.compare.graph_checks.graph_check import Digits, GraphCheck, rounded_first
+from qdebug.compare.graph_checks.constants import unrepresentable_constant
+from qdebug.compare.graph_checks.differences import missing_before
+from qdebug.compare.graph_checks.graph_check import GraphCheck
 from qdebug.compare.graph_checks.quant_mismatch import contradicted, quant_mismatch
+from qdebug.compare.graph_checks.tensor_check import Digits, rounded_first
 from qdebug.compare.measure.compare import Comparison, compare_pair
 from qdebug.compare.measure.inputs import InputDifference, different_inputs
 from qdebug.compare.measure.recordings import is_fed_back
@@ -38,7 +42,6 @@ from qdebug.model.thresholds.attribution import (
     SELF_CHECK_MIN_ERROR_RATIO,
     SUBSTITUTE_REPLAY_MAX_ERROR_RATIO,
 )
-from qdebug.model.thresholds.rounding import FLOAT32_UNIT_ROUNDOFF, SEGMENT_ROUNDOFFS
 from qdebug.model.thresholds.verdict import (
     DERIVED_LSB,
     EQUAL_INPUTS_MIN_SQNR,
@@ -221,7 +224,7 @@ class NodeContext:
         if self.is_undefined:
             return None
         coded = entry.quant is not None or runs.reference.graph.tensors[entry.reference_tensor].quant is not None
-        if coded or self.graph is None or self.graph.reads_more or not self.reads_the_same:
+        if coded or self.graph is None or not self.reads_the_same:
             return None
         return _EQUAL_INPUTS_MIN_SQNR.get(self.graph.digits(stats))
 
@@ -336,14 +339,16 @@ class NodeContext:
             return None, None
         found, why = graph.difference(attribution, self.comparison)
         if found is None and why is not None and self._goes_wrong_unreplayed:
-            found = graph.missing_before()
+            found = missing_before(graph.facts)
         return found or self._contradicted(graph.node, graph.segment), why
 
     @cached_property
     def unholdable(self) -> Finding | None:
         """A constant that its format cannot hold, where the graphs are not known to differ otherwise."""
         known = self.stats is None or not self.stats.mismatches or self.difference[0] is not None
-        return None if known or self.graph is None or self.by_reference else self.graph.unrepresentable_constant()
+        if known or self.graph is None or self.by_reference or self.graph.facts.main is None:
+            return None
+        return unrepresentable_constant(self.runs.graphs.replays, self.graph.facts.main, self.graph.node)
 
     @cached_property
     def birth(self) -> Birth | None:
@@ -528,7 +533,7 @@ class NodeContext:
         own = None if self.stats is None else self.stats.rel_l2
         if self.unreplayed is None or own is None or self.entry.whole or self._passes_on:
             return False
-        return own > SEGMENT_ROUNDOFFS * FLOAT32_UNIT_ROUNDOFF
+        return own > segment_share(np.dtype(np.float32))
 
     @cached_property
     def _passes_on(self) -> bool:

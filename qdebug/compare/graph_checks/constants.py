@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import dropwhile
+from typing import NamedTuple
 
 import numpy as np
 
@@ -13,9 +14,9 @@ from qdebug.compare.align.weights import in_plain_order, without_padding
 from qdebug.compare.attribute.backend_replay import real_values
 from qdebug.compare.attribute.reference_replay import ReferenceReplay
 from qdebug.compare.attribute.rounding import hair, scales_by_constants
-from qdebug.compare.attribute.segments import Segment, main_node
 from qdebug.compare.graph_checks.folded_constants import FoldedProduct, fold
-from qdebug.compare.result.finding import Finding, FindingKind, FindingRole
+from qdebug.compare.graph_checks.tensor_facts import TensorFacts
+from qdebug.compare.result.finding import Finding, FindingKind, FindingRole, graph_difference
 from qdebug.model import Node, Recording, operators
 from qdebug.model.dtypes import is_float, logical_name
 from qdebug.model.operators.known_scales import scale_of_codes
@@ -25,7 +26,17 @@ from qdebug.numerics.short_formats import ShortFormat
 from qdebug.replay.blockwise_weight import blockwise_weight, half_steps, packed_inputs
 from qdebug.replay.real_form import real_form
 
-__all__ = ["ConstantCheck", "coarse_constant", "unrepresentable_constant"]
+__all__ = [
+    "coarse_constant",
+    "constants_are_other",
+    "different_beside",
+    "different_constant",
+    "different_folded",
+    "different_weight",
+    "other_bias",
+    "unrepresentable_constant",
+    "weight_is_other",
+]
 
 _BIAS = 2
 """The place of the bias among the titles of a product, see `Operator.titles`."""
@@ -33,353 +44,358 @@ _KINDS = {"weight": FindingKind.WEIGHT, "recurrent weight": FindingKind.WEIGHT, 
 """What a finding about a constant is about, by the constant's title; others are `FindingKind.CONSTANT`."""
 
 
-class ConstantCheck:
-    """Holds the constants of a backend's nodes against the reference's.
+class _Operand(NamedTuple):
+    """A constant, and what it is to a backend node on real numbers."""
+
+    node: Node
+    title: str
+    name: str
+
+
+class _Rounded(NamedTuple):
+    """Real values of a constant, and half a step of each."""
+
+    values: np.ndarray
+    half: np.ndarray
+
+    def turned(self) -> _Rounded:
+        """Return both with rows and columns swapped."""
+        return _Rounded(*(np.swapaxes(each, -1, -2) for each in self))
+
+    def unpadded(self, shape: tuple[int, ...]) -> _Rounded:
+        """Return those of a weight without the channels that fill up a block."""
+        kept = without_padding(self.values, shape)
+        return self if kept is self.values else _Rounded(kept, self.half[: kept.shape[0], : kept.shape[1]])
+
+
+def constants_are_other(facts: TensorFacts) -> bool:
+    """Tell whether a constant of a node is provably not the reference's, by more than rounding it makes.
+
+    Not where other nodes of the reference may have been folded into it, nor where one is computed of others: on the
+    other side it may be computed in another precision.
+    """
+    main = facts.main
+    if main is None or _are_computed(facts.ref, [main]) or scales_by_constants(facts.ref, facts.segment.beside(main)):
+        return False
+    return different_constant(facts, facts.our_form(facts.node), facts.their_form(main)) is not None
+
+
+def weight_is_other(facts: TensorFacts) -> bool:
+    """Tell whether the weight of the one product of a segment is provably not the reference's."""
+    mains = [node for node in facts.segment.nodes if operators.plain(node).product]
+    others = [node for node in facts.segment.nodes if node not in mains]
+    if _are_computed(facts.ref, mains) or scales_by_constants(facts.ref, others):
+        return False
+    return different_weight(facts) is not None
+
+
+def other_bias(facts: TensorFacts) -> tuple[float, Finding] | None:
+    """Tell by how much a product's bias of real numbers is not the reference's, if no format rounds it by as much.
+
+    It is in no codes, so nothing about it is hidden by what rounding the weight makes of the same result.
+
+    Returns:
+        Root mean square of the difference, and the finding; None if the bias is the reference's, or in codes.
+    """
+    main, node, ref = facts.main, facts.node, facts.ref
+    if main is None or not operators.plain(main).product:
+        return None
+    folded = [each for each in facts.segment.beside(main) if operators.plain(each).goes_into_weights]
+    own = operators.titled_input(main, _BIAS)
+    scaled = any(each.attrs.get("beta", 1.0) != 1.0 for each in (main, node))
+    if len(folded) != (not own) or scaled or _are_computed(ref, [main]):
+        return None
+    bias, other = operators.titled_input(node, _BIAS), own or _added(ref, main, folded)
+    if not (bias and other and _is_real(facts, bias) and ref.recording.has(other)):
+        return None
+    mine, theirs = np.ravel(real_values(facts.backend, bias)), np.ravel(real_values(facts.reference, other))
+    if mine.shape != theirs.shape or not ref.folds(other):
+        return None
+    off = np.abs(np.subtract(mine, theirs, dtype=np.float64))
+    if not np.linalg.norm(off) > FLOAT_FORMAT_MAX_REL_DIFFERENCE * np.linalg.norm(theirs):
+        return None
+    wrong = off > FLOAT_FORMAT_MAX_REL_DIFFERENCE * np.abs(theirs)
+    return float(np.sqrt(np.mean(off**2))), _of_elements(_Operand(node, "bias", bias), wrong)
+
+
+def _added(ref: IndexedRecording, main: Node, others: Sequence[Node]) -> str:
+    """Return the constant that a node of its own adds to what a reference node gives; "" if there is none."""
+    adding = [node for node in others if operators.of(node.op).adds_term and main.outputs[0] in node.inputs]
+    names = [name for node in adding for name in node.inputs if ref.folds(name)]
+    return names[0] if len(names) == 1 else ""
+
+
+def _is_real(facts: TensorFacts, name: str) -> bool:
+    """Tell whether a name is that of a constant of the backend which is rounded to no codes."""
+    info = facts.backend.graph.tensors.get(name)
+    if info is None or info.quant is not None or not _is_constant(facts.be, name):
+        return False
+    return facts.backend.load(name).dtype.kind == "f" and not np.any(facts.replays.backend.half_steps(name))
+
+
+def _is_constant(run: IndexedRecording, name: str) -> bool:
+    """Tell whether a name is that of a constant that was recorded."""
+    return bool(name) and run.folds(name) and run.recording.has(name)
+
+
+def _are_computed(ref: IndexedRecording, nodes: Sequence[Node]) -> bool:
+    """Tell whether a constant of some reference nodes is computed of others, and not only kept in another form."""
+    names = (name for node in nodes for name in node.inputs if name and ref.folds(name))
+    makers = (ref.recording.graph.producer(ref.root(name)) for name in names)
+    return any(maker is not None and not operators.of(maker.op).moves for maker in makers)
+
+
+def different_constant(facts: TensorFacts, ours: Node, theirs: Node) -> Finding | None:
+    """Find a constant of which two nodes have another, or only one of them has one; None if there is none.
 
     Args:
-        replays: Knows both runs, and by how much rounding changes a constant of either.
+        facts: The tensor that both lead to.
+        ours: The backend's node on real numbers.
+        theirs: The reference's.
     """
-
-    def __init__(self, replays: ReferenceReplay) -> None:
-        self._ref, self._be, self._replays = replays.ref, replays.be, replays
-
-    def are_other(self, node: Node, segment: Segment) -> bool:
-        """Tell whether a constant of a node is provably not the reference's, by more than rounding it makes.
-
-        Not where other nodes of the reference may have been folded into it.
-        """
-        main = main_node(node, segment)
-        if main is None or segment.wide:
-            return False
-        computed = any(map(self._computed, main.inputs))  # on the other side it may be computed in another precision
-        if computed or scales_by_constants(self._ref, segment.beside(main)):
-            return False
-        forms = [real_form(each, run.recording.graph.opset)[0] for each, run in ((node, self._be), (main, self._ref))]
-        return self.different(forms[0], forms[1], segment) is not None
-
-    def weight_is_other(self, segment: Segment) -> bool:
-        """Tell whether the weight of the one product of a segment is provably not the reference's."""
-        mains = [node for node in segment.nodes if operators.plain(node).product]
-        others = [node for node in segment.nodes if node not in mains]
-        if any(self._computed(name) for node in mains for name in node.inputs) or scales_by_constants(
-            self._ref, others
-        ):
-            return False
-        return self.different_weight(segment) is not None
-
-    def other_bias(self, node: Node, segment: Segment) -> tuple[float, Finding] | None:
-        """Tell by how much a product's bias of real numbers is not the reference's, if no format rounds it by as much.
-
-        It is in no codes, so nothing about it is hidden by what rounding the weight makes of the same result.
-
-        Returns:
-            Root mean square of the difference, and the finding; None if the bias is the reference's, or in codes.
-        """
-        main = main_node(node, segment)
-        if main is None or segment.wide or not operators.plain(main).product:
-            return None
-        folded = [each for each in segment.beside(main) if operators.plain(each).goes_into_weights]
-        own = operators.titled_input(main, _BIAS)
-        if len(folded) != (not own) or any(map(self._computed, main.inputs)) or _scales_bias(main, node):
-            return None
-        bias, other = operators.titled_input(node, _BIAS), own or self._added(main, folded)
-        if not (bias and other and self._is_real(bias) and self._ref.recording.has(other)):
-            return None
-        mine, theirs = (
-            np.ravel(array)
-            for array in (real_values(self._be.recording, bias), real_values(self._ref.recording, other))
-        )
-        if mine.shape != theirs.shape or not self._ref.folds(other):
-            return None
-        off = np.abs(np.subtract(mine, theirs, dtype=np.float64))
-        if not np.linalg.norm(off) > FLOAT_FORMAT_MAX_REL_DIFFERENCE * np.linalg.norm(theirs):
-            return None
-        wrong = int(np.sum(off > FLOAT_FORMAT_MAX_REL_DIFFERENCE * np.abs(theirs)))
-        return float(np.sqrt(np.mean(off**2))), _of_elements(node, "bias", bias, wrong, off.size)
-
-    def _added(self, main: Node, others: Sequence[Node]) -> str:
-        """Return the constant that a node of its own adds to what a reference node gives; "" if there is none."""
-        adding = [node for node in others if operators.of(node.op).adds_term and main.outputs[0] in node.inputs]
-        names = [name for node in adding for name in node.inputs if self._ref.folds(name)]
-        return names[0] if len(names) == 1 else ""
-
-    def _is_real(self, name: str) -> bool:
-        """Tell whether a name is that of a constant of the backend which is rounded to no codes."""
-        info, recording = self._be.recording.graph.tensors.get(name), self._be.recording
-        if info is None or info.quant is not None or not (self._be.folds(name) and recording.has(name)):
-            return False
-        return recording.load(name).dtype.kind == "f" and not np.any(self._replays.backend.half_steps(name))
-
-    def _computed(self, name: str) -> bool:
-        """Tell whether a constant of the reference is computed of others, and not only kept in another form."""
-        if not name or not self._ref.folds(name):
-            return False
-        made = self._ref.recording.graph.producer(self._ref.root(name))
-        return made is not None and not operators.of(made.op).moves
-
-    def different(self, ours: Node, theirs: Node, segment: Segment) -> Finding | None:
-        """Find a constant of which two nodes have another, or only one of them has one; None if there is none.
-
-        Args:
-            ours: The backend's node in its real form.
-            theirs: The reference's.
-            segment: What leads to the result of both.
-        """
-        titles = operators.plain(theirs).titles or ("constant",) * max(2, len(theirs.inputs))
-        for slot, title in enumerate(titles):
-            one, other = (operators.titled_input(n, slot) for n in (ours, theirs))
-            if not one and not other:
+    titles = operators.plain(theirs).titles or ("constant",) * max(2, len(theirs.inputs))
+    for slot, title in enumerate(titles):
+        one, other = (operators.titled_input(n, slot) for n in (ours, theirs))
+        if not one and not other:
+            continue
+        if slot > 1 and title == "constant" and not (one and other):
+            continue  # what it leaves out may be what holds without it
+        if one and not other and any(operators.of(n.op).adds_term for n in facts.segment.nodes):
+            other = _added(facts.ref, theirs, facts.segment.nodes)  # in a node of its own
+            if not other:
                 continue
-            if slot > 1 and title == "constant" and not (one and other):
-                continue  # what it leaves out may be what holds without it
-            if one and not other and any(operators.of(n.op).adds_term for n in segment.nodes):
-                other = self._added(theirs, segment.nodes)  # in a node of its own
-                if not other:
-                    continue
-            if not one or not other:
-                said = f"it has {'no' if not one else 'a'} {title}, the reference has {'one' if other else 'none'}"
-                return _finding(ours, title, said, evidence=one or None)
-            turned = slot == 1 and bool(ours.attrs.get("transB")) != bool(theirs.attrs.get("transB"))
-            found = self._different_elements(ours, one, other, title, turned=turned)
-            if found is not None:
-                return found
+        if not one or not other:
+            said = f"it has {'no' if not one else 'a'} {title}, the reference has {'one' if other else 'none'}"
+            return _finding(ours, title, said, evidence=one or None)
+        turned = slot == 1 and _is_turned(ours, theirs)
+        found = _different_elements(facts, _Operand(ours, title, one), other, turned=turned)
+        if found is not None:
+            return found
+    return None
+
+
+def _is_turned(ours: Node, theirs: Node) -> bool:
+    """Tell whether two products keep their weights in different orders of rows and columns."""
+    return bool(ours.attrs.get("transB")) != bool(theirs.attrs.get("transB"))
+
+
+def _different_elements(facts: TensorFacts, of: _Operand, other: str, *, turned: bool = False) -> Finding | None:
+    """Find whether elements of a backend constant are not the reference's by more than rounding makes."""
+    if not (_is_constant(facts.be, of.name) and _is_constant(facts.ref, other)):
         return None
+    ours, real = _rounded(facts, of.name), real_values(facts.reference, other)
+    if (ours.values.dtype.kind in "iu") != (real.dtype.kind in "iu"):
+        return None  # codes of which nobody says what they stand for
+    theirs = _Rounded(real, facts.replays.reference.half_steps(other))
+    theirs = theirs.turned() if turned else theirs
+    ours = ours.unpadded(theirs.values.shape)
+    if of.title in ("bias", "constant") and ours.values.shape != theirs.values.shape:
+        ours, theirs = _in_one_shape(ours, theirs)
+    return _wrong_elements(facts, of, ours, theirs)
 
-    def _different_elements(self, node: Node, one: str, other: str, title: str, *, turned: bool) -> Finding | None:
-        """Find whether elements of a backend constant are not the reference's by more than rounding makes."""
-        constants = self._be.folds(one) and self._ref.folds(other)
-        if not (constants and self._be.recording.has(one) and self._ref.recording.has(other)):
-            return None
-        (mine, half), real = self._rounded(one), real_values(self._ref.recording, other)
-        if (mine.dtype.kind in "iu") != (real.dtype.kind in "iu"):
-            return None  # codes of which nobody says what they stand for
-        other_steps = self._replays.reference.half_steps(other)
-        if turned:
-            real, other_steps = np.swapaxes(real, -1, -2), np.swapaxes(other_steps, -1, -2)
-        kept = without_padding(mine, real.shape)
-        if kept is not mine:
-            mine, half = kept, half[: kept.shape[0], : kept.shape[1]]
-        if title in ("bias", "constant") and mine.shape != real.shape:
-            mine, half, real, other_steps = _in_one_shape(mine, half, real, other_steps)
-        if mine.shape != real.shape:
-            return None
-        steps = half + other_steps
-        off = np.abs(np.subtract(mine, real, dtype=np.float64))  # they may be masks
-        beyond = off > (1 + LSB_SLACK) * steps + hair(real)
-        if not beyond.any():
-            return None
-        wrong = _of_elements(node, title, one, int(beyond.sum()), beyond.size)
-        coarse = self._coarse(node, one, title, off)
-        return coarse or self._other_scale(node, one, title, (mine, half), (real, other_steps)) or wrong
 
-    def _rounded(self, name: str) -> tuple[np.ndarray, np.ndarray]:
-        """Return a constant of the backend as real values, and half a step of each."""
-        nodes = (node for node in self._be.recording.graph.consumers(name) if operators.of(node.op).packs_weight)
-        node = next((node for node in nodes if packed_inputs(node)[:1] == (name,)), None)
-        if node is None:
-            values, half = real_values(self._be.recording, name), self._replays.backend.half_steps(name)
-            reader = next((each for each in self._be.recording.graph.consumers(name) if name in each.inputs[1:2]), None)
-            if reader is not None:
-                values, half = (in_plain_order(self._be, reader, array) for array in (values, half))
-            return values, half
-        parts = [part for part in packed_inputs(node) if self._be.recording.has(part)]
-        codes, scales = blockwise_weight(node, {part: self._be.recording.load(part) for part in parts})
-        return codes * scales, half_steps(node, codes, scales)
+def _wrong_elements(
+    facts: TensorFacts,
+    of: _Operand,
+    ours: _Rounded,
+    theirs: _Rounded,
+    *,
+    slack: np.ndarray | float = 0.0,
+    said: str = "",
+) -> Finding | None:
+    """Find which elements of a constant are not the reference's, or whether its scale alone is to blame.
 
-    def different_folded(self, ours: Node, main: Node, others: Sequence[Node], *, bias: bool = True) -> Finding | None:
-        """Find a weight or a bias that is not the reference's with the nodes after it folded in.
+    Args:
+        facts: The tensor that the constant leads to.
+        of: The constant.
+        ours: Its real values.
+        theirs: Those of the reference.
+        slack: What else each element may be off by.
+        said: What is said after the elements.
+    """
+    if ours.values.shape != theirs.values.shape:
+        return None
+    off = np.abs(np.subtract(ours.values, theirs.values, dtype=np.float64))  # they may be masks
+    beyond = off > (1 + LSB_SLACK) * (ours.half + theirs.half) + hair(theirs.values) + slack
+    if not beyond.any():
+        return None
+    levels = facts.replays.backend.levels(of.name)
+    whole = facts.replays.backend.half_steps(of.name, any_scale=True)
+    if levels is not None and not np.any(off > (1 + LSB_SLACK) * whole + COARSE_CONSTANT_SLACK):
+        return coarse_constant(of.node, of.title, of.name, *levels)
+    return _other_scale(facts, of, ours, theirs) or _of_elements(of, beyond, said)
 
-        Args:
-            ours: The backend's node in its real form.
-            main: The reference's product.
-            others: The reference's nodes beside it.
-            bias: Whether the bias is looked at; not where another node of the backend may add it.
-        """
-        if not operators.plain(main).product:
-            return None
-        folded = fold(self._ref, main, others)
-        weight = operators.titled_input(ours, 1)
-        if folded is None or not self._is_constant(weight):
-            return None
-        (mine, half), real, gain = self._rounded(weight), folded.weight, np.abs(folded.gain)
-        steps = self._replays.reference.half_steps(operators.titled_input(main, 1)) * gain
-        if bool(ours.attrs.get("transB")) != bool(main.attrs.get("transB")):
-            real, steps = np.swapaxes(real, -1, -2), np.swapaxes(steps, -1, -2)
-        kept = without_padding(mine, real.shape)
-        if kept is not mine:
-            mine, half = kept, half[: kept.shape[0], : kept.shape[1]]
-        if mine.shape != real.shape:
-            return None
-        with_them = f"with its {' and '.join(dict.fromkeys(node.op for node in folded.nodes))} folded in"
-        beyond = np.abs(mine - real) > (1 + LSB_SLACK) * (half + steps) + hair(real) + _folding(np.abs(real))
-        if beyond.any():
-            wrong = _of_elements(ours, "weight", weight, int(beyond.sum()), beyond.size)
-            coarse = self._coarse(ours, weight, "weight", np.abs(mine - real))
-            scaled = self._other_scale(ours, weight, "weight", (mine, half), (real, steps))
-            return coarse or scaled or replace(wrong, sentence=f"{wrong.sentence} {with_them}")
-        return self._folded_bias(ours, folded, with_them) if bias else None
 
-    def _folded_bias(self, ours: Node, folded: FoldedProduct, with_them: str) -> Finding | None:
-        bias = operators.titled_input(ours, _BIAS)
-        if not bias:
-            none = bool((np.abs(folded.bias) > _folding(folded.bias_size)).any())
-            said = f"it has no bias, the reference has one {with_them}"
-            return _finding(ours, "bias", said, evidence=None) if none else None
-        if not self._is_constant(bias):
-            return None
-        own, half = self._rounded(bias)
-        own, half, count = own.ravel(), np.ravel(half), folded.bias.size
-        if own.size > count and not own[count:].any():  # channels that fill up a block
-            own, half = own[:count], half[:count]
-        if own.shape != folded.bias.shape:
-            return None
-        beyond = np.abs(own - folded.bias) > (1 + LSB_SLACK) * half + hair(folded.bias) + _folding(folded.bias_size)
-        if not beyond.any():
-            return None
-        wrong = _of_elements(ours, "bias", bias, int(beyond.sum()), beyond.size)
-        return replace(wrong, sentence=f"{wrong.sentence} {with_them}")
+def _rounded(facts: TensorFacts, name: str) -> _Rounded:
+    """Return a constant of the backend as real values, and half a step of each."""
+    readers = facts.backend.graph.consumers(name)
+    packed = (node for node in readers if operators.of(node.op).packs_weight)
+    node = next((node for node in packed if packed_inputs(node)[:1] == (name,)), None)
+    if node is None:
+        found = _Rounded(real_values(facts.backend, name), facts.replays.backend.half_steps(name))
+        reader = next((each for each in readers if name in each.inputs[1:2]), None)
+        return found if reader is None else _Rounded(*(in_plain_order(facts.be, reader, each) for each in found))
+    parts = [part for part in packed_inputs(node) if facts.backend.has(part)]
+    codes, scales = blockwise_weight(node, {part: facts.backend.load(part) for part in parts})
+    return _Rounded(codes * scales, half_steps(node, codes, scales))
 
-    def _other_scale(
-        self,
-        node: Node,
-        name: str,
-        title: str,
-        ours: tuple[np.ndarray, np.ndarray],
-        theirs: tuple[np.ndarray, np.ndarray],
-    ) -> Finding | None:
-        """Find that the codes of a constant are right and one factor of all of them is not: it is their scale.
 
-        Args:
-            node: The backend node in its real form.
-            name: The constant.
-            title: What it is to the node.
-            ours: Its real values, and half a step of each.
-            theirs: Those of the reference.
-        """
-        graph = self._be.recording.graph
-        codes = next((form for form in self._be.members(name) if graph.tensors[form].quant is not None), None)
-        found = None if codes is None else scale_of_codes(graph, codes)
-        factor = None if found is None else _one_factor(*ours, *theirs)
-        if found is None or factor is None:
-            return None
-        reader, scale = found
-        said = f"the scale {scale!r} of its {title} {name!r} is {1 / factor:.4g} times the reference's"
-        return Finding(
-            kind=FindingKind.SCALE,
-            role=FindingRole.DIFFERENCE,
-            node=node.name if codes in reader.inputs else reader.name,
-            sentence=said,
-            amount=1 / factor,
-            limit=1.0,
-            unit="times the reference's",
-            evidence=scale,
-        )
+def different_folded(
+    facts: TensorFacts, ours: Node, main: Node, others: Sequence[Node], *, bias: bool = True
+) -> Finding | None:
+    """Find a weight or a bias that is not the reference's with the nodes after it folded in.
 
-    def _is_constant(self, name: str) -> bool:
-        """Tell whether a name is that of a constant of the backend that was recorded."""
-        return bool(name) and self._be.folds(name) and self._be.recording.has(name)
+    Args:
+        facts: The tensor that both nodes lead to.
+        ours: The backend's node on real numbers.
+        main: The reference's product.
+        others: The reference's nodes beside it.
+        bias: Whether the bias is looked at; not where another node of the backend may add it.
+    """
+    if not operators.plain(main).product:
+        return None
+    folded = fold(facts.ref, main, others)
+    weight = operators.titled_input(ours, 1)
+    if folded is None or not _is_constant(facts.be, weight):
+        return None
+    steps = facts.replays.reference.half_steps(operators.titled_input(main, 1)) * np.abs(folded.gain)
+    theirs = _Rounded(folded.weight, steps)
+    theirs = theirs.turned() if _is_turned(ours, main) else theirs
+    own = _rounded(facts, weight).unpadded(theirs.values.shape)
+    if own.values.shape != theirs.values.shape:
+        return None
+    said = f" with its {' and '.join(dict.fromkeys(node.op for node in folded.nodes))} folded in"
+    slack = _folding(np.abs(theirs.values))
+    found = _wrong_elements(facts, _Operand(ours, "weight", weight), own, theirs, slack=slack, said=said)
+    return found or (_folded_bias(facts, ours, folded, said) if bias else None)
 
-    def different_weight(self, segment: Segment) -> Finding | None:
-        """Find whether the weight of the one product among several backend nodes is not that of the reference's one."""
-        if segment.products is None:
-            return None
-        product, own = segment.products
-        theirs, ours = real_form(product, self._ref.graph.opset)[0], real_form(own, self._be.graph.opset)[0]
-        theirs_scaled, ours_scaled = (
-            sum(scales_by_constants(run, [node]) for node in nodes if node not in (product, own))
-            for run, nodes in ((self._ref, segment.nodes), (self._be, segment.own))
-        )
-        if theirs_scaled and ours_scaled and theirs_scaled != ours_scaled:
-            return None  # some are folded in, and nothing says which
-        if theirs_scaled and not ours_scaled:
-            wrong = self.different_folded(ours, theirs, segment.beside(product), bias=False)
-            return None if wrong is None else replace(wrong, sentence=f"of {ours.op} {ours.name!r}, {wrong.sentence}")
-        turned = bool(ours.attrs.get("transB")) != bool(theirs.attrs.get("transB"))
+
+def _folded_bias(facts: TensorFacts, ours: Node, folded: FoldedProduct, said: str) -> Finding | None:
+    bias = operators.titled_input(ours, _BIAS)
+    if not bias:
+        none = bool((np.abs(folded.bias) > _folding(folded.bias_size)).any())
+        return _finding(ours, "bias", f"it has no bias, the reference has one{said}", evidence=None) if none else None
+    if not _is_constant(facts.be, bias):
+        return None
+    own, half = map(np.ravel, _rounded(facts, bias))
+    count = folded.bias.size
+    if own.size > count and not own[count:].any():  # channels that fill up a block
+        own, half = own[:count], half[:count]
+    if own.shape != folded.bias.shape:
+        return None
+    beyond = np.abs(own - folded.bias) > (1 + LSB_SLACK) * half + hair(folded.bias) + _folding(folded.bias_size)
+    return _of_elements(_Operand(ours, "bias", bias), beyond, said) if beyond.any() else None
+
+
+def _other_scale(facts: TensorFacts, of: _Operand, ours: _Rounded, theirs: _Rounded) -> Finding | None:
+    """Find that the codes of a constant are right and one factor of all of them is not: it is their scale."""
+    graph = facts.backend.graph
+    codes = next((form for form in facts.be.members(of.name) if graph.tensors[form].quant is not None), None)
+    found = None if codes is None else scale_of_codes(graph, codes)
+    factor = None if found is None else _one_factor(ours, theirs)
+    if found is None or factor is None:
+        return None
+    reader, scale = found
+    said = f"the scale {scale!r} of its {of.title} {of.name!r} is {1 / factor:.4g} times the reference's"
+    return Finding(
+        kind=FindingKind.SCALE,
+        role=FindingRole.DIFFERENCE,
+        node=of.node.name if codes in reader.inputs else reader.name,
+        sentence=said,
+        amount=1 / factor,
+        limit=1.0,
+        unit="times the reference's",
+        evidence=scale,
+    )
+
+
+def different_weight(facts: TensorFacts) -> Finding | None:
+    """Find whether the weight of the one product among several backend nodes is not that of the reference's one."""
+    segment = facts.segment
+    if segment.products is None:
+        return None
+    product, own = segment.products
+    theirs, ours = facts.their_form(product), facts.our_form(own)
+    theirs_scaled, ours_scaled = (
+        sum(scales_by_constants(run, [node]) for node in nodes if node not in (product, own))
+        for run, nodes in ((facts.ref, segment.nodes), (facts.be, segment.own))
+    )
+    if theirs_scaled and ours_scaled and theirs_scaled != ours_scaled:
+        return None  # some are folded in, and nothing says which
+    if theirs_scaled and not ours_scaled:
+        wrong = different_folded(facts, ours, theirs, segment.beside(product), bias=False)
+    else:
         one, other = (operators.titled_input(each, 1) for each in (ours, theirs))
-        wrong = self._different_elements(ours, one, other, "weight", turned=turned)
-        return None if wrong is None else replace(wrong, sentence=f"of {ours.op} {ours.name!r}, {wrong.sentence}")
-
-    def different_beside(self, segment: Segment) -> Finding | None:
-        """Find a table, a summand or a factor that is the one of its kind on either side among several nodes.
-
-        Args:
-            segment: What leads to a tensor in either graph.
-        """
-        ours, theirs = self._beside_weights(self._be, segment.own), self._beside_weights(self._ref, segment.nodes)
-        if theirs.get("weight") and theirs.get("factor"):
-            return None  # a factor may have gone into the weight, and a summand with it
-        for kind, found in ours.items():
-            other = theirs.get(kind, [])
-            if kind == "weight" or len(found) != 1 or len(other) != 1:
-                continue
-            (node, name), (their_node, their_name) = found[0], other[0]
-            if kind == "factor" and (node.op != their_node.op or ours.get("weight")):
-                continue
-            title = "constant" if kind == "factor" else kind
-            wrong = self._different_elements(node, name, their_name, title, turned=False)
-            if wrong is not None:
-                return replace(wrong, sentence=f"of {node.op} {node.name!r}, {wrong.sentence}")
-        return None
-
-    def _beside_weights(self, run: IndexedRecording, nodes: Sequence[Node]) -> dict[str, list[tuple[Node, str]]]:
-        """Return the constants of some nodes in their real form, by what they are to the node."""
-        found: dict[str, list[tuple[Node, str]]] = {}
-
-        def note(kind: str, node: Node, name: str) -> None:
-            if name and run.folds(name) and run.recording.has(name):
-                found.setdefault(kind, []).append((node, name))
-
-        for each in nodes:
-            node, _ = real_form(each, run.recording.graph.opset)
-            row = operators.plain(node)
-            if row.product:
-                note("weight", node, operators.titled_input(node, 1))
-                if not operators.of(node.op).sums_codes:  # those have zero points in that place
-                    note("bias", node, operators.titled_input(node, _BIAS))
-            elif row.picked_by:
-                note("table", node, node.inputs[0])
-            elif row.adds_term or row.neutral is not None or row.scales_channels:
-                for name in node.inputs:
-                    note("bias" if row.adds_term else "factor", node, name)
-        return found
-
-    def _coarse(self, node: Node, name: str, title: str, error: np.ndarray) -> Finding | None:
-        """Find whether a constant is off for no other reason than a scale far larger than its values need."""
-        levels = self._replays.backend.levels(name)
-        steps = self._replays.backend.half_steps(name, any_scale=True)
-        if levels is None or np.any(error > (1 + LSB_SLACK) * steps + COARSE_CONSTANT_SLACK):
-            return None
-        return coarse_constant(node, title, name, *levels)
+        wrong = _different_elements(facts, _Operand(ours, "weight", one), other, turned=_is_turned(ours, theirs))
+    return None if wrong is None else replace(wrong, sentence=f"of {ours.op} {ours.name!r}, {wrong.sentence}")
 
 
-def _in_one_shape(mine: np.ndarray, half: np.ndarray, real: np.ndarray, steps: np.ndarray) -> tuple[np.ndarray, ...]:
-    """Bring two constants and their half steps to one shape, if they reach the same elements of what they join.
+def different_beside(facts: TensorFacts) -> Finding | None:
+    """Find a table, a summand or a factor that is the one of its kind on either side among several nodes."""
+    ours, theirs = _beside_weights(facts.be, facts.segment.own), _beside_weights(facts.ref, facts.segment.nodes)
+    if theirs.get("weight") and theirs.get("factor"):
+        return None  # a factor may have gone into the weight, and a summand with it
+    for kind, found in ours.items():
+        other = theirs.get(kind, [])
+        if kind == "weight" or len(found) != 1 or len(other) != 1:
+            continue
+        (node, name), (their_node, their_name) = found[0], other[0]
+        if kind == "factor" and (node.op != their_node.op or ours.get("weight")):
+            continue
+        of = _Operand(node, "constant" if kind == "factor" else kind, name)
+        wrong = _different_elements(facts, of, their_name)
+        if wrong is not None:
+            return replace(wrong, sentence=f"of {node.op} {node.name!r}, {wrong.sentence}")
+    return None
+
+
+def _beside_weights(run: IndexedRecording, nodes: Sequence[Node]) -> dict[str, list[tuple[Node, str]]]:
+    """Return the constants of some nodes in their real form, by what they are to the node."""
+    found: dict[str, list[tuple[Node, str]]] = {}
+
+    def note(kind: str, node: Node, name: str) -> None:
+        if _is_constant(run, name):
+            found.setdefault(kind, []).append((node, name))
+
+    for each in nodes:
+        node, _ = real_form(each, run.recording.graph.opset)
+        row = operators.plain(node)
+        if row.product:
+            note("weight", node, operators.titled_input(node, 1))
+            if not operators.of(node.op).sums_codes:  # those have zero points in that place
+                note("bias", node, operators.titled_input(node, _BIAS))
+        elif row.picked_by:
+            note("table", node, node.inputs[0])
+        elif row.adds_term or row.neutral is not None or row.scales_channels:
+            for name in node.inputs:
+                note("bias" if row.adds_term else "factor", node, name)
+    return found
+
+
+def _in_one_shape(ours: _Rounded, theirs: _Rounded) -> tuple[_Rounded, _Rounded]:
+    """Bring two constants to one shape, if they reach the same elements of what they join.
 
     Extents of 1 in front change nothing, one number stands for many, and a vector is one along any axis.
     """
-    given = mine, half, real, steps
-    arrays = [each.reshape(tuple(dropwhile(lambda extent: extent == 1, each.shape))) for each in given]
+    arrays = [each.reshape(tuple(dropwhile(lambda extent: extent == 1, each.shape))) for each in (*ours, *theirs)]
     shapes = [arrays[0].shape, arrays[2].shape]
-    if shapes[0] == shapes[1] or 1 in (mine.size, real.size):
-        return np.broadcast_arrays(*arrays)
-    vectors = mine.size == real.size and all(sum(extent > 1 for extent in shape) == 1 for shape in shapes)
-    return tuple(map(np.ravel, arrays)) if vectors else given
+    sizes = ours.values.size, theirs.values.size
+    if shapes[0] == shapes[1] or 1 in sizes:
+        arrays = list(np.broadcast_arrays(*arrays))
+    elif sizes[0] == sizes[1] and all(sum(extent > 1 for extent in shape) == 1 for shape in shapes):
+        arrays = list(map(np.ravel, arrays))
+    else:
+        return ours, theirs
+    return _Rounded(*arrays[:2]), _Rounded(*arrays[2:])
 
 
-def _one_factor(mine: np.ndarray, half: np.ndarray, real: np.ndarray, steps: np.ndarray) -> float | None:
-    """Return the factor that makes rounded values those of the reference, within half a step; None if there is none.
-
-    Args:
-        mine: Values of the backend.
-        half: Half a step of each.
-        real: Those of the reference.
-        steps: Half a step of each of them.
-    """
-    size, known = np.abs(mine, dtype=np.float64), np.abs(real, dtype=np.float64)
-    slack = (1 + LSB_SLACK) * steps + hair(real)
+def _one_factor(ours: _Rounded, theirs: _Rounded) -> float | None:
+    """Return the factor that makes rounded values those of the reference, within half a step; None if there is none."""
+    size, known = (np.abs(each.values, dtype=np.float64) for each in (ours, theirs))
+    half, slack = ours.half, (1 + LSB_SLACK) * theirs.half + hair(theirs.values)
     firm = size > half  # what is nearer to zero may have been of either sign
     told = firm & (known > slack)
-    if np.unique(size[told]).size < 2 or np.any((mine * real < 0) & told):
+    if np.unique(size[told]).size < 2 or np.any((ours.values * theirs.values < 0) & told):
         return None  # of values that are all alike, nothing tells the codes from their scale
     least = np.max(np.divide(known - slack, size + half, out=np.zeros_like(size), where=size + half > 0))
     most = np.min(np.divide(known + slack, size - half, out=np.full_like(size, np.inf), where=firm))
@@ -392,15 +408,7 @@ def _folding(size: np.ndarray) -> np.ndarray:
 
 
 def coarse_constant(node: Node, title: str, name: str, used: int, count: int) -> Finding:
-    """Return the finding that a constant's scale is far too large: so few codes are used.
-
-    Args:
-        node: The backend node that reads the constant.
-        title: What the constant is to the node.
-        name: The constant.
-        used: How many codes it uses.
-        count: How many there are.
-    """
+    """Return the finding that the scale of a node's constant is far too large: of `count` codes it uses `used`."""
     return Finding(
         kind=FindingKind.SCALE,
         role=FindingRole.DIFFERENCE,
@@ -413,19 +421,17 @@ def coarse_constant(node: Node, title: str, name: str, used: int, count: int) ->
     )
 
 
-def _of_elements(node: Node, title: str, name: str, wrong: int, count: int) -> Finding:
-    said = f"{wrong} of {count} elements of {title} {name!r} differ from the reference by more than rounding"
-    return replace(_finding(node, title, said, evidence=name), amount=float(wrong), limit=0.0, unit="elements")
+def _of_elements(of: _Operand, wrong: np.ndarray, said: str = "") -> Finding:
+    """Return the finding that some elements of a constant, those of a mask, are not the reference's."""
+    count = f"{int(wrong.sum())} of {wrong.size} elements of {of.title} {of.name!r}"
+    found = _finding(
+        of.node, of.title, f"{count} differ from the reference by more than rounding{said}", evidence=of.name
+    )
+    return replace(found, amount=float(wrong.sum()), limit=0.0, unit="elements")
 
 
 def _finding(node: Node, title: str, sentence: str, *, evidence: str | None) -> Finding:
-    kind = _KINDS.get(title, FindingKind.CONSTANT)
-    return Finding(kind=kind, role=FindingRole.DIFFERENCE, node=node.name, sentence=sentence, evidence=evidence)
-
-
-def _scales_bias(*nodes: Node) -> bool:
-    """Tell whether any of some products multiplies its bias."""
-    return any(node.attrs.get("beta", 1.0) != 1.0 for node in nodes)
+    return graph_difference(_KINDS.get(title, FindingKind.CONSTANT), node, sentence, evidence=evidence)
 
 
 def unrepresentable_constant(replays: ReferenceReplay, theirs: Node, ours: Node) -> Finding | None:

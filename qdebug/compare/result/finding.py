@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated
 
+from qdebug.model import Node
 from qdebug.model.json_object import JsonObject, SchemaPart
 
-__all__ = ["Finding", "FindingKind", "FindingRole", "Judged", "JudgedBy", "Status", "apart"]
+__all__ = ["Finding", "FindingKind", "FindingRole", "Judged", "JudgedBy", "Status", "apart", "graph_difference"]
 
 
 class Status(StrEnum):
@@ -109,6 +110,11 @@ class Finding(JsonObject):
     unit: str | None = None
     given: bool = False
     evidence: str | None = None
+
+
+def graph_difference(kind: FindingKind, node: Node, sentence: str, *, evidence: str | None = None) -> Finding:
+    """Return the finding that the two graphs say something else of a backend node."""
+    return Finding(kind=kind, role=FindingRole.DIFFERENCE, node=node.name, sentence=sentence, evidence=evidence)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

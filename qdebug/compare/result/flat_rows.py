@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from qdebug.compare.attribute.error_parts import PARTS
 from qdebug.numerics.metric_table import METRICS, MetricGroup
 
 if TYPE_CHECKING:
@@ -23,7 +24,8 @@ _METRICS = (
     *(m.name for m in METRICS if m.group is MetricGroup.ERROR and m.name not in {*_USUAL, "worst_index"}),
 )
 """The metrics that are looked at most in their usual order, then every other one of the table."""
-_ERRORS = ("introduced", "propagated", "constants", "arithmetic")
+_ERRORS = PARTS[:-1]
+"""Without clipping, which the columns of saturation tell of."""
 _PARTS = ("sqnr_db", "max_lsb", "rel_l2", "max_abs", "rmse")
 _RAILS = tuple(m.name for m in METRICS if m.group is MetricGroup.SATURATION)
 _TEXTS = ("note", "basis", "declared", "attribution_note", "judged_by", "explained", "precision")

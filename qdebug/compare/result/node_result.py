@@ -7,6 +7,7 @@ from typing import Annotated
 
 from qdebug.compare.align.pairs import Match
 from qdebug.compare.attribute.birth import Birth
+from qdebug.compare.attribute.error_parts import ErrorParts
 from qdebug.compare.result.finding import Finding, FindingKind, FindingRole, Judged, JudgedBy, Status
 from qdebug.compare.result.limits import Acknowledgement
 from qdebug.model import QuantParams
@@ -70,8 +71,10 @@ class SampleResult(JsonObject):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NodeResult(JsonObject):
+class NodeResult(JsonObject, ErrorParts):
     """The comparison of one backend tensor with its reference.
+
+    Where its error comes from is said by its `ErrorParts`.
 
     Args:
         index: Position in the backend's topological order of tensors.
@@ -88,15 +91,8 @@ class NodeResult(JsonObject):
         basis: "full" if every element was compared.
         lacking: Whether of some samples one side has more than the other, so that they were not compared.
         metrics: The error over all samples; None if incomparable.
-        introduced: Error this node adds: `constants` and `arithmetic`, the latter alone where the former is not known;
-            None until it is known.
-        propagated: Error that reaches it through its inputs; None until it is known.
-        constants: The part of `introduced` that other weights, biases, attributes or operators than the reference's
-            make; None if not known.
-        arithmetic: The part that its arithmetic makes, what clipping cuts off included; None if not known.
         judged: What the derived limit is held against: `arithmetic` without what clipping cuts off; None if there is
             no such number.
-        clipping: What the range of the codes cuts off; None if the tensor is not quantized.
         findings: What is wrong with the node, or worth saying of it, whatever limits are in force.
         born: Where a NaN or an infinity that none of the node's inputs accounts for is born; None if none is.
         declared: What the two graphs declare differently of this node, with an effect beyond rounding, or a constant
@@ -147,12 +143,7 @@ class NodeResult(JsonObject):
     basis: Annotated[str, SchemaPart(enum=["full", "elements", "stats"])] = "full"
     lacking: bool = False
     metrics: ErrorStats | None = None
-    introduced: ErrorStats | None = None
-    propagated: ErrorStats | None = None
-    constants: ErrorStats | None = None
-    arithmetic: ErrorStats | None = None
     judged: Judged | None = None
-    clipping: ErrorStats | None = None
     findings: tuple[Finding, ...] = ()
     born: Birth | None = None
     declared: str | None = None

@@ -38,11 +38,11 @@ UNKNOWN_PROGRAM_TRIAL_ELEMENTS = threshold(
     unit="elements",
     why="Elements that unknown programs are first tried on, up to half of them wrong by the best known variant.",
 )
-VARIANTS_TRIED_FIRST = threshold(
-    "VARIANTS_TRIED_FIRST",
+LARGE_SIBLINGS_TRIED = threshold(
+    "LARGE_SIBLINGS_TRIED",
     4,
-    unit="variants",
-    why="Variants of earlier nodes of the same kind that are tried first. The first that fits is named.",
+    unit="nodes",
+    why="Nodes of one operator and types, with many elements, whose common arithmetic is tried first in all others.",
 )
 OTHER_SUMS_MAX_PRODUCTS = threshold(
     "OTHER_SUMS_MAX_PRODUCTS",

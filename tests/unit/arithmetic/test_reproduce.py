@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from qdebug.arithmetic.presets import preset
-from qdebug.arithmetic.reproduce import ReproductionCheck, Trial
+from qdebug.arithmetic.reproduce import ReproductionCheck
 from qdebug.compare.result.limits import Limits
 from qdebug.compare.result.result import Status
 from qdebug.errors import KernelError
 from qdebug.model import Graph, MemoryRecording, Node, QuantParams, TensorInfo
-from qdebug.model.thresholds.explanation import VARIANTS_TRIED_FIRST
 from qdebug.present.sentences import arithmetic_sentence
 from qdebug.replay.evaluate import compute
 from qdebug.replay.unit import Operand, Target, Unit
@@ -120,14 +119,59 @@ def test_a_few_elements_prove_nothing():
     assert node.status is Status.DIVERGED
 
 
+def siblings(*runs):
+    """Return a run on codes of several products, each of a run of its own, whatever their sizes."""
+    nodes, arrays, tensors = [], {}, []
+    for number, run in enumerate(runs):
+        names = {name: f"{name}{number}" for name in ("x", "w", "y")}
+        nodes.append(Node(name=f"fc{number}", op="MatMul", inputs=(names["x"], names["w"]), outputs=(names["y"],)))
+        for name, new in names.items():
+            arrays[new] = run.load(name)
+            tensors.append(replace(run.graph.tensors[name], name=new))
+    inputs = [name for node in nodes for name in node.inputs]
+    graph = Graph(nodes, tensors=tensors, inputs=inputs, outputs=[node.outputs[0] for node in nodes])
+    return MemoryRecording.single(graph, arrays)
+
+
+def answers(run, order):
+    looked = ReproductionCheck(run)
+    return {at: looked.reproduce(run.graph.nodes[at], f"y{at}") for at in order}
+
+
 def test_a_small_sibling_of_a_large_node_is_believed():
-    _, backend = sides(COARSE)
-    small = sides(COARSE, columns=2)[1]
-    looked = ReproductionCheck(backend)
-    assert looked.reproduce(SUM, "y").firm
-    looked._recording = small
-    looked._units = None
-    assert looked.reproduce(SUM, "y").firm
+    small, large = (sides(COARSE, columns=columns)[1] for columns in (2, 64))
+    found = answers(siblings(small, large), (0, 1))
+    assert [found[at].firm for at in (0, 1)] == [True, True]
+    assert found[0].variant == found[1].variant
+    assert not answers(siblings(small), (0,))[0].firm
+    assert not answers(siblings(small, sides("acc=pairsat16:hwc", most=127)[1]), (0,))[0].firm
+
+
+def test_of_several_arithmetics_that_fit_the_one_of_all_siblings_is_named():
+    text = "m=q31:d:xw/y steps=mul,shr.tosa,zp,sat"
+    plain, telling = (sides(text, most=most)[1] for most in (5, 60))
+    alone, together = answers(siblings(plain), (0,))[0], answers(siblings(plain, telling), (0, 1))
+    assert alone.variant != parse_variant(text)
+    assert {found.variant for found in together.values()} == {parse_variant(text)}
+
+
+def test_a_large_node_that_nothing_reproduces_proves_nothing_of_its_small_sibling():
+    def fault(codes):
+        codes[2, 5:9] += 40
+        return codes
+
+    run = siblings(sides(COARSE, columns=2)[1], sides(COARSE, fault=fault)[1])
+    found = answers(run, (0, 1))
+    assert (found[0].by is not None, found[0].firm, found[1].by) == (True, False, None)
+
+
+@pytest.mark.parametrize("texts", [(COARSE, "", COARSE), ("", COARSE, "acc=pairsat16:hwc"), ("m=f64", COARSE, "")])
+def test_an_answer_does_not_depend_on_what_was_asked_before(texts):
+    runs = [sides(text, columns=columns)[1] for text, columns in zip(texts, (2, 64, 48), strict=True)]
+    run = siblings(*runs, sides(texts[1], columns=3)[1])
+    alone = {at: answers(run, (at,))[at] for at in range(4)}
+    assert answers(run, (0, 1, 2, 3)) == alone
+    assert answers(run, (3, 2, 1, 0)) == alone
 
 
 def test_values_that_are_missing_are_not_looked_for():
@@ -181,70 +225,6 @@ def test_an_arithmetic_that_is_asked_for_firmly_fits_many_elements_or_is_none(te
     assert looked.variant(SUM, "y", first, firmly=True) == (first if firmly else None)
     answer = looked.reproduce(SUM, "y")
     assert (answer.by is not None, answer.firm) == (named, firmly)
-    assert looked.last.enough == (columns >= 16)
-
-
-KNOWN = tuple(map(parse_variant, ("", "m=f64", "m=q31", "m=q15", "m=pow2", "m=bf16")))
-KEY = ("MatMul", ("int8", "int8", "int8"))
-
-
-def learnt(order):
-    """Return a check that tries some variants first, in this order."""
-    check, first = ReproductionCheck(MemoryRecording.single(Graph([]), {})), ()
-    for variant in reversed(order):
-        assert check.adopt(Trial(key=KEY, first=first, found=variant, enough=False, firm=False))
-        first = (variant, *first)
-    return check
-
-
-@given(
-    st.lists(st.sampled_from(KNOWN), unique=True, max_size=VARIANTS_TRIED_FIRST),
-    st.lists(st.sampled_from(KNOWN), unique=True, max_size=VARIANTS_TRIED_FIRST),
-    st.sets(st.sampled_from(KNOWN)),
-)
-def test_what_somebody_else_found_counts_only_where_a_search_here_finds_the_same(here, there, fitting):
-    def search(first):
-        return next((variant for variant in (*first, *KNOWN) if variant in fitting), None)
-
-    found = search(there)
-    trial = Trial(key=KEY, first=tuple(there), found=found, enough=False, firm=False)
-    adopted = learnt(here).adopt(trial)
-    assert adopted <= (search(here) == found)
-    assert adopted >= (here == there)
-    assert adopted >= (found is not None and here[:1] == [found])
-    assert adopted >= (set(here) <= set(there) and found not in there)
-
-
-def test_what_was_found_last_is_tried_first_and_few_are_remembered():
-    """A check that tried the same first agrees with whatever was found; one that tried another does not."""
-    check, order = learnt(KNOWN[:VARIANTS_TRIED_FIRST]), KNOWN[:VARIANTS_TRIED_FIRST]
-    for found in (KNOWN[2], KNOWN[-1], None, KNOWN[-1]):
-        assert not check.adopt(Trial(key=KEY, first=(KNOWN[-2],), found=KNOWN[-2], enough=False, firm=False))
-        assert check.adopt(Trial(key=KEY, first=order, found=found, enough=False, firm=False))
-        if found is not None:
-            order = (found, *(other for other in order if other != found))[:VARIANTS_TRIED_FIRST]
-
-
-@pytest.mark.parametrize("text", ["", "acc=pairsat16:hwc"])
-def test_a_variant_is_firm_from_a_node_with_many_elements_on(text):
-    found = parse_variant(text)
-    check = learnt([found]) if not text else ReproductionCheck(MemoryRecording.single(Graph([]), {}))
-    first = () if text else (found,)
-
-    def adopts(*, enough, firm, key=KEY):
-        return check.adopt(Trial(key=key, first=first if key is KEY else (), found=found, enough=enough, firm=firm))
-
-    limited = bool(text)
-    assert not adopts(enough=False, firm=not limited)
-    assert not adopts(enough=True, firm=False)
-    assert adopts(enough=True, firm=True)
-    first = (found,)
-    assert not adopts(enough=False, firm=False)
-    assert adopts(enough=False, firm=True)
-    other = ("Conv", KEY[1])
-    assert adopts(enough=False, firm=limited, key=other)
-    nothing = Trial(key=KEY, first=first, found=None, enough=True, firm=False)
-    assert check.adopt(nothing)
 
 
 def test_a_node_is_computed_by_an_arithmetic_whether_or_not_it_was_asked_for_before():

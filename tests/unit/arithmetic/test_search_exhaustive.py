@@ -160,24 +160,27 @@ def test_all_samples_count_whatever_their_sizes():
     assert sum(share == 1 for share in shares.values()) < sum(share == 1 for share in first.values())
 
 
-@pytest.mark.parametrize(
-    ("first", "tried", "found"),
-    [
-        ((), None, 0),
-        ((Variant(),), 1, 0),
-        ((parse_variant("m=pow2 steps=shr.up,zp,sat"), Variant()), 2, 0),
-        ((parse_variant("m=pow2 steps=shr.up,zp,sat"),), None, 0),
-        ((parse_variant("m=q8 steps=mul,shr.trunc,zp,sat"),), 1, 0),
-    ],
-)
-def test_known_variants_are_tried_once_each_after_those_that_are_tried_first(first, tried, found):
-    source = recorded([rescaling(CODES)], Variant())
-    known = known_variants(source.units[0])
+COARSE = parse_variant("m=pow2 steps=shr.up,zp,sat")
+LAST = parse_variant("m=q8 steps=mul,shr.trunc,zp,sat")
+
+
+@pytest.mark.parametrize("first", [(), (Variant(),), (COARSE, Variant()), (COARSE,), (LAST,)])
+@pytest.mark.parametrize("arithmetic", [Variant(), COARSE, LAST])
+def test_the_first_variant_that_fits_is_found_and_none_behind_it_is_tried(first, arithmetic):
+    source = recorded([rescaling(CODES)], arithmetic)
+    order = tuple(dict.fromkeys((*first, *known_variants(source.units[0]))))
+    fitting = next((variant for variant in order if reproduces(source, variant)), None)
     finding = search_known(source, first)
-    fitting = next((variant for variant in first if reproduces(source, variant)), None)
-    assert finding.matching[found] == (fitting or next(v for v, share in shares_of(source).items() if share == 1))
+    assert finding.matching == (() if fitting is None else (fitting,))
     assert (finding.best, finding.runner_up) == (None, None)
-    assert finding.tried == (len(dict.fromkeys((*first, *known))) if tried is None or fitting is None else tried)
+    assert finding.tried == (len(order) if fitting is None else order.index(fitting) + 1)
+
+
+def test_a_variant_that_fits_a_few_elements_alone_is_passed_over(monkeypatch):
+    monkeypatch.setattr(module, "_GUESSED_ON", 1)
+    source = recorded([rescaling(CODES)], COARSE)
+    expected = next(v for v, share in shares_of(source).items() if share == 1)
+    assert search_known(source, ()).matching == (expected,)
 
 
 def test_another_way_to_sum_is_tried_in_a_small_node_or_if_the_first_explains_nothing(monkeypatch):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from qdebug.compare.align.align import align
-from qdebug.compare.attribute.attribute import attribute
+from qdebug.compare.attribute.attribute import OtherReplays, attribute
 from qdebug.compare.attribute.plan import plan
 from qdebug.model import Graph, MemoryRecording, Node, QuantParams, Role, TensorInfo
 from qdebug.model.thresholds.rounding import SEGMENT_ROUNDOFFS
@@ -192,7 +192,7 @@ def test_a_relu_that_is_left_to_later_codes_holds_the_replays_too():
     )
     entry = next(e for e in plan(ref, be, align(ref, be)) if e.tensor == "z")
     assert (entry.pair.backend_view.clamp_low, entry.pair.backend_view.clamp_high) == (0.0, np.inf)
-    found = attribute(ref, be, entry, as_reference=lambda place: conv(X, W))
+    found = attribute(ref, be, entry, OtherReplays(as_reference=lambda place: conv(X, W)))
     assert y.min() < -1
     assert found.unexplained_elements == 0
     assert found.arithmetic.max_abs < 1e-5
@@ -208,9 +208,13 @@ def test_beyond_the_codes_of_the_reference_a_float_backend_is_no_error():
     entry = next(e for e in plan(ref, be, align(ref, be)) if e.tensor == "z")
     beyond = ours > SY * 255
     assert beyond.any()
-    found = attribute(ref, be, entry, substitute_replay=lambda place: ours + np.float32(5) * beyond, instead=True)
+    found = attribute(
+        ref, be, entry, OtherReplays(substitute=lambda place: ours + np.float32(5) * beyond, instead=True)
+    )
     assert found.arithmetic_unsaturated.max_abs == 0
-    found = attribute(ref, be, entry, substitute_replay=lambda place: ours + np.float32(5) * (ours == 0), instead=True)
+    found = attribute(
+        ref, be, entry, OtherReplays(substitute=lambda place: ours + np.float32(5) * (ours == 0), instead=True)
+    )
     assert found.arithmetic_unsaturated.max_abs == 5
 
 
@@ -219,13 +223,12 @@ def test_what_a_substitute_replay_may_be_off_grows_with_its_format_and_its_size(
     ref, be = reference(), reference()
     entry = next(e for e in plan(ref, be, align(ref, be)) if e.tensor == "y")
     y = conv(X, W)
-    found = attribute(ref, be, entry, substitute_replay=lambda place: y, instead=True)
+    found = attribute(ref, be, entry, OtherReplays(substitute=lambda place: y, instead=True))
     own = SEGMENT_ROUNDOFFS * 2.0**-24 * np.linalg.norm(y)
     assert found.allowed == pytest.approx(own)
     noise = np.full(y.shape, 0.5)
-    found = attribute(
-        ref, be, entry, substitute_replay=lambda place: y, rounding_noise=lambda place: noise, instead=True
-    )
+    others = OtherReplays(substitute=lambda place: y, rounding_noise=lambda place: noise, instead=True)
+    found = attribute(ref, be, entry, others)
     assert found.allowed == pytest.approx(np.hypot(own, np.linalg.norm(noise)))
     assert (found.constants, found.clipping, found.arithmetic_unsaturated) == (None, None, found.arithmetic)
 

@@ -5,6 +5,8 @@ import pytest
 
 import qdebug
 from qdebug.compare.align.align import align
+from qdebug.compare.attribute.plan import plan
+from qdebug.compare.graph_checks.differences import says_the_same
 from qdebug.compare.graph_checks.graph_check import GraphCheck
 from qdebug.errors import KernelError
 from qdebug.model import Node, operators
@@ -32,10 +34,10 @@ def run(op, attrs, *, half=False):
 
 
 def same(reference, backend):
-    checks = GraphCheck(reference, backend, align(reference, backend).pairs)
-    (pair,) = [pair for pair in checks.replays.pairs.values() if pair.backend == "y"]
-    node = backend.graph.producer("y")
-    return checks.differences.same(pair, node, checks._segments.of(pair), [(0, 0)])
+    alignment = align(reference, backend)
+    checks = GraphCheck(reference, backend, alignment.pairs)
+    (entry,) = [entry for entry in plan(reference, backend, alignment) if entry.tensor == "y"]
+    return says_the_same(checks.of(entry).facts, [(0, 0)])
 
 
 @pytest.mark.parametrize(

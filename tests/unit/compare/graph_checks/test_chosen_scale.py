@@ -9,7 +9,7 @@ import pytest
 from qdebug.api import diff
 from qdebug.arithmetic.presets import preset
 from qdebug.compare.align.pairs import UnmatchedKind
-from qdebug.compare.graph_checks.dynamic_check import _wrong_chosen
+from qdebug.compare.graph_checks.own_nodes import _wrong_chosen
 from qdebug.model import Graph, MemoryRecording, Node, QuantParams, Role, TensorInfo
 from qdebug.replay.run import run_graph
 

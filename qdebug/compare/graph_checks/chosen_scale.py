@@ -1,0 +1,196 @@
+"""Judges tensors that a backend computes with codes of a scale chosen at run time, however many nodes do that.
+
+Three results are held against each other: what the reference's nodes make of the backend's inputs, what the backend's
+own nodes would make of them on real numbers, and what was recorded. Between the first two lie weights that were rounded
+to codes, or that are wrong; between the last two, data that were rounded.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property, partial
+from types import MappingProxyType
+
+import numpy as np
+
+from qdebug.compare.align.layouts import plain_shape
+from qdebug.compare.align.pairs import clamp_of
+from qdebug.compare.attribute.attribute import Attribution, OtherReplays, attribute
+from qdebug.compare.attribute.backend_replay import replay_own
+from qdebug.compare.attribute.band import minus
+from qdebug.compare.attribute.code_spans import held, recorded_values, span_before
+from qdebug.compare.attribute.reference_replay import exceeds
+from qdebug.compare.graph_checks.constants import coarse_constant, weight_is_other
+from qdebug.compare.graph_checks.differences import declared_difference
+from qdebug.compare.graph_checks.one_node import bias_effect, unreplayed
+from qdebug.compare.graph_checks.own_nodes import limited_sums, unaccounted_node
+from qdebug.compare.graph_checks.tensor_check import TensorCheck, lost_to_rounding
+from qdebug.compare.graph_checks.tensor_facts import TensorFacts
+from qdebug.compare.result.finding import Finding
+from qdebug.model import Node, operators
+from qdebug.model.thresholds.attribution import DISTURBANCE_HALF_STEPS
+from qdebug.numerics.accumulate import same_elements
+from qdebug.replay.blockwise_weight import packed_inputs
+from qdebug.replay.registry import Moved, has_kernel
+from qdebug.replay.segment import offsets, run_real, spread
+
+__all__ = ["ChosenScale", "chooses_scale"]
+
+_SEED = 20250412
+
+
+def chooses_scale(facts: TensorFacts) -> bool:
+    """Tell whether the backend's nodes compute with codes of a scale chosen at run time, and can be replayed.
+
+    The scale and the zero point themselves are computed like any other value.
+    """
+    own, last = facts.segment.own, facts.node
+    if not any(operators.of(node.op).takes_codes for node in own):
+        return False
+    if operators.of(last.op).gives_scale and facts.entry.tensor in last.outputs[1:]:
+        return False
+    others = (facts.our_form(node) for node in own if not operators.of(node.op).takes_codes)
+    return all(has_kernel(form.op, form.domain) for form in others)
+
+
+class ChosenScale(TensorCheck):
+    """Judges a tensor that is computed with codes of a scale chosen at run time.
+
+    Args:
+        facts: The tensor, and what leads to it.
+        plain: What would judge it otherwise, and splits its error where the replay on real numbers cannot.
+    """
+
+    each_node = True
+
+    def __init__(self, facts: TensorFacts, plain: TensorCheck) -> None:
+        super().__init__(facts)
+        self._plain = plain
+
+    def attribution(self) -> Attribution:
+        """Split the tensor's error: what is introduced is what rounding data to codes makes of it."""
+        facts = self.facts
+        if self._raw_codes:
+            found = attribute(facts.reference, facts.backend, facts.entry)
+            parts = {sample: _by_a_code(part) for sample, part in found.samples.items()}
+            found = replace(_by_a_code(found), samples=MappingProxyType(parts))
+        else:
+            others = OtherReplays(
+                substitute=self._values, rounding_noise=self._of_data, instead=True, as_reference=facts.theirs
+            )
+            found = attribute(facts.reference, facts.backend, facts.entry, others)
+        return self._plain.attribution() if found.introduced is None else found
+
+    def why_not(self, attribution: Attribution) -> str | None:
+        """Say why the tensor cannot be checked; None if it can, as far as is known beforehand."""
+        said = None if self.segment.wide else unreplayed(self.facts, attribution)
+        return super().why_not(attribution) if said is None else said
+
+    @cached_property
+    def limited_sums(self) -> str | None:  # type: ignore[override]
+        """How nodes add products in fewer than 32 bits, if that gives what exact sums do not; None if not."""
+        return limited_sums(self.facts)
+
+    def unaccounted(self, sample: int) -> Node | None:
+        """Return the first of several nodes that its inputs in a sample do not account for; None if all are."""
+        return self._plain.unaccounted(sample)
+
+    @cached_property
+    def _raw_codes(self) -> bool:
+        """Whether the tensor is of codes that nobody gave their scale with: they are compared as they are."""
+        facts, entry = self.facts, self.facts.entry
+        place = next(iter(facts.places), (0, 0))
+        chosen = operators.of(self.node.op).gives_scale and entry.tensor == self.node.outputs[0] and entry.quant is None
+        return chosen and facts.backend.load(entry.tensor, *place).dtype.kind in "iu"
+
+    def _values(self, place: tuple[int, int], *, moved: Moved | None = None) -> np.ndarray:
+        """Replay the backend's own nodes on real numbers, what is rounded to codes moved as far as `moved` says."""
+        pair, run = self.facts.entry.pair, partial(run_real, disturbed=moved)
+        shape = plain_shape(self.facts.reference.load(pair.reference, *place).shape, pair.reference_view)
+        return replay_own(self.facts.backend, pair, self.segment, shape, place, run=run)
+
+    def _of_data(self, place: tuple[int, int]) -> np.ndarray:
+        """Estimate the error of each element that rounding data to codes makes, see `_values`."""
+        values, rng = partial(self._values, place), np.random.default_rng(_SEED)
+        return spread(values(), lambda: values(moved=lambda _, shape, chosen: offsets(rng, shape, 0.5 * chosen)))
+
+    def _of_weights(self, place: tuple[int, int], *, any_scale: bool) -> np.ndarray:
+        """Estimate the error of each element that rounding weights to codes makes, see `_values`.
+
+        Without `any_scale`, a scale that is far larger than the weight needs counts for the one that it needs.
+        """
+        values, rng = partial(self._values, place), np.random.default_rng(_SEED)
+        half = self._half_codes(any_scale=any_scale)
+        return spread(values(), lambda: values(moved=lambda name, shape, _: offsets(rng, shape, half.get(name, 0.0))))
+
+    def _half_codes(self, *, any_scale: bool) -> Mapping[str, np.ndarray | float]:
+        """Return half a step, in codes, of each weight of the backend's own nodes."""
+        facts, half_steps = self.facts, self.facts.replays.backend.half_steps
+        found: dict[str, np.ndarray | float] = {}
+        for node in self.segment.own:
+            for name in node.inputs if operators.of(node.op).takes_codes else ():
+                if not name or not facts.be.folds(name) or not facts.backend.has(name):
+                    continue
+                if facts.backend.graph.tensors[name].quant is not None:
+                    whole, half = half_steps(name, any_scale=True), half_steps(name, any_scale=any_scale)
+                    found[name] = np.asarray(np.divide(half, 2 * whole, out=np.zeros_like(whole), where=whole > 0))
+                elif facts.backend.load(name).ndim > 1 or name in packed_inputs(node)[:1]:
+                    found[name] = 0.5
+        return found
+
+    def _coarse(self) -> tuple[str, int, int] | None:
+        """Return the weight whose scale is far larger than its values need, how many codes it uses and of how many."""
+        exact, plain = (self._half_codes(any_scale=flag) for flag in (True, False))
+        for name in exact:
+            levels = self.facts.replays.backend.levels(name)
+            if levels is not None and np.any(np.asarray(plain[name]) < np.asarray(exact[name])):
+                return name, *levels
+        return None
+
+    def effect(self, attribution: Attribution, places: Sequence[tuple[int, int]]) -> Finding | None:
+        """Find what the graphs declare differently, or that rounding to codes leaves too little of a result."""
+        if not self.segment.wide and (found := bias_effect(self.facts, attribution, places)) is not None:
+            return found
+        return next(filter(None, map(self._effect_at, places)), None)
+
+    def _effect_at(self, place: tuple[int, int]) -> Finding | None:
+        facts, entry = self.facts, self.facts.entry
+        theirs, ours = facts.theirs(place), self._values(place)
+        if not same_elements(ours.shape, theirs.shape):
+            return declared_difference(facts)
+        span = span_before(facts.reference.graph, entry.reference_tensor)
+        ours = held(ours.reshape(theirs.shape), clamp_of(entry.pair.backend_view), span)
+        theirs = held(theirs, span)
+        difference = minus(theirs, ours)
+        known = facts.rounding_noise(place)
+
+        def allowed(*, any_scale: bool) -> np.ndarray:
+            weights = self._of_weights(place, any_scale=any_scale)
+            return np.asarray(np.hypot(known, weights.reshape(known.shape)))
+
+        most = allowed(any_scale=False)
+        likely = exceeds(difference, most / DISTURBANCE_HALF_STEPS)
+        if likely and exceeds(difference, most):
+            rounded = facts.with_rounded_weight(place)
+            if rounded is None or exceeds(minus(held(rounded, span), ours), most):
+                coarse = self._coarse()
+                if coarse is None or exceeds(difference, allowed(any_scale=True)):
+                    return declared_difference(facts)
+                return coarse_constant(self.node, "weight", *coarse)
+        if likely and weight_is_other(facts):
+            return declared_difference(facts)
+        if self._raw_codes:
+            return None
+        recorded = recorded_values(facts.reference, facts.backend, entry, theirs.shape, place)
+        whole = minus(theirs, recorded.reshape(theirs.shape))
+        lost = lost_to_rounding(facts, theirs, difference, "weights")
+        lost = lost or lost_to_rounding(facts, theirs, whole, "weights and data")
+        wrong = unaccounted_node(facts, place) if lost else None
+        return lost if wrong is None else wrong.finding(self.node)
+
+
+def _by_a_code(part: Attribution) -> Attribution:
+    """Allow each element of a tensor of codes to be off by one, which side of a tie it is on."""
+    return part if part.introduced is None else replace(part, allowed=math.sqrt(part.introduced.count))

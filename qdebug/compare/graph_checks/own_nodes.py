@@ -1,0 +1,228 @@
+"""Finds the backend's own nodes that give what their recorded inputs do not account for, one node at a time.
+
+Rounding data to codes makes errors that a wrong row can hide in. But the codes are there, or follow from the data: the
+sums that they give are whole numbers, of which there is one right value each, and what scales them rounds once. So each
+node whose inputs were recorded is computed as it is, codes and all, and its own elements are compared with that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from qdebug.arithmetic.presets import other_sums
+from qdebug.compare.attribute.backend_replay import inputs_of
+from qdebug.compare.attribute.band import beyond_own_terms, minus
+from qdebug.compare.attribute.code_spans import uniform_span
+from qdebug.compare.graph_checks.tensor_facts import TensorFacts
+from qdebug.compare.result.finding import Finding, FindingKind, FindingRole
+from qdebug.errors import KernelError, NotRecordedError
+from qdebug.model import Node, Recording, operators
+from qdebug.model.thresholds.attribution import DYNAMIC_TIE_REL_DISTANCE, DYNAMIC_WRONG_MAX_SHARE
+from qdebug.model.thresholds.rounding import ELEMENTWISE_ROUNDOFFS, FLOAT32_UNIT_ROUNDOFF, LSB_SLACK
+from qdebug.model.thresholds.verdict import DERIVED_LSB
+from qdebug.numerics.affine import dequantize
+from qdebug.replay.data_codes import chosen_codes, roundings
+from qdebug.replay.extents import recorded_room
+from qdebug.replay.precision import limits
+from qdebug.replay.real_form import real_form
+from qdebug.replay.registry import has_kernel, run_node
+from qdebug.replay.segment import run_form
+from qdebug.replay.variant import Arithmetic
+
+__all__ = ["WrongElements", "limited_sums", "short_sums", "unaccounted_node", "wrong_elements"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WrongElements:
+    """A node some of whose elements its recorded inputs do not account for.
+
+    Args:
+        node: The node.
+        wrong: How many. Where they are half or fewer, the arithmetic is known: another one would change most of them.
+        count: Of how many.
+    """
+
+    node: Node
+    wrong: int
+    count: int
+
+    def finding(self, last: Node) -> Finding:
+        """Return what is said of it in a part that ends with some node."""
+        what = "sums" if operators.of(self.node.op).sums_codes else "elements"
+        who = "it" if self.node is last else f"{self.node.op} {self.node.name!r}"
+        return Finding(
+            kind=FindingKind.ARITHMETIC,
+            role=FindingRole.DIFFERENCE,
+            node=self.node.name,
+            sentence=f"{who} gives {self.wrong} of {self.count} {what} that are not those of its inputs",
+            amount=float(self.wrong),
+            limit=0.0,
+            unit="elements",
+        )
+
+
+def wrong_elements(facts: TensorFacts, places: Iterable[tuple[int, int]]) -> Finding | None:
+    """Find the node that gives some elements that its recorded inputs do not account for, though most are right.
+
+    However small their error is beside what rounding the data makes: what is right follows from the codes.
+    """
+    found = filter(None, (unaccounted_node(facts, place) for place in places))
+    few = (each for each in found if each.wrong <= DYNAMIC_WRONG_MAX_SHARE * each.count)
+    return next((each.finding(facts.node) for each in few), None)
+
+
+def unaccounted_node(facts: TensorFacts, place: tuple[int, int]) -> WrongElements | None:
+    """Return the first of a segment's own nodes that its recorded inputs do not account for; None if all are.
+
+    A node whose inputs or outputs were not recorded, or that has no kernel, is passed over.
+    """
+    for node in facts.segment.own:
+        found, sums = _counted_wrong(facts.backend, node, place)
+        if found is not None and sums is None and not _is_known(facts, node):
+            return found
+    return None
+
+
+def _is_known(facts: TensorFacts, node: Node) -> bool:
+    """Tell whether a known arithmetic gives a node's codes bit for bit, which can hardly be chance."""
+    output = next(name for name in node.outputs if name)
+    if facts.backend.graph.tensors[output].quant is None:
+        return False
+    return facts.reproducer.variant(node, output, firmly=True) is not None
+
+
+def limited_sums(facts: TensorFacts) -> str | None:
+    """Say how products are added in fewer than 32 bits, if that gives what exact sums do not; None if not."""
+    found: str | None = None
+    for place in facts.places:
+        for node in facts.segment.own:
+            wrong, sums = _counted_wrong(facts.backend, node, place)
+            if wrong is not None and sums is None:
+                return None
+            found = found or sums
+    return found
+
+
+def short_sums(facts: TensorFacts) -> frozenset[str]:
+    """Return the tensors of codes within a segment whose node is known to add products in fewer than 32 bits."""
+    found = set[str]()
+    for node in facts.segment.own:
+        name = next(filter(None, node.outputs), "")
+        if not name or facts.backend.graph.tensors[name].quant is None:
+            continue
+        variant = facts.reproducer.variant(node, name, firmly=True)
+        if variant is not None and variant.limited_sums is not None:
+            found.add(name)
+    return frozenset(found)
+
+
+def _counted_wrong(recording: Recording, node: Node, place: tuple[int, int]) -> tuple[WrongElements | None, str | None]:
+    """Count what a node's recorded inputs do not account for; and say by which sums in few bits they do, if by any.
+
+    Returns:
+        The count, None where all is right or that cannot be told; and the way of adding products in words.
+    """
+    outputs = [name for name in node.outputs if name and recording.has(name, *place)]
+    if not outputs or recording.graph.is_constant(outputs[0]) or not (node.inputs and node.inputs[0]):
+        return None, None
+    codes = operators.of(node.op).takes_codes
+    try:
+        wrong = (_wrong_codes if codes else _wrong_elements)(recording, node, outputs[0], place)
+        if not wrong:
+            return None, None
+        ways = other_sums().items() if codes else ()
+        known = (words for words, how in ways if not _wrong_codes(recording, node, outputs[0], place, arithmetic=how))
+        found = WrongElements(node=node, wrong=wrong, count=recording.load(outputs[0], *place).size)
+        return found, next(known, None)
+    except (KernelError, NotRecordedError):
+        return None, None
+
+
+def _wrong_elements(recording: Recording, node: Node, output: str, place: tuple[int, int]) -> int:
+    """Count the wrong elements of a node on real numbers; 0 where no bound of rounding is known."""
+    recorded, quant = recording.load(output, *place), recording.graph.tensors[output].quant
+    form, opset = real_form(node, recording.graph.opset)
+    if quant is not None:
+        span = uniform_span(quant)
+        if span == (None, None) or quant.per_channel:
+            return 0
+        with recorded_room(recording, place):
+            made = np.clip(run_form(node, form, opset, inputs_of(recording, form, place))[output], *span)
+        stored = dequantize(recorded, quant)
+        if made.shape != stored.shape:
+            return 0
+        off = np.nan_to_num(np.abs(minus(made, stored)), nan=0.0)
+        return int(np.count_nonzero(off > (DERIVED_LSB + LSB_SLACK) * float(quant.scale[0])))
+    if form is not node or recorded.dtype.kind != "f":
+        return 0
+    values = inputs_of(recording, form, place)
+    with recorded_room(recording, place):
+        made = run_node(form, values, opset)[output]
+    return beyond_own_terms(form, values, made, recorded, FLOAT32_UNIT_ROUNDOFF)
+
+
+def _wrong_codes(
+    recording: Recording, node: Node, output: str, place: tuple[int, int], *, arithmetic: Arithmetic | None = None
+) -> int:
+    """Count the wrong elements of a node on codes; 0 where these are not known to the last unit."""
+    row = operators.of(node.op)
+    if not (row.sums_codes or row.scales_sums or row.gives_scale) or not has_kernel(node.op, node.domain):
+        return 0
+    values = {name: recording.load(name, *place) for name in node.inputs if name}
+    if row.gives_scale:
+        return _wrong_chosen(recording, node, values[node.inputs[0]], place)
+    recorded = recording.load(output, *place)
+    if row.sums_codes and recorded.dtype.kind != "i":
+        return 0  # shown as real values
+    if not row.chooses_scale and values[node.inputs[0]].dtype.kind not in "iu":
+        return 0
+    counts = []
+    for way in roundings(node):
+        with recorded_room(recording, place):
+            made = run_node(way, values, recording.graph.opset, arithmetic=arithmetic)[output]
+        if made.shape != recorded.shape:
+            return 0
+        off = np.nan_to_num(np.abs(minus(made, recorded)), nan=0.0)  # what is not finite is judged before
+        counts.append(int(np.count_nonzero(off > (0.0 if row.sums_codes else _allowed(way, values, made)))))
+    return min(counts)
+
+
+def _wrong_chosen(recording: Recording, node: Node, data: np.ndarray, place: tuple[int, int]) -> int:
+    """Count the codes that data do not give under the scale that was recorded with them; a tie may go either way."""
+    names = node.outputs[:3]
+    if len(names) < 3 or not all(recording.has(name, *place) for name in names):
+        return 0
+    codes, scale, zero = (recording.load(name, *place) for name in names)
+    if codes.dtype.kind not in "iu" or not scale.size == zero.size == 1 or not float(scale.reshape(())):
+        return 0
+    steps = data.astype(np.float64) / float(scale.reshape(())) + int(zero.reshape(()))
+    low, high = limits(codes.dtype)
+    off = np.nan_to_num(np.abs(np.clip(steps, low, high) - codes.astype(np.float64)), nan=0.0)
+    return int(np.count_nonzero(off > 0.5 + DYNAMIC_TIE_REL_DISTANCE * (high - low + 1)))
+
+
+def _allowed(node: Node, values: Mapping[str, np.ndarray], made: np.ndarray) -> np.ndarray:
+    """Bound what scaling exact sums and adding a bias rounds, and what codes beside a tie change."""
+    row = operators.of(node.op)
+    name = node.inputs[row.bias] if row.bias is not None and row.bias < len(node.inputs) else ""
+    bias = values[name].astype(np.float64) if name else np.zeros(())
+    allowed = ELEMENTWISE_ROUNDOFFS * FLOAT32_UNIT_ROUNDOFF * (np.abs(made - bias) + np.abs(bias))
+    return allowed + _by_ties(node, values) if row.chooses_scale else allowed
+
+
+def _by_ties(node: Node, values: Mapping[str, np.ndarray]) -> np.ndarray:
+    """Return what each element of a product may change where data near a tie are rounded either way."""
+    data, weight, scales = (values[name] for name in node.inputs[:3])
+    if node.attrs.get("flatten"):
+        data = data.reshape(-1, len(weight))
+    _, scale, _ = chosen_codes(node.attrs, data)
+    scale = np.where(scale == 0, 1.0, scale.astype(np.float64))
+    steps = data.astype(np.float64) / scale
+    either = np.abs(np.abs(steps - np.floor(steps)) - 0.5) <= DYNAMIC_TIE_REL_DISTANCE * np.maximum(np.abs(steps), 1)
+    name = node.inputs[3] if len(node.inputs) > 3 else ""
+    zero = values[name].astype(np.float64) if name else np.zeros(())
+    centred = np.abs(weight.astype(np.float64) - (zero.reshape(()) if zero.size == 1 else zero))
+    return np.asarray(np.matmul(either.astype(np.float64), centred) * scale * np.abs(scales.reshape(-1)))

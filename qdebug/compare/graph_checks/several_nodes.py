@@ -1,0 +1,81 @@
+"""Judges a tensor that several backend nodes make, as nothing between them has a partner: what they gave as a whole."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+import numpy as np
+
+from qdebug.compare.attribute.attribute import Attribution, attribute
+from qdebug.compare.attribute.band import finite_norm, minus, segment_share
+from qdebug.compare.attribute.code_spans import held, recorded_values, rounding_inside, span_before
+from qdebug.compare.attribute.reference_replay import exceeds
+from qdebug.compare.graph_checks.differences import declared_difference, has_codes
+from qdebug.compare.graph_checks.own_nodes import short_sums, unaccounted_node
+from qdebug.compare.graph_checks.tensor_check import TensorCheck, lost_to_rounding
+from qdebug.compare.graph_checks.tensor_facts import one_shape
+from qdebug.compare.result.finding import Finding
+from qdebug.errors import KernelError, NotRecordedError
+from qdebug.model import Node
+from qdebug.model.thresholds.verdict import DEFAULT_MIN_SQNR
+
+__all__ = ["SeveralNodes"]
+
+
+class SeveralNodes(TensorCheck):
+    """Judges a tensor that several backend nodes make."""
+
+    each_node = True
+
+    def attribution(self) -> Attribution:
+        """Replay the last node alone, on what was recorded before it."""
+        return attribute(self.facts.reference, self.facts.backend, self.facts.entry)
+
+    def effect(self, attribution: Attribution, places: Sequence[tuple[int, int]]) -> Finding | None:  # noqa: ARG002
+        """Find a place at which they gave something else than the reference's nodes make of the same inputs."""
+        return next(filter(None, map(self._effect_at, places)), None)
+
+    def _effect_at(self, place: tuple[int, int]) -> Finding | None:
+        facts, entry = self.facts, self.facts.entry
+        theirs = facts.theirs(place)
+        ours = recorded_values(facts.reference, facts.backend, entry, theirs.shape, place)
+        if not one_shape(ours.shape, theirs.shape):
+            return declared_difference(facts)
+        theirs = held(theirs, span_before(facts.backend.graph, entry.tensor))  # saturation is said apart
+        difference = minus(theirs, ours.reshape(theirs.shape))
+        share, coded = 10 ** (-DEFAULT_MIN_SQNR / 20), has_codes(facts)
+        if not coded and not facts.be.reads_undeclared_codes:
+            share = min(segment_share(facts.backend.load(entry.tensor, *place).dtype), share)
+
+        def is_left(off: np.ndarray) -> bool:
+            """Tell whether a difference is more than may be left."""
+            return finite_norm(off) > share * finite_norm(theirs)
+
+        if not is_left(difference) or not exceeds(difference, facts.rounding_noise(place)):
+            return None
+        inside = self._rounding_inside(theirs.shape, place) if coded else None
+        if inside is not None and not is_left(difference + inside):
+            return lost_to_rounding(facts, theirs, inside, "data")
+        known = short_sums(facts) if coded and unaccounted_node(facts, place) is None else ()
+        inside = self._rounding_inside(theirs.shape, place, known) if known else None
+        return declared_difference(facts) if inside is None or is_left(difference + inside) else None
+
+    def unaccounted(self, sample: int) -> Node | None:
+        """Return the first node that its inputs in a sample do not account for; None if all are."""
+        place = next((place for place in self.facts.places if place[0] == sample), None)
+        found = None if place is None else unaccounted_node(self.facts, place)
+        return None if found is None else found.node
+
+    def _rounding_inside(
+        self, shape: tuple[int, ...], place: tuple[int, int], known: Collection[str] = ()
+    ) -> np.ndarray | None:
+        """Return what rounding to the backend's codes within a part makes of its result; None where it is not known.
+
+        The codes of `known` tensors are taken as recorded: their arithmetic is another matter than the graphs.
+        """
+        facts = self.facts
+        try:
+            found = rounding_inside(facts.be, facts.entry.pair, self.segment, shape, place, known=known)
+        except (KernelError, NotRecordedError):
+            return None
+        return found.reshape(shape)

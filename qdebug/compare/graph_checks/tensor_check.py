@@ -1,0 +1,295 @@
+"""What is asked of every compared tensor, whatever its nodes are: do the graphs declare another computation for it?
+
+A replay with the backend's own constants looks clean even if these are wrong. So the reference's nodes that a backend
+node stands for are replayed too, on the backend's recorded inputs and with the reference's constants. The two replays
+may differ by what rounding each constant to its nearest code makes of them, and by nothing else.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from enum import Enum
+from functools import cached_property, partial
+
+import numpy as np
+
+from qdebug.compare.align.layouts import in_reference_order
+from qdebug.compare.align.undeclared_quantization import is_loose
+from qdebug.compare.attribute.attribute import Attribution, OtherReplays, attribute
+from qdebug.compare.attribute.backend_replay import is_undefined, without_kernel
+from qdebug.compare.attribute.band import finite_norm, held_unit, minus, segment_share
+from qdebug.compare.attribute.integer_tensors import holds_few_bits, rounds_nothing
+from qdebug.compare.graph_checks.differences import (
+    declared_difference,
+    says_the_same,
+    stated_difference,
+)
+from qdebug.compare.graph_checks.own_nodes import wrong_elements
+from qdebug.compare.graph_checks.tensor_facts import TensorFacts, one_shape
+from qdebug.compare.measure.compare import Comparison
+from qdebug.compare.result.finding import Finding, FindingKind, FindingRole, apart
+from qdebug.errors import KernelError, NotRecordedError
+from qdebug.model import Node, operators
+from qdebug.model.thresholds.rounding import FLOAT32_UNIT_ROUNDOFF, SHORT_FORMAT_MIN_ELEMENTS
+from qdebug.model.thresholds.verdict import CODES_MIN_SQNR
+from qdebug.numerics.grid import grid_step
+from qdebug.numerics.short_formats import SHORT_FORMATS
+from qdebug.numerics.stats import ErrorStats
+from qdebug.replay.real_form import not_in_codes
+
+__all__ = ["Digits", "TensorCheck", "lost_to_rounding", "rounded_first"]
+
+_UNSAID = "nobody said where its inputs are rounded to codes"
+_STATED = (
+    FindingKind.WEIGHT,
+    FindingKind.BIAS,
+    FindingKind.CONSTANT,
+    FindingKind.SCALE,
+    FindingKind.OPERATOR,
+    FindingKind.MISSING_NODE,
+)
+"""What shows of a node that cannot be replayed."""
+
+
+class Digits(Enum):
+    """In what real values are rounded."""
+
+    SINGLE = "float32 or finer"
+    SHORT = "a float format of 16 bits or fewer, or one that too few values tell"
+
+
+class TensorCheck(ABC):
+    """Tells whether the graphs declare another computation for one compared tensor.
+
+    Args:
+        facts: The tensor, and what leads to it.
+
+    Attributes:
+        node: The backend's node that makes the tensor.
+        segment: What leads to the tensor in either graph.
+    """
+
+    limited_sums: str | None = None
+    """How nodes on codes chosen at run time add products in fewer than 32 bits; None if exactly, or not known."""
+
+    each_node = False
+    """Whether each backend node by itself is held against its recorded inputs."""
+
+    def __init__(self, facts: TensorFacts) -> None:
+        self.facts, self.node, self.segment = facts, facts.node, facts.segment
+
+    @abstractmethod
+    def attribution(self) -> Attribution:
+        """Split the tensor's error by a replay of the backend's node, or of the reference's that it stands for."""
+
+    @abstractmethod
+    def effect(self, attribution: Attribution, places: Sequence[tuple[int, int]]) -> Finding | None:
+        """Find what the graphs declare differently, if it changes the tensor at a place by more than rounding does.
+
+        Raises:
+            KernelError: A node cannot be replayed.
+            RecordingError: A constant or an input was not recorded.
+        """
+
+    def why_not(self, attribution: Attribution) -> str | None:  # noqa: ARG002  some do not need it
+        """Say why a tensor cannot be checked; None if it can, as far as is known beforehand."""
+        own, facts = self.segment.own, self.facts
+        if not facts.places:
+            return "not all of its values were kept"
+        if self.segment.wide and (unknown := next(filter(is_undefined, own), None)):
+            return without_kernel(unknown)
+        if said := next(filter(None, (not_in_codes(each, facts.backend.graph) for each in own)), None):
+            return said
+        if facts.entry.whole and not all(map(rounds_nothing, (*own[:-1], *self.segment.nodes[:-1]))):
+            return "what it is chosen from was not compared, and rounding that may decide otherwise"
+        return None
+
+    def difference(self, attribution: Attribution, comparison: Comparison) -> tuple[Finding | None, str | None]:
+        """Find what the graphs declare differently, if it changes this tensor by more than rounding does.
+
+        Looked at for the first sample and the worst one.
+
+        Returns:
+            The difference, None if none was found; and why that could not be told, None if it could.
+        """
+        worst = comparison.stats.worst_sample if comparison.stats else None
+        at_worst = [place for place in self.facts.places if place[0] == worst]
+        places = tuple(dict.fromkeys((*self.facts.places[:1], *at_worst[:1])))
+        if self.each_node and (wrong := wrong_elements(self.facts, places)):
+            return wrong, None
+        if self.alike or says_the_same(self.facts, places):
+            return None, None
+        why, found = self.why_not(attribution), None
+        if why is None:
+            try:
+                found = self.effect(attribution, places)
+            except (KernelError, NotRecordedError) as error:  # what cannot be replayed is judged without this check
+                why = error.message[0].lower() + error.message[1:].rstrip(".")
+                found = self._stated(attribution)
+        formats = () if found is None else self.rounded_factors()
+        if found is not None and formats:
+            found = replace(found, sentence=f"{found.sentence}; {rounded_first(formats)}")
+        return found, why
+
+    def _stated(self, attribution: Attribution) -> Finding | None:
+        """Find a constant or an operator that is another one, or missing, where a node without kernel is off.
+
+        That it has an effect shows in what the reference's nodes make of the same inputs. An attribute that is left out
+        proves nothing here: whoever records may not know it.
+        """
+        own, allowed = attribution.arithmetic_unsaturated, attribution.allowed
+        if own is None or own.nonfinite or own.rmse is None:
+            return None
+        if self.segment.wide or operators.is_unknown(self.node) or operators.is_foreign(self.node):
+            return None
+        if allowed is None or not own.rmse * math.sqrt(own.count) > allowed:
+            return None
+        found = stated_difference(self.facts)
+        if found is None or found.kind not in _STATED:
+            return None
+        if found.kind is FindingKind.OPERATOR:  # one node may do what several do
+            return found if len(self.segment.nodes) == 1 else None
+        return found if found.evidence is not None else None
+
+    @cached_property
+    def alike(self) -> bool:
+        """Whether both graphs say the same of the node, constants included."""
+        return says_the_same(self.facts)
+
+    def by_reference(self, *, rounding: bool) -> Attribution:
+        """Split a tensor's error by a replay of the reference's nodes, whatever the backend's are said to do.
+
+        Args:
+            rounding: Whether to estimate what rounding accounts for, which takes several replays.
+        """
+        return self._split(instead=True, rounding=rounding)
+
+    def _split(self, *, instead: bool = False, rounding: bool = True) -> Attribution:
+        """Split a tensor's error by a replay of the backend's node, or of the reference's nodes instead."""
+        facts = self.facts
+        others = OtherReplays(
+            substitute=facts.theirs,
+            rounding_noise=facts.rounding_noise if rounding else None,
+            instead=instead,
+            exact=all(map(rounds_nothing, self.segment.nodes)),
+            as_reference=None if instead or self.alike else facts.theirs,
+            alike=not instead and self.alike,
+            reads_equal=partial(facts.replays.reads_equal, self.segment),
+            telling=facts.replays.telling,
+        )
+        found = attribute(facts.reference, facts.backend, facts.entry, others)
+        if facts.entry.quant is not None or found.arithmetic_unsaturated is None:
+            return found
+        if not (is_loose(self.node) and facts.be.reads_undeclared_codes):
+            return found
+        return found.unjudged(_UNSAID)
+
+    def digits(self, stats: ErrorStats) -> Digits | None:
+        """Tell in what the values and constants of both runs are rounded; None if to codes, or that is not known.
+
+        How precisely a node computes is not known if it reads codes, be they packed in a constant, or if it runs nodes
+        that read others.
+
+        Args:
+            stats: The error of the tensor, in whose worst sample it is looked at.
+        """
+        facts, own, graph = self.facts, self.segment.own, self.facts.backend.graph
+        read = {name for node in own for name in node.inputs if name}
+        if any(operators.of(node.op).holds_nodes for node in own):
+            return None
+        if any(graph.tensors[name].quant is not None or holds_few_bits(graph, name) for name in read):
+            return None
+        worst = stats.worst_sample or 0
+        place = next((place for place in facts.places if place[0] == worst), None)
+        if place is None:
+            return None
+        sides = (facts.reference, facts.entry.reference_tensor), (facts.backend, facts.entry.tensor)
+        values = [run.load(name, *place) for run, name in sides]
+        if any(grid_step(each) is not None for each in values):
+            return None
+        if stats.count < SHORT_FORMAT_MIN_ELEMENTS:
+            return Digits.SHORT
+        constants = {name for name in read if facts.be.folds(name)}
+        coarsest = max(*map(held_unit, values), facts.replays.backend.narrowest(constants))
+        return Digits.SINGLE if coarsest <= FLOAT32_UNIT_ROUNDOFF else Digits.SHORT
+
+    def shape(self) -> Finding | None:
+        """Find what the graphs declare differently, if that gives a node another shape than its inputs account for."""
+        facts = self.facts
+        if not self.segment.nodes or not facts.places:
+            return None
+        try:
+            theirs = facts.theirs(facts.places[0])
+        except (KernelError, NotRecordedError):
+            return None
+        stored = facts.backend.load(facts.entry.tensor, *facts.places[0])
+        ours = in_reference_order(stored, facts.entry.pair.backend_view, theirs.shape)
+        if operators.of(self.node.op).reshapes and sorted(theirs.shape) == sorted(ours.shape):
+            return None  # in another order its extents are right: a runtime that turns tensors writes them so
+        return None if one_shape(theirs.shape, ours.shape) else declared_difference(facts)
+
+    def unaccounted(self, sample: int) -> Node | None:  # noqa: ARG002  one node has none before it
+        """Return the first of several nodes that its inputs in a sample do not account for; None if all are."""
+        return None
+
+    def rounded_factors(self) -> tuple[str, ...]:
+        """Return the short formats to which a product may have rounded its factors, by replaying the reference.
+
+        Returns:
+            Names of formats; none where rounding does not account for what is recorded, or there is no one product.
+        """
+        facts = self.facts
+        products = sum(operators.plain(node).product for node in self.segment.nodes)
+        if products != 1 or not facts.places or facts.entry.quant is not None:
+            return ()
+        stored = facts.backend.load(facts.entry.tensor, *facts.places[0])
+
+        def fits(rounded: Callable[[np.ndarray], np.ndarray] | None) -> bool:
+            theirs = facts.theirs(facts.places[0], rounded=rounded)
+            ours = in_reference_order(stored, facts.entry.pair.backend_view, theirs.shape)
+            if not one_shape(ours.shape, theirs.shape):
+                return False
+            off = minus(theirs, ours.reshape(theirs.shape))
+            if np.any(~np.isfinite(theirs) & np.isfinite(ours.reshape(theirs.shape))):
+                return False  # a format whose range does not hold the factors
+            return finite_norm(off) <= segment_share(np.dtype(np.float32)) * finite_norm(theirs)
+
+        try:
+            if stored.dtype.kind != "f" or fits(None):
+                return ()
+            return tuple(short.name for short in reversed(SHORT_FORMATS) if fits(short.rounded))
+        except (KernelError, NotRecordedError):
+            return ()
+
+
+def rounded_first(formats: Sequence[str]) -> str:
+    """Say in a clause that rounding factors accounts for what a product is off by."""
+    return f"rounding its operands to {' or '.join(formats)} first explains it"
+
+
+def lost_to_rounding(facts: TensorFacts, result: np.ndarray, error: np.ndarray, what: str) -> Finding | None:
+    """Find whether rounding to codes leaves too little of a result; None where enough is left, or there was none.
+
+    Args:
+        facts: The tensor.
+        result: The result without rounding.
+        error: The error that rounding makes.
+        what: What is rounded.
+    """
+    signal, noise = finite_norm(result), finite_norm(error)
+    left = 20 * math.log10(signal / noise) if signal and noise else math.inf
+    if not left < CODES_MIN_SQNR:
+        return None
+    level = apart(left, CODES_MIN_SQNR)
+    return Finding(
+        kind=FindingKind.SCALE,
+        role=FindingRole.COST,
+        node=facts.entry.node,
+        sentence=f"with {what} rounded to codes, its result has an SQNR of {level} dB, below {CODES_MIN_SQNR:g} dB",
+        amount=left,
+        limit=CODES_MIN_SQNR,
+        unit="dB",
+    )

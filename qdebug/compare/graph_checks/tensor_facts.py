@@ -1,0 +1,93 @@
+"""What a check of the two graphs is asked of: a compared tensor, and what leads to it in either graph."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from qdebug.arithmetic.reproduce import ReproductionCheck
+from qdebug.compare.align.indexed_recording import IndexedRecording
+from qdebug.compare.attribute.plan import PlannedNode, recorded_places
+from qdebug.compare.attribute.reference_replay import ReferenceReplay
+from qdebug.compare.attribute.segments import Segment, main_node
+from qdebug.model import Node, Recording
+from qdebug.numerics.accumulate import same_elements
+from qdebug.replay.real_form import real_form
+
+__all__ = ["TensorFacts", "one_shape"]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class TensorFacts:
+    """A compared tensor, and what leads to it in either graph.
+
+    Args:
+        ref: The reference run.
+        be: The backend run.
+        replays: Replays the reference's nodes on what the backend recorded.
+        reproducer: Looks for the arithmetic of the backend's nodes.
+        entry: The compared tensor.
+        node: The backend's node that makes it.
+        segment: What leads to it in either graph.
+    """
+
+    ref: IndexedRecording
+    be: IndexedRecording
+    replays: ReferenceReplay
+    reproducer: ReproductionCheck
+    entry: PlannedNode
+    node: Node
+    segment: Segment
+
+    @property
+    def reference(self) -> Recording:
+        """The recording of the reference run."""
+        return self.ref.recording
+
+    @property
+    def backend(self) -> Recording:
+        """The recording of the backend run."""
+        return self.be.recording
+
+    @cached_property
+    def places(self) -> Sequence[tuple[int, int]]:
+        """The samples and steps that both sides hold."""
+        return tuple(recorded_places(self.reference, self.backend, self.entry))
+
+    @cached_property
+    def main(self) -> Node | None:
+        """The reference's node of the same operator; None if there is none, or several backend nodes are judged."""
+        return None if self.segment.wide else main_node(self.node, self.segment)
+
+    def our_form(self, node: Node) -> Node:
+        """Return a backend node on real numbers."""
+        return real_form(node, self.backend.graph.opset)[0]
+
+    def their_form(self, node: Node) -> Node:
+        """Return a reference node on real numbers."""
+        return real_form(node, self.reference.graph.opset)[0]
+
+    def theirs(
+        self, place: tuple[int, int], *, rounded: Callable[[np.ndarray], np.ndarray] | None = None
+    ) -> np.ndarray:
+        """Replay the reference's nodes on the backend's inputs, see `ReferenceReplay.values`."""
+        return self.replays.values(self.entry.pair, self.segment, place, rounded=rounded)
+
+    def rounding_noise(self, place: tuple[int, int]) -> np.ndarray:
+        """Estimate the error of each element that rounding makes, see `ReferenceReplay.rounding_noise`."""
+        return self.replays.rounding_noise(self.entry.pair, self.segment, place)
+
+    def with_rounded_weight(self, place: tuple[int, int]) -> np.ndarray | None:
+        """Replay them with the backend's weight where that is known, see `ReferenceReplay.with_rounded_weight`."""
+        return self.replays.with_rounded_weight(self.entry.pair, self.segment, place)
+
+
+def one_shape(one: tuple[int, ...], other: tuple[int, ...]) -> bool:
+    """Tell whether two shapes are alike but for dimensions of extent 1 that one of them has more than the other.
+
+    Where neither has more, such a dimension in another place is that of a reduction along another axis.
+    """
+    return same_elements(one, other) and (len(one) != len(other) or one == other)
