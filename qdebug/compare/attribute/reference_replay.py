@@ -80,6 +80,7 @@ class _Pass:
         saturate: Whether what the reference's codes cut off is cut off.
         coded: Whether each tensor that the reference has in codes is rounded to them.
         rounded: What is done to both factors of a product first.
+        after: What is done to each real result, given its tensor.
         depth: Nodes in a row that make a constant.
     """
 
@@ -92,6 +93,7 @@ class _Pass:
     saturate: bool = True
     coded: bool = False
     rounded: Callable[[np.ndarray], np.ndarray] | None = None
+    after: Callable[[str, np.ndarray], np.ndarray] | None = None
     depth: int = 0
 
 
@@ -145,6 +147,7 @@ class ReferenceReplay:
         coded: bool = False,
         instead: Mapping[str, np.ndarray] = MappingProxyType({}),
         rounded: Callable[[np.ndarray], np.ndarray] | None = None,
+        after: Callable[[str, np.ndarray], np.ndarray] | None = None,
     ) -> np.ndarray:
         """Replay a segment on the backend's recorded inputs with the reference's constants.
 
@@ -157,6 +160,7 @@ class ReferenceReplay:
             coded: Round each tensor that the reference has in codes to these.
             instead: Real values to take in the place of some constants.
             rounded: What is done to both factors of a product first.
+            after: What is done to each real result, given its tensor.
 
         Returns:
             Real values in the order of dimensions that the pair is compared in.
@@ -178,6 +182,7 @@ class ReferenceReplay:
             saturate=saturate,
             coded=coded,
             rounded=rounded,
+            after=after,
         )
         made = self._made(segment.nodes, last, one)
         view = pair.reference_view if last == pair.reference else layouts.get(last)
@@ -384,6 +389,8 @@ class ReferenceReplay:
             if noise is not None and not operators.of(form.op).rounds_nothing:
                 allowed = allowed_error(form, inputs, array, opset, FLOAT32_UNIT_ROUNDOFF)
                 made[name] = _disturbed(array, allowed, noise)
+            if one.after is not None:
+                made[name] = one.after(name, made[name])
             span = code_span(self.ref, name)
             if one.coded:
                 made[name] = on_grid(made[name], self.ref.recording.graph.tensors[name].quant)

@@ -112,6 +112,8 @@ def declared_difference(facts: TensorFacts) -> Finding:
     read = ", ".join(repr(tensor) for tensor in segment.feeds.values())
     own = " + ".join(each.op for each in segment.own)
     said = f"{own} on {read} computes something else than {known or 'no node'} of the reference"
+    if own == known:
+        said = f"what lies between {read} and this was not recorded; {own}, computed exactly, give other values"
     inside = (
         different_weight(facts)
         or _lossy_cast(facts)

@@ -7,17 +7,20 @@ from collections.abc import Collection, Sequence
 import numpy as np
 
 from qdebug.compare.attribute.attribute import Attribution, attribute
-from qdebug.compare.attribute.band import finite_norm, minus, segment_share
+from qdebug.compare.attribute.band import difference as either_way
+from qdebug.compare.attribute.band import finite_norm, minus, norm, segment_share
 from qdebug.compare.attribute.code_spans import held, recorded_values, rounding_inside, span_before
 from qdebug.compare.attribute.reference_replay import exceeds
 from qdebug.compare.graph_checks.differences import declared_difference, has_codes
 from qdebug.compare.graph_checks.own_nodes import short_sums, unaccounted_node
 from qdebug.compare.graph_checks.tensor_check import TensorCheck, lost_to_rounding
 from qdebug.compare.graph_checks.tensor_facts import one_shape
-from qdebug.compare.result.finding import Finding
+from qdebug.compare.result.finding import Finding, FindingKind, graph_difference
 from qdebug.errors import KernelError, NotRecordedError
 from qdebug.model import Node
+from qdebug.model.thresholds.attribution import SUBSTITUTE_REPLAY_MAX_ERROR_RATIO
 from qdebug.model.thresholds.verdict import DEFAULT_MIN_SQNR
+from qdebug.numerics.short_formats import format_of
 
 __all__ = ["SeveralNodes"]
 
@@ -58,7 +61,48 @@ class SeveralNodes(TensorCheck):
             return lost_to_rounding(facts, theirs, inside, "data")
         known = short_sums(facts) if coded and unaccounted_node(facts, place) is None else ()
         inside = self._rounding_inside(theirs.shape, place, known) if known else None
-        return declared_difference(facts) if inside is None or is_left(difference + inside) else None
+        if inside is not None and not is_left(difference + inside):
+            return None
+        return self._precision_inside(ours.reshape(theirs.shape), difference, place) or declared_difference(facts)
+
+    def _precision_inside(self, ours: np.ndarray, difference: np.ndarray, place: tuple[int, int]) -> Finding | None:
+        """Find that the nodes give what was recorded if each result is rounded to the format that the values show.
+
+        Args:
+            ours: The backend's values, in the reference's order.
+            difference: By how much a replay without that rounding is off.
+            place: Sample and step.
+        """
+        facts = self.facts
+        short = format_of(facts.backend.load(facts.entry.tensor, *place))
+        if short is None:
+            return None
+        beyond: dict[str, float] = {}
+
+        def rounded(name: str, values: np.ndarray) -> np.ndarray:
+            kept = short.rounded(values.astype(np.float32))
+            lost = np.isfinite(values) & ~np.isfinite(kept)
+            if lost.any():
+                beyond.setdefault(name, float(np.max(np.abs(values), where=lost, initial=0.0)))
+            return kept.astype(values.dtype)
+
+        try:
+            with np.errstate(all="ignore"):
+                theirs = facts.theirs(place, after=rounded)
+        except (KernelError, NotRecordedError):
+            return None
+        if theirs.shape != ours.shape:
+            return None
+        off = norm(either_way(ours, theirs))
+        if not off <= SUBSTITUTE_REPLAY_MAX_ERROR_RATIO * finite_norm(difference):
+            return None
+        said = f"each result rounded to {short.name}, the reference's nodes give what is recorded"
+        name = next(iter(beyond), None)
+        maker = None if name is None else facts.reference.graph.producer(name)
+        if name is not None and maker is not None:
+            end = f"beyond {short.largest:.6g}, the largest {short.name}"
+            said += f": {maker.op} {maker.name!r} overflows, its result {beyond[name]:.6g} is {end}"
+        return graph_difference(FindingKind.PRECISION, facts.node, said, evidence=short.name)
 
     def unaccounted(self, sample: int) -> Node | None:
         """Return the first node that its inputs in a sample do not account for; None if all are."""

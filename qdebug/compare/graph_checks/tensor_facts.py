@@ -71,10 +71,14 @@ class TensorFacts:
         return real_form(node, self.reference.graph.opset)[0]
 
     def theirs(
-        self, place: tuple[int, int], *, rounded: Callable[[np.ndarray], np.ndarray] | None = None
+        self,
+        place: tuple[int, int],
+        *,
+        rounded: Callable[[np.ndarray], np.ndarray] | None = None,
+        after: Callable[[str, np.ndarray], np.ndarray] | None = None,
     ) -> np.ndarray:
         """Replay the reference's nodes on the backend's inputs, see `ReferenceReplay.values`."""
-        return self.replays.values(self.entry.pair, self.segment, place, rounded=rounded)
+        return self.replays.values(self.entry.pair, self.segment, place, rounded=rounded, after=after)
 
     def rounding_noise(self, place: tuple[int, int]) -> np.ndarray:
         """Estimate the error of each element that rounding makes, see `ReferenceReplay.rounding_noise`."""
