@@ -21,7 +21,7 @@ from qdebug.model.thresholds.explanation import EQUAL_FUNCTIONS_MAX_CODES
 from qdebug.replay.columns import Columns, HeavyPart
 from qdebug.replay.evaluate import finish_many
 from qdebug.replay.scaling import real_multiplier, scales_of
-from qdebug.replay.unit import Operand, Unit
+from qdebug.replay.unit import PAIRS, Operand, Unit
 from qdebug.replay.variant import Variant
 
 __all__ = ["Shape", "same_functions", "shape_of"]
@@ -33,7 +33,6 @@ _NEAR = 8
 _SPARSE = 61
 """Of so many combinations of codes one is computed first."""
 _SUMMED = frozenset({"conv", "linear", "mul", "requantize", "global_average_pool", "reduce_mean"})
-_PAIRED = frozenset({"add", "sub", "mul", "div", "prelu", "squared_difference"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -179,7 +178,7 @@ class _Domain:
                 return None
             ends = np.iinfo(operand.codes.dtype)
             every.append(np.arange(ends.min, ends.max + 1).astype(operand.codes.dtype))
-        if unit.kind in _PAIRED:
+        if unit.kind in PAIRS:
             every = [array.reshape(-1) for array in np.meshgrid(*every, indexing="ij")]
         elif len(every) != 1:
             return None

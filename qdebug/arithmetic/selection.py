@@ -22,7 +22,7 @@ from qdebug.model.thresholds.explanation import (
 from qdebug.numerics.checkpoint import checkpoint
 from qdebug.replay.columns import Columns
 from qdebug.replay.steps import STEPS
-from qdebug.replay.unit import Unit
+from qdebug.replay.unit import PAIRS, Unit
 from qdebug.replay.variant import Variant
 
 __all__ = ["Decisive", "decisive", "never_decreases", "parameters"]
@@ -109,7 +109,7 @@ def parameters(unit: Unit, columns: Columns) -> np.ndarray | None:
     parts = [part for part in (columns.member, columns.count) if part is not None and np.size(part) > 1]
     if len(parts) > 1 or unit.out.scale.size > 1 or any(operand.scale.size > 1 for operand in unit.operands[:1]):
         return None
-    if unit.kind in ("add", "sub", "mul", "div", "prelu", "squared_difference") and unit.per_channel:
+    if unit.kind in PAIRS and unit.per_channel:
         return None
     if parts:
         _, key = np.unique(np.broadcast_to(parts[0], shape).reshape(-1), return_inverse=True)

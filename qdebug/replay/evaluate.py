@@ -18,7 +18,7 @@ from qdebug.replay.kernels.pool import counts, pool_window, sums_of_nines, windo
 from qdebug.replay.program import run_program, run_programs
 from qdebug.replay.qsum import convolved, multiplied
 from qdebug.replay.registry import Call, find_kernel
-from qdebug.replay.unit import Unit
+from qdebug.replay.unit import PAIRS, Unit
 from qdebug.replay.variant import Variant
 
 __all__ = [
@@ -238,7 +238,7 @@ _HEAVY: Mapping[str, Callable[[Unit, HeavyPart], Columns]] = MappingProxyType(
     {
         "conv": convolved,
         "linear": multiplied,
-        **dict.fromkeys(("add", "sub", "mul", "div", "prelu", "squared_difference"), paired),
+        **dict.fromkeys(PAIRS, paired),
         **dict.fromkeys(("lookup", "requantize", "quantize", "dequantize"), coded),
         **dict.fromkeys(("max_pool", "resize", "pad"), moved),
         **dict.fromkeys(("global_average_pool", "reduce_mean"), reduced),

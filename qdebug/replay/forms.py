@@ -198,10 +198,10 @@ def shifted(unit: Unit, columns: Columns, variant: Variant) -> Start:
 
 def each(unit: Unit, columns: Columns, variant: Variant) -> Start:
     """Bring both codes to the output's scale, each with its own rounding, and combine them there."""
-    own = tuple(Scales(x=o.scale, w=_ONE, y=unit.out.scale, n=_ONE) for o in _sides(unit))
-    operation = _pair_of_programs(unit, columns, variant, (own[0], own[1]))
     if unit.kind == "squared_difference":
         raise ValueError("squares have another scale than their operands")
+    own = tuple(Scales(x=o.scale, w=_ONE, y=unit.out.scale, n=_ONE) for o in _sides(unit))
+    operation = _pair_of_programs(unit, columns, variant, (own[0], own[1]))
     whole = Operation(
         apply=lambda numbers, out, *given: operation.apply(numbers, out, *given).astype(np.int64),
         parameters=operation.parameters,

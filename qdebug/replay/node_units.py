@@ -21,7 +21,7 @@ from qdebug.model.thresholds.rounding import FLOAT32_STORED_REL_ERROR, LSB_SLACK
 from qdebug.replay.precision import is_real, onnx_dtype, widen
 from qdebug.replay.registry import Call
 from qdebug.replay.scaling import spread
-from qdebug.replay.unit import Operand, Target, Unit, target_of
+from qdebug.replay.unit import PAIRS, Operand, Target, Unit, target_of
 
 __all__ = ["Coded", "unit_of_call", "unit_of_codes", "with_recorded_scale", "with_stated_bias"]
 
@@ -610,7 +610,7 @@ def _move(request: _Request) -> Unit | None:
 
 _CODED_READERS: Mapping[str, Callable[[_Request], Unit | None]] = MappingProxyType(
     {
-        **dict.fromkeys(("add", "sub", "mul", "div", "prelu", "squared_difference"), _pair),
+        **dict.fromkeys(PAIRS, _pair),
         **dict.fromkeys(("average_pool", "global_average_pool", "max_pool"), _pool),
         "concat": _concat,
         "conv": _coded_conv,

@@ -20,7 +20,7 @@ from qdebug.numerics.fixedpoint import (
     quantize_multiplier,
     shift_right,
 )
-from qdebug.replay.unit import Unit
+from qdebug.replay.unit import PAIRS, Unit
 from qdebug.replay.within import axis_within
 from qdebug.replay.words import refuse_unless
 
@@ -116,7 +116,7 @@ def scales_of(unit: Unit, count: np.ndarray | None = None, member: np.ndarray | 
         x = np.stack([scale.reshape(()) for scale in own])[member]
         return Scales(x=x, w=_ONE, y=unit.out.scale, n=n)
     x = own[0] if own else _ONE
-    w = own[1] if unit.kind in ("conv", "linear", "mul", "add", "sub", "div", "prelu", "squared_difference") else _ONE
+    w = own[1] if unit.kind in ("conv", "linear", *PAIRS) else _ONE
     if unit.kind == "conv" and w.size > 1:
         groups = unit.groups if unit.transposed else 1
         w = np.tile(w.reshape(-1), groups).reshape(-1, *(1,) * (unit.operands[0].codes.ndim - 2))

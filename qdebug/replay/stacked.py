@@ -71,13 +71,14 @@ def _of_data(
         order = attrs.get("perm")
         return order is not None and int(np.asarray(order).reshape(-1)[0]) == 0
     if row.slices or (row.reduces and not row.picks_index):
-        given = inputs[3 if row.slices else 1] if len(inputs) > (3 if row.slices else 1) else None
+        place = 3 if row.slices else 1
+        given = inputs[place] if len(inputs) > place else None
         axes = attrs.get("axes") if given is None else given
         return axes is not None and _beyond_first(axes, rank)
     return False
 
 
 def _beyond_first(axes: object, rank: int) -> bool:
-    """Tell whether axes are some, and the first is none of them."""
+    """Tell whether any axes are given, all of them behind the first one."""
     found = np.asarray(axes).reshape(-1)
     return bool(found.size) and found.dtype.kind in "iu" and bool(np.all(found % rank))

@@ -19,12 +19,13 @@ from qdebug.model.frozen import frozen_mapping, rebuild
 from qdebug.model.quant import QuantParams, is_same_scale
 from qdebug.replay.blockwise import elementwise
 
-__all__ = ["KINDS", "Operand", "Target", "Unit", "target_of"]
+__all__ = ["KINDS", "PAIRS", "Operand", "Target", "Unit", "target_of"]
 
+PAIRS: tuple[str, ...] = ("add", "sub", "mul", "div", "prelu", "squared_difference")
+"""Kinds that combine two operands element by element."""
 KINDS: tuple[str, ...] = (
-    "conv", "linear", "add", "sub", "mul", "div", "prelu", "squared_difference", "average_pool", "global_average_pool",
-    "reduce_mean", "max_pool", "lookup", "softmax", "concat", "where", "resize", "pad", "requantize", "quantize",
-    "dequantize",
+    "conv", "linear", *PAIRS, "average_pool", "global_average_pool", "reduce_mean", "max_pool", "lookup", "softmax",
+    "concat", "where", "resize", "pad", "requantize", "quantize", "dequantize",
 )  # fmt: skip
 """What a unit computes. `lookup` is any function of one code; `requantize` also stands for Relu and Clip."""
 

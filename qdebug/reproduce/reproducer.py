@@ -21,7 +21,7 @@ from qdebug.model.thresholds.explanation import REPRODUCER_MAX_ELEMENTS, REPRODU
 from qdebug.replay.evaluate import accumulate, compute, finish_many
 from qdebug.replay.registry import Call, has_kernel
 from qdebug.replay.run import one_thread
-from qdebug.replay.unit import Operand, Unit
+from qdebug.replay.unit import PAIRS, Operand, Unit
 from qdebug.replay.variant import Arithmetic, Variant
 from qdebug.replay.windows import window_of
 
@@ -39,9 +39,7 @@ __all__ = [
 LARGE = 1 << 20
 """Bytes of inputs from which a node is cut."""
 
-_ELEMENTWISE = frozenset(
-    {"add", "sub", "mul", "div", "prelu", "squared_difference", "lookup", "requantize", "quantize", "dequantize"}
-)
+_ELEMENTWISE = frozenset({*PAIRS, "lookup", "requantize", "quantize", "dequantize"})
 _ELEMENTS = 64
 """Wrong elements that a cut keeps."""
 _BOX = 16

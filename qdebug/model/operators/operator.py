@@ -157,9 +157,7 @@ class Operator:
     takes_codes: bool = False  # computes on codes with scales of its own, which are no part of the graph's quantization
     sums_codes: bool = False  # gives sums of products of codes, and leaves it to others to make real numbers of them
     scales_sums: bool = False  # makes real numbers of such sums itself
-    packing: str = (
-        ""  # how it packs a weight of a few bits: "columns" of codes, "levels" of columns, a "table" of codes
-    )
+    packing: str = ""  # layout of its packed weight: "columns", "levels" or "table", see `blockwise_weight`
     packed: tuple[int, ...] = ()  # which inputs are such a weight: codes, their scales for blocks, their zero points
     unit: str = ""  # how it is computed between codes, a `Unit.kind`; empty if that is not known
     folds: bool = False  # integer backends fold it with the DequantizeLinear before and the QuantizeLinear after

@@ -65,9 +65,8 @@ def _products() -> Iterator[Operator]:
     )  # fmt: skip
     packed = Operator(name="", plain="MatMul", takes_codes=True)
     yield replace(packed, name="MatMulNBits", packing="columns", packed=(1, 2, 3), bias=5, places=(0, 1, 5))
-    yield replace(
-        packed, name="MatMulBnb4", packing="levels", packed=(1, 2), places=(0, 1, 3)
-    )  # it has no bias, and no input 3
+    # It has no bias: its input 2 holds scales, and there is no input 3.
+    yield replace(packed, name="MatMulBnb4", packing="levels", packed=(1, 2), places=(0, 1, 3))
 
 
 def _quantized() -> Iterator[Operator]:

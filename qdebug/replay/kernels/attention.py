@@ -210,7 +210,7 @@ def coded_attention(call: Call, data: np.ndarray, weight: np.ndarray) -> tuple[n
 
 
 def coded_attention_extent(call: Call) -> Amount:
-    """Return what a QAttention comes to."""
+    """Estimate the output size and the work of a QAttention."""
     batch, length, _ = call.shape(0)
     past, hidden = call.optional(8), call.shape(1)[1]
     total = length + (0 if past is None else past.shape[3])

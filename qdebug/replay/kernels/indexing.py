@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from math import prod
 
 import numpy as np
 
-from qdebug.model import Node
-from qdebug.replay.blockwise_weight import blockwise_weight
 from qdebug.replay.extents import Amount
+from qdebug.replay.kernels.linear import unpacked
 from qdebug.replay.precision import narrow, widen
 from qdebug.replay.registry import Call, kernel
 from qdebug.replay.within import axis_within, indices_within
@@ -64,7 +64,7 @@ def _gather(call: Call) -> np.ndarray:
 
 
 def table_extent(call: Call) -> Amount:
-    """Return what looking up in a table of packed codes comes to: a byte holds up to four."""
+    """Estimate the size of a lookup in a table of packed codes, of which a byte holds up to four, and its work."""
     data = call.array(0)
     axis = axis_within(call.integer("gather_axis"), data.ndim)
     count = call.array(1).size
@@ -94,9 +94,7 @@ def look_up(call: Call, rounded: Callable[[np.ndarray], np.ndarray] = np.asarray
             raise ValueError(f"{count} rows of codes, and scales of {list(scales.shape)}")
         data, scales = (np.take(array, used, axis=axis) for array in (data, scales))
         points = None if points is None else np.take(points, used, axis=axis)
-    held = dict(zip("0123", (data, indices, scales, points), strict=True))
-    node = Node(name=call.node, op=call.op, inputs=tuple("0123"[: 3 if points is None else 4]), attrs=call.attrs)
-    codes, steps = blockwise_weight(node, {name: array for name, array in held.items() if array is not None})
+    codes, steps = unpacked(replace(call, inputs=(data, indices, scales, points)))
     table = np.asarray(rounded(codes) * steps)
     out = np.take(table, places.reshape(indices.shape), axis=axis)
     shown = inside.reshape(*indices.shape, *(1,) * (data.ndim - axis - 1))

@@ -13,7 +13,7 @@ from qdebug.replay.kernels.activation import activate, activated
 from qdebug.replay.precision import common_dtype, float_of, is_real, narrow, widen
 from qdebug.replay.registry import Call, kernel
 
-__all__ = ["gemm", "gemm_extent", "gemm_rows", "node_of", "packed_extent", "unpacked"]
+__all__ = ["gemm", "gemm_extent", "gemm_rows", "node_of", "packed_extent", "product_extent", "unpacked"]
 
 
 def _product(a: np.ndarray, b: np.ndarray) -> np.ndarray:
@@ -24,7 +24,12 @@ def _product(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return np.asarray(np.matmul(a.astype(dtype, copy=False), b.astype(dtype, copy=False)))
 
 
-@kernel("MatMul", extent=lambda call: product(call.shape(0), call.shape(1)))
+def product_extent(call: Call) -> Amount:
+    """Estimate the size of a product of inputs 0 and 1 as matrices, and its multiplications."""
+    return product(gemm_rows(call, call.array(0), call.shape(1)).shape, call.shape(1))
+
+
+@kernel("MatMul", extent=product_extent)
 def _matmul(call: Call) -> np.ndarray:
     """Multiply matrices (..., M, K) and (..., K, N) as numpy.matmul does."""
     if len(call.inputs) > 2:

@@ -122,7 +122,7 @@ def _ones_of_mask(call: Call) -> np.ndarray:
 
 
 def embedded_extent(call: Call) -> Amount:
-    """Return what looking up and adding embeddings comes to."""
+    """Estimate the output size and the work of looking up and adding embeddings."""
     return Amount(call.array(0).size * call.shape(2)[-1], call.array(0).size * call.shape(3)[-1])
 
 

@@ -9,7 +9,7 @@ from qdebug.replay.evaluate import accumulate, compute
 from qdebug.replay.extents import Amount, product
 from qdebug.replay.kernels.activation import activated
 from qdebug.replay.kernels.conv import add_bias, convolved_extent
-from qdebug.replay.kernels.linear import gemm_extent, gemm_rows
+from qdebug.replay.kernels.linear import gemm_extent, gemm_rows, product_extent
 from qdebug.replay.kernels.pool import pooled_extent
 from qdebug.replay.node_units import unit_of_call
 from qdebug.replay.qsum import as_int32, centred, exact_dtype, sum_bound
@@ -106,17 +106,13 @@ def _by_column(values: np.ndarray | None) -> np.ndarray | None:
     return values.reshape(()) if values is not None and values.size == 1 else values
 
 
-def _products(call: Call) -> Amount:
-    return product(call.shape(0), call.shape(1))
-
-
 def _multiplied_codes(call: Call, a: Operand, b: Operand) -> np.ndarray:
     """Multiply matrices of codes, the products added the way that the arithmetic does."""
     sums = _sums(call, "linear", a, b)
     return _multiplied(a.centred, b.centred)[0] if sums is None else sums
 
 
-@kernel("MatMulInteger", extent=_products)
+@kernel("MatMulInteger", extent=product_extent)
 def _matmul_integer(call: Call) -> np.ndarray:
     """Multiply codes and give the int32 accumulators."""
     a = _operand(call.array(0), _by_row(call.optional(2)))
@@ -140,7 +136,7 @@ def _qgemm(call: Call) -> np.ndarray:
     return np.asarray(np.multiply(sums, product, dtype=np.float32))
 
 
-@kernel("MatMulIntegerToFloat", domain="com.microsoft", extent=_products, kinds=("", "", "f", "f"))
+@kernel("MatMulIntegerToFloat", domain="com.microsoft", extent=product_extent, kinds=("", "", "f", "f"))
 def _matmul_integer_to_float(call: Call) -> np.ndarray:
     """Multiply codes, scale the sums by sa sb, and add a float bias."""
     a_scale, b_scale, bias = call.array(2), call.array(3), call.optional(6)
@@ -150,11 +146,7 @@ def _matmul_integer_to_float(call: Call) -> np.ndarray:
     return np.asarray(out if bias is None else out + bias)
 
 
-def _chosen_products(call: Call) -> Amount:
-    return product(gemm_rows(call, call.array(0), call.shape(1)).shape, call.shape(1))
-
-
-@kernel("DynamicQuantizeMatMul", domain="com.microsoft", extent=_chosen_products, kinds=("f", "", "f"))
+@kernel("DynamicQuantizeMatMul", domain="com.microsoft", extent=product_extent, kinds=("f", "", "f"))
 def _dynamic_quantize_matmul(call: Call) -> np.ndarray:
     """Quantize a by its own range, multiply codes, scale the sums by sa sb, and add a float bias.
 

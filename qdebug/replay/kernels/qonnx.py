@@ -30,8 +30,7 @@ _ROUNDINGS: Mapping[str, Callable[[np.ndarray], np.ndarray]] = MappingProxyType(
     }
 )
 _LAYOUTS = MappingProxyType({2: "NC", 3: "NWC", 4: "NCHW"})
-"""What a MultiThreshold takes the dimensions of its data for where it does not say it, by their number."""
-_PER_CHANNEL = 2
+"""Layout of the data of a MultiThreshold that does not state it, by number of dimensions."""
 
 
 def _rounding(call: Call, default: str) -> Callable[[np.ndarray], np.ndarray]:
@@ -93,7 +92,7 @@ def _multi_threshold(call: Call) -> np.ndarray:
     x, thresholds = call.array(0), call.array(1)
     layout = call.text("data_layout") or _LAYOUTS.get(x.ndim, "")
     axis = layout.index("C") if "C" in layout else 1
-    if thresholds.ndim != _PER_CHANNEL or thresholds.shape[0] not in (1, x.shape[axis]):
+    if thresholds.ndim != 2 or thresholds.shape[0] not in (1, x.shape[axis]):
         raise ValueError(f"{list(thresholds.shape)} thresholds are not those of {x.shape[axis]} channels")
     turned = np.moveaxis(x, axis, -1)
     counts = np.zeros(turned.shape, np.float32)

@@ -28,9 +28,8 @@ _BIAS, _FRACTION, _ENDLESS = 127, 23, 0xFF
 """Bias of the exponent of float32, bits of its fraction, and the exponent of what is not finite."""
 _SIGN_AND_EXPONENT = 9
 _MOST_SHIFT = 25
-_SHORT = 2
-"""Bytes of the codes that ONNX's own operator has."""
-_END = 128
+_ONNX_CODE_BYTES = 2
+_INT8_END = 128
 
 
 def _exponents(x: np.ndarray) -> np.ndarray:
@@ -56,7 +55,7 @@ def _shared(call: Call, blocks: np.ndarray) -> np.ndarray:
     step = _power(top - _BIAS - (bits - 1)).astype(np.float32)
     if call.integer("use_compiler_version_cpu_kernel"):
         codes = round_values(np.asarray(blocks / step), how)
-        beyond = ((own == top) & ((codes >= _END) | (codes < -_END))).any(-1, keepdims=True)
+        beyond = ((own == top) & ((codes >= _INT8_END) | (codes < -_INT8_END))).any(-1, keepdims=True)
         top, step = top + beyond, np.where(beyond, 2 * step, step)
         high = _power(top - _BIAS) * (2.0**bits - 1)
         low = -_power(top - _BIAS) * 2.0**bits
@@ -99,7 +98,7 @@ def _without_tail(x: np.ndarray, bits: np.ndarray, negative: np.ndarray, how: st
 
 
 def _padded(call: Call) -> Amount:
-    """Return what rounding in blocks comes to, the last of which is filled up."""
+    """Estimate the output size and the work of rounding in blocks, the last of which is padded."""
     shape, block = call.shape(0), max(abs(call.integer("block_size", 8)), 1)
     return Amount(prod(shape), prod(shape) + prod(shape[:-1]) * block)
 
@@ -129,7 +128,7 @@ def _quantize(call: Call) -> np.ndarray | tuple[np.ndarray, ...]:
     x, scale, zero = (call.array(position) for position in range(3))
     if not is_integer(logical_name(zero.dtype)):
         raise ValueError(f"codes of {zero.dtype} are not computed here")
-    if zero.dtype.itemsize <= _SHORT:
+    if zero.dtype.itemsize <= _ONNX_CODE_BYTES:
         return quantize_linear(call)
     axis, info = call.integer("axis", 1), np.iinfo(zero.dtype)
     codes = round_values(np.asarray(x.astype(np.float32) / spread(scale, x.shape, axis, 0)), "even").astype(np.float64)

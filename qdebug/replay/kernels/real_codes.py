@@ -15,12 +15,12 @@ import numpy as np
 from qdebug.model import Node
 from qdebug.replay.blockwise_weight import half_steps, rounds_data
 from qdebug.replay.data_codes import BY_ROW, NO_CODES
-from qdebug.replay.extents import Amount, product
+from qdebug.replay.extents import Amount
 from qdebug.replay.kernels.activation import activated
 from qdebug.replay.kernels.attention import coded_attention, coded_attention_extent
 from qdebug.replay.kernels.conv import convolution, convolved_extent
 from qdebug.replay.kernels.indexing import look_up, table_extent
-from qdebug.replay.kernels.linear import gemm_rows, node_of, packed_extent, unpacked
+from qdebug.replay.kernels.linear import gemm_rows, node_of, packed_extent, product_extent, unpacked
 from qdebug.replay.kernels.normalization import coded_embeddings, embedded_extent
 from qdebug.replay.registry import REAL, Call, find_kernel, kernel
 
@@ -102,17 +102,13 @@ def _convolve(call: Call) -> np.ndarray:
     return convolution(replace(call, inputs=(_rows(call, 2), filters)))
 
 
-def _products(call: Call) -> Amount:
-    return product(call.shape(0), call.shape(1))
-
-
-@kernel("MatMulInteger", domain=REAL, extent=_products)
+@kernel("MatMulInteger", domain=REAL, extent=product_extent)
 def _multiply(call: Call) -> np.ndarray:
     """Multiply matrices."""
     return np.asarray(np.matmul(_rows(call, 2), _columns(call, 3)))
 
 
-@kernel("MatMulIntegerToFloat", domain=REAL, extent=_products)
+@kernel("MatMulIntegerToFloat", domain=REAL, extent=product_extent)
 def _multiply_and_scale(call: Call) -> np.ndarray:
     """Multiply matrices, scale the product and add a bias."""
     product = np.matmul(_rows(call, 4), _columns(call, 5))
@@ -120,11 +116,7 @@ def _multiply_and_scale(call: Call) -> np.ndarray:
     return _biased(product * scale, call.optional(6))
 
 
-def _row_products(call: Call) -> Amount:
-    return product(gemm_rows(call, call.array(0), call.shape(1)).shape, call.shape(1))
-
-
-@kernel("DynamicQuantizeMatMul", domain=REAL, extent=_row_products)
+@kernel("DynamicQuantizeMatMul", domain=REAL, extent=product_extent)
 def _quantize_and_multiply(call: Call) -> np.ndarray:
     """Multiply matrices, scale the product and add a bias; rows of data may have a scale each."""
     x = _chosen_by_row(call) if BY_ROW in call.attrs else _chosen(call)
