@@ -1,4 +1,4 @@
-"""Write the tables of the guide that follow from the program: thresholds, metrics, keys, presets, roundings, kernels.
+"""Write the tables of the guide that follow from the program, such as those of thresholds, metrics and kernels.
 
     python tests/contracts/guide_tables.py
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import re
+import subprocess
 import sys
 from itertools import groupby
 from pathlib import Path
@@ -70,6 +71,15 @@ def roundings() -> str:
     )
 
 
+def array_path() -> str:
+    """Return the modules that an array passes, found in a process of its own, in which nothing is cached."""
+    path = Path(__file__).with_name("array_path.py")
+    root = Path(__file__).parents[2]  # where `-c` finds the package, installed or not
+    program = f"import runpy; runpy.run_path({str(path)!r}, run_name='__main__')"
+    done = subprocess.run([sys.executable, "-c", program], cwd=root, check=True, capture_output=True, text=True)
+    return done.stdout
+
+
 TABLES = {
     "thresholds": thresholds,
     "metrics": metrics,
@@ -77,6 +87,7 @@ TABLES = {
     "presets": presets,
     "roundings": roundings,
     "kernels": kernel_page.page,
+    "array_path": array_path,
 }
 
 
