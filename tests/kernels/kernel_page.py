@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
+import kernel_functions
 import kernel_words as words
 
 from qdebug.arithmetic.canonical import canonical
@@ -441,7 +442,7 @@ def page() -> str:
     for kinds, text in words.SUMS.items():
         lines += [f"{kinds}:", "", "```python", text.strip("\n"), "```", ""]
     lines += ["### Functions that several kernels call", "", "```python"]
-    lines += ["\n\n\n".join(text.strip("\n") for text in words.HELPERS.values()), "```"]
+    lines += ["\n\n\n".join(text.strip("\n") for text in kernel_functions.HELPERS.values()), "```"]
     for section, kinds in SECTIONS.items():
         lines += ["", f"## {section}"]
         for number, title, each in named:

@@ -2,6 +2,7 @@
 
 from itertools import product
 
+import kernel_functions
 import kernel_page
 import kernel_words
 import numpy as np
@@ -33,7 +34,7 @@ LOADED = [each for each in KERNELS if each.variant.form in (*kernel_page.LOADED,
 def run(kernel, names, sums=""):
     """Run a snippet, after what the page says is summed, and return its codes."""
     given = {"np": np, "sw": np.float32(1), **names}
-    for helper in kernel_words.HELPERS.values():
+    for helper in kernel_functions.HELPERS.values():
         exec(helper, given)  # noqa: S102  the text that is tested
     with np.errstate(all="ignore"):
         exec(f"{sums}\n{kernel_page.code(kernel)}", given)  # noqa: S102  the text that is tested
@@ -379,7 +380,7 @@ def test_what_is_summed_is_what_the_package_sums(kind):
 
 def test_a_fused_multiply_add_is_rounded_once():
     given = {"np": np}
-    exec(kernel_words.HELPERS["fma"], given)  # noqa: S102  the text that is tested
+    exec(kernel_functions.HELPERS["fma"], given)  # noqa: S102  the text that is tested
     generator = np.random.default_rng(2)
     a, b, c = (np.ldexp(generator.normal(0, 1, 100_000), generator.integers(-30, 30, 100_000)) for _ in range(3))
     # A product just below a tie of float32, by less than float64 holds: rounded twice it would go to even.

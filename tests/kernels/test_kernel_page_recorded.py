@@ -8,6 +8,7 @@ from collections import defaultdict
 from contextlib import closing
 from pathlib import Path
 
+import kernel_functions
 import kernel_page
 import kernel_words
 import numpy as np
@@ -48,7 +49,7 @@ FUNCTIONS = {
 }
 SUMMED = {"wrap32": "conv, linear", "pairsat16:hwc": "conv, linear with `acc=pairsat16:hwc`"}
 HELPERS = {"np": np}
-exec("\n".join(kernel_words.HELPERS.values()), HELPERS)  # noqa: S102  the text that is tested
+exec("\n".join(kernel_functions.HELPERS.values()), HELPERS)  # noqa: S102  the text that is tested
 
 
 # -- NumPy of its own: scales and zero points as plain numbers, windows, and columns of sums
