@@ -155,7 +155,9 @@ class _Made:
     def keeps(self, node: Node) -> bool:
         """Tell whether a node's result is as recorded whatever changes: extents, or what is made of extents alone."""
         given = [name for name in node.inputs if name and not self._run.graph.is_constant(name)]
-        if not operators.named(node.op).gives_extents and not (given and self._extents.issuperset(given)):
+        if operators.named(node.op).counts is not operators.Count.EXTENTS and not (
+            given and self._extents.issuperset(given)
+        ):
             return False
         self._extents.update(node.outputs)
         return True

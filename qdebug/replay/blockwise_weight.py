@@ -28,7 +28,7 @@ def rounds_data(node: Node) -> bool:
 
     Its accuracy level says so; whether it does depends on the runtime and the CPU.
     """
-    return operators.of(node.op).packs_weight and node.attrs.get("accuracy_level") == _INT8
+    return operators.of(node.op).packed is not None and node.attrs.get("accuracy_level") == _INT8
 
 
 def rounded_in_blocks(x: np.ndarray, block: int) -> np.ndarray:
@@ -53,7 +53,9 @@ def rounded_in_blocks(x: np.ndarray, block: int) -> np.ndarray:
 
 def packed_inputs(node: Node) -> tuple[str, ...]:
     """Return the constants of a packed weight: codes, scales and, if there are some, zero points."""
-    return tuple(node.inputs[at] for at in operators.of(node.op).packed if at < len(node.inputs) and node.inputs[at])
+    packed = operators.of(node.op).packed
+    places = packed.inputs if packed else ()
+    return tuple(node.inputs[at] for at in places if at < len(node.inputs) and node.inputs[at])
 
 
 def blockwise_weight(node: Node, values: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
@@ -72,7 +74,12 @@ def blockwise_weight(node: Node, values: Mapping[str, np.ndarray]) -> tuple[np.n
     """
     if any(name not in values for name in packed_inputs(node)) or len(packed_inputs(node)) < 2:
         raise KernelError(f"Node {node.name!r} has a weight, a scale or a zero point that is not known.")
-    return _READERS[operators.of(node.op).packing](node, values)
+    return _READERS[_layout(node)](node, values)
+
+
+def _layout(node: Node) -> str:
+    packed = operators.of(node.op).packed
+    return packed.layout if packed else ""
 
 
 def half_steps(node: Node, codes: np.ndarray, scales: np.ndarray) -> np.ndarray:
@@ -83,7 +90,7 @@ def half_steps(node: Node, codes: np.ndarray, scales: np.ndarray) -> np.ndarray:
         codes: What `blockwise_weight` returns: codes, or levels.
         scales: Their scales.
     """
-    if operators.of(node.op).packing == "levels":
+    if _layout(node) == "levels":
         return np.asarray(np.abs(scales) * _half_gaps(_levels(node))[np.searchsorted(np.sort(_levels(node)), codes)])
     half = np.abs(scales) / 2
     if len(packed_inputs(node)) < 3:  # one code more is below zero: the largest of the other sign is cut off

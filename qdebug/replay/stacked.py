@@ -70,8 +70,8 @@ def _of_data(
     if row.transposes:
         order = attrs.get("perm")
         return order is not None and int(np.asarray(order).reshape(-1)[0]) == 0
-    if row.slices or (row.reduces and not row.picks_index):
-        place = 3 if row.slices else 1
+    if row.moves is operators.Move.SLICE or (row.reduces and not row.picks_index):
+        place = 3 if row.moves is operators.Move.SLICE else 1
         given = inputs[place] if len(inputs) > place else None
         axes = attrs.get("axes") if given is None else given
         return axes is not None and _beyond_first(axes, rank)

@@ -146,7 +146,7 @@ def _is_comparable(context: Context, pair: Pair) -> bool:
 def _has_other_extents(context: Context, pair: Pair) -> bool:
     """Tell whether a pair is of extents, of two tensors whose dimensions are in different orders."""
     node = context.be.graph.producer(pair.backend)
-    if node is None or not operators.plain(node).gives_extents:
+    if node is None or operators.plain(node).counts is not operators.Count.EXTENTS:
         return False
     read = context.found.get(node.inputs[0])
     views = () if read is None else (read.reference_view, read.backend_view)

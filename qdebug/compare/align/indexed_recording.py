@@ -118,7 +118,9 @@ class IndexedRecording:
         row = operators.named(node.op)
         if (fed or row.constant) and folded.issuperset(fed):
             folded.update(made)
-        elif row.gives_extents or (not shapes.isdisjoint(fed) and all(t in shapes or t in folded for t in fed)):
+        elif row.counts is operators.Count.EXTENTS or (
+            not shapes.isdisjoint(fed) and all(t in shapes or t in folded for t in fed)
+        ):
             shapes.update(made)
 
     def _group(self, node: Node) -> None:
@@ -339,7 +341,7 @@ def _neutral_nodes(recording: Recording) -> dict[str, str]:
         row = operators.of(node.op)
         if row.arranges and node.inputs and node.inputs[0] in constants:
             constants[node.outputs[0]] = constants[node.inputs[0]]  # to extents that may be known at run time alone
-        if row.slices:
+        if row.moves is operators.Move.SLICE:
             if _takes_all(recording, node, read):
                 found[node.name] = node.inputs[0]
             continue

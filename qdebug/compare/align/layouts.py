@@ -41,7 +41,7 @@ _TURNS_INSIDE = ("transA", "transB", "layout")
 def _drops_dimensions(node: Node) -> bool:
     """Tell whether a node gives fewer dimensions than it reads: a Squeeze, or a reduction that keeps none."""
     row = operators.of(node.op)
-    return row.drops or (row.reduces and node.attrs.get("keepdims", 1) == 0)
+    return row.moves is operators.Move.SQUEEZE or (row.reduces and node.attrs.get("keepdims", 1) == 0)
 
 
 def _without_dimensions(before: Transform, node: Node, run: IndexedRecording) -> Transform | None:
@@ -92,7 +92,7 @@ def _axes(node: Node, run: IndexedRecording) -> tuple[int, ...]:
     if len(node.inputs) > 1 and node.inputs[1]:
         known = run.graph.is_constant(node.inputs[1]) and run.has(node.inputs[1])
         return tuple(int(axis) for axis in run.recording.load(node.inputs[1]).reshape(-1)) if known else ()
-    if row.drops and node.inputs[0] in run.recorded and run.has(node.inputs[0]):
+    if row.moves is operators.Move.SQUEEZE and node.inputs[0] in run.recorded and run.has(node.inputs[0]):
         return tuple(axis for axis, extent in enumerate(run.shape(node.inputs[0])) if extent == 1)
     return ()
 
@@ -525,12 +525,12 @@ def _layout_of(tensor: str, node: Node, sides: _Sides) -> Transform | None:
     run, other, partners, layouts = sides.run, sides.other, sides.partners, sides.layouts
     source = node.inputs[0] if node.inputs else ""
     row = operators.of(node.op)
-    if row.from_blocks:
+    if row.moves is operators.Move.FROM_BLOCKS:
         last = CHANNELS_SECOND if node.attrs.get("channels_last") else None
         return Transform(transpose=_composed(last, layouts.get(source, Transform()).transpose))
     if turns_channels(node):
         return _turned(layouts.get(source), node)
-    if not row.to_blocks and _keeps_last(node):
+    if row.moves is not operators.Move.TO_BLOCKS and _keeps_last(node):
         order = _kept_last(node, _rank(tensor, run))
         if order is not None:
             return Transform(transpose=order)
@@ -542,7 +542,7 @@ def _layout_of(tensor: str, node: Node, sides: _Sides) -> Transform | None:
     if row.transposes and readers and all(_wants_channels_last(reader, tensor) for reader in readers):
         rank = len(perm) if isinstance(perm := node.attrs.get("perm"), tuple) else 0
         return Transform(transpose=(0, rank - 1, *range(1, rank - 1))) if rank > 2 else None
-    if row.inserts and source in layouts and not run.changes_layout(node):
+    if row.moves is operators.Move.UNSQUEEZE and source in layouts and not run.changes_layout(node):
         partner = other.graph.producer(partners[tensor]) if tensor in partners else None
         return with_dimensions(layouts[source], node, partner, (other, run))
     if operators.plain(node).own_dimensions and not run.changes_layout(node):
@@ -577,7 +577,11 @@ def _rank(tensor: str, run: IndexedRecording) -> int:
 
 
 def _wants_channels_last(reader: Node, tensor: str) -> bool:
-    return _keeps_last(reader) and not operators.of(reader.op).from_blocks and reader.inputs[0] == tensor
+    return (
+        _keeps_last(reader)
+        and operators.of(reader.op).moves is not operators.Move.FROM_BLOCKS
+        and reader.inputs[0] == tensor
+    )
 
 
 def _turned(before: Transform | None, node: Node) -> Transform | None:

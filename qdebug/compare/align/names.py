@@ -81,7 +81,12 @@ def form_of_another(context: Context, tensor: str, node: Node) -> Pair | None:
     pair = context.found.get(source)
     row = operators.plain(node)
     # what changes nothing here may change something in the reference
-    own = pair is None or row.neutral is not None or row.slices or _is_turned_output(context, tensor, pair.reference)
+    own = (
+        pair is None
+        or row.neutral is not None
+        or row.moves is operators.Move.SLICE
+        or _is_turned_output(context, tensor, pair.reference)
+    )
     named = weak_name(context, tensor) if own else None
     if named is not None:
         return named
@@ -344,7 +349,7 @@ def made_with_what_follows(context: Context, tensor: str, reference: str) -> boo
     first = be.graph.producer(tensor)
     turned = first is not None and operators.plain(first).transposes
     for _ in range(FUSED_CHAIN_MAX_NODES):
-        readers = [node for node in be.consumers(seen) if not operators.of(node.op).gives_extents]
+        readers = [node for node in be.consumers(seen) if operators.of(node.op).counts is not operators.Count.EXTENTS]
         if len(readers) != 1 or len(be.data_inputs(readers[0])) != 1:
             return False
         reader, row = readers[0], operators.plain(readers[0])
@@ -378,7 +383,9 @@ def _has_bias(node: Node) -> bool:
 
 def _arranges(ref: IndexedRecording, reference: str, other: str) -> bool:
     """Tell whether a reference tensor holds the values of another, be it in another shape."""
-    grouped = [node.outputs[0] for node in ref.consumers(reference) if operators.of(node.op).regroups]
+    grouped = [
+        node.outputs[0] for node in ref.consumers(reference) if operators.of(node.op).moves is operators.Move.RESHAPE
+    ]
     return ref.root(other) in map(ref.root, (reference, *grouped))
 
 

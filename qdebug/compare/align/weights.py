@@ -37,7 +37,7 @@ _SKETCHED_AT_ONCE = 1 << 16
 
 def weight_of(run: IndexedRecording, node: Node) -> np.ndarray | None:
     """Return the largest recorded constant that a node reads, as real values; None if that is a scalar, or none."""
-    if operators.of(node.op).packs_weight:
+    if operators.of(node.op).packed:
         return _of_blocks(run, node)
     largest = _largest(run, node)
     return None if largest is None or largest.size <= 1 else largest

@@ -78,7 +78,7 @@ def _margins(context: NodeContext, node: Node, place: tuple[int, int]) -> Iterat
         return (partner_values(replays, name, place) if name in context.runs.pairs else mine), mine
 
     differing, gaps = ours != theirs, None
-    if row.compares:
+    if row.counts is operators.Count.COMPARISON:
         gaps = [minus(*operands) for operands in zip(read(0), read(1), strict=True)]
     elif row.casts and read(0)[1].dtype.kind == "f":
         gaps = list(read(0))

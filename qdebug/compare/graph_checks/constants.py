@@ -229,7 +229,7 @@ def _wrong_elements(
 def _rounded(facts: TensorFacts, name: str) -> _Rounded:
     """Return a constant of the backend as real values, and half a step of each."""
     readers = facts.backend.graph.consumers(name)
-    packed = (node for node in readers if operators.of(node.op).packs_weight)
+    packed = (node for node in readers if operators.of(node.op).packed)
     node = next((node for node in packed if packed_inputs(node)[:1] == (name,)), None)
     if node is None:
         found = _Rounded(real_values(facts.backend, name), facts.replays.backend.half_steps(name))

@@ -118,8 +118,8 @@ class _Search:
         row = operators.plain(node)
         if not first or (row.reduces and not row.picks_index):
             return
-        read = (first,) if row.arranges or row.gathers else operators.operands(node)
-        every = row.arranges or row.gathers
+        read = (first,) if row.arranges or row.moves is operators.Move.GATHER else operators.operands(node)
+        every = row.arranges or row.moves is operators.Move.GATHER
         known = {name: self._shape(name) for name in read if name and not self._graph.is_constant(name)}
         yield from (
             (name, extents)
@@ -142,7 +142,9 @@ def _own(graph: Graph, node: Node, rank: int) -> int | None:
     channels = operators.channels_of(plain.name)
     if channels == "second":
         return rank - 1 if node.attrs.get("channels_last") or row.channels_last else 1
-    return rank - 1 if channels == "last" or (plain.gathers and _picks_rows(graph, node)) else None
+    return (
+        rank - 1 if channels == "last" or (plain.moves is operators.Move.GATHER and _picks_rows(graph, node)) else None
+    )
 
 
 def _picks_rows(graph: Graph, node: Node) -> bool:
@@ -170,7 +172,7 @@ def taken_along(node: Node, axis: int, before: _Shape, after: _Shape) -> int | N
         return list(order).index(axis) if isinstance(order, tuple | list) and axis in order else None
     if row.reshapes:
         return _rearranged(axis, before, after)
-    if row.gathers:
+    if row.moves is operators.Move.GATHER:
         picked = node.attrs.get("axis", 0)
         picked = picked % len(before) if isinstance(picked, int) else axis
         return None if axis == picked else axis if axis < picked else axis + len(after) - len(before)

@@ -5,7 +5,7 @@ it computes it, `operators.named(node.op)` the operator that a word of any frame
 table has no traits. A new operator is a row of `qdebug.model.operators.table` and a kernel.
 """
 
-from qdebug.model.operators.operator import Domain, Gate, Operator, RealForm, Sums
+from qdebug.model.operators.operator import Count, Domain, Gate, Move, Operator, PackedWeight, RealForm, Sums
 from qdebug.model.operators.queries import (
     channels_of,
     clamp_bounds,
@@ -25,9 +25,12 @@ from qdebug.model.operators.queries import (
 from qdebug.model.operators.words import in_words_of_onnx, is_foreign, is_unknown, kinds_of, named
 
 __all__ = [
+    "Count",
     "Domain",
     "Gate",
+    "Move",
     "Operator",
+    "PackedWeight",
     "RealForm",
     "Sums",
     "channels_of",

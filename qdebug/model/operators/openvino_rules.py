@@ -10,7 +10,7 @@ from functools import lru_cache
 from types import MappingProxyType
 
 from qdebug.model.graph import AttrValue, Graph, Node
-from qdebug.model.operators.operator import Sums
+from qdebug.model.operators.operator import Move, Sums
 from qdebug.model.operators.queries import of
 from qdebug.model.operators.said import (
     CONTRIBUTED,
@@ -85,7 +85,7 @@ def _without_groups(said: Said, weight: str) -> tuple[str, bool]:
     """
     extents = said.extents(weight)
     maker = said.graph.producer(weight)
-    if maker is not None and of(in_words_of_onnx(maker).op).regroups:
+    if maker is not None and of(in_words_of_onnx(maker).op).moves is Move.RESHAPE:
         source = maker.inputs[0]
         if said.graph.is_constant(source) and said.extents(source) == (extents[0] * extents[1], *extents[2:]):
             return source, False

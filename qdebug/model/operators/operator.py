@@ -10,7 +10,43 @@ from types import MappingProxyType
 
 from qdebug.model.graph import AttrValue
 
-__all__ = ["Domain", "Gate", "Operator", "RealForm", "Sums"]
+__all__ = ["Count", "Domain", "Gate", "Move", "Operator", "PackedWeight", "RealForm", "Sums"]
+
+
+class Move(Enum):
+    """How an operator picks, repeats and arranges the elements of its inputs."""
+
+    TRANSPOSE = auto()
+    """Turns dimensions."""
+    TO_BLOCKS = auto()
+    """Arranges channels in blocks."""
+    FROM_BLOCKS = auto()
+    """Undoes that."""
+    RESHAPE = auto()
+    """Gives the elements in the same order in dimensions of its own."""
+    UNSQUEEZE = auto()
+    """Puts dimensions of extent 1 in."""
+    SQUEEZE = auto()
+    """Takes dimensions of extent 1 out."""
+    SLICE = auto()
+    """Takes a range of places along axes."""
+    GATHER = auto()
+    """Picks places along an axis by indices, whose dimensions take the place of the axis."""
+    JOIN = auto()
+    """Puts its inputs one after the other along an axis."""
+    OTHER = auto()
+    """Repeats, splits or passes them."""
+
+
+class Count(Enum):
+    """What an operator gives that is never in codes, whatever it reads."""
+
+    COMPARISON = auto()
+    """Which of two elements is the larger, or whether they are equal."""
+    EXTENTS = auto()
+    """The extents of what it reads."""
+    OTHER = auto()
+    """Indices, sizes or truth values."""
 
 
 class Sums(Enum):
@@ -90,6 +126,19 @@ class Gate:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PackedWeight:
+    """A weight that is packed codes of a few bits, with a scale for each block.
+
+    Args:
+        layout: "columns", "levels" or "table", see `qdebug.replay.blockwise_weight`.
+        inputs: Positions of its codes, its scales and its zero points.
+    """
+
+    layout: str
+    inputs: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Operator:
     """One operator and its traits; an operator that is not in the table has none."""
 
@@ -99,28 +148,17 @@ class Operator:
     words: str = ""  # what other frameworks call it, in lower case without underscores, separated by spaces
     real: RealForm | None = None  # its form on real numbers if it carries scales; None otherwise
 
-    moves: bool = False  # picks, repeats and arranges elements of its inputs, and computes nothing
+    moves: Move | None = None  # how it picks, repeats and arranges elements, if it does that and computes nothing
     keeps_values: bool = False  # stands for the same real numbers as its first input, be it in another format
-    transposes: bool = False  # turns dimensions
-    to_blocks: bool = False  # arranges channels in blocks
-    from_blocks: bool = False  # undoes that
-    regroups: bool = False  # gives the elements in the same order in dimensions of its own
-    inserts: bool = False  # puts dimensions of extent 1 in
-    drops: bool = False  # takes dimensions of extent 1 out
-    slices: bool = False  # takes a range of places along axes
-    gathers: bool = False  # picks places along an axis by indices, whose dimensions take the place of the axis
-    joins: bool = False  # puts its inputs one after the other along an axis
     moves_channels: bool = False  # moves elements between channels and extents
     selects: bool = False  # makes its first output of elements that it reads, chosen by their values or their places
     reduces: bool = False  # takes axes out, or leaves them with extent 1
     picks_index: bool = False  # gives the places of elements that it picks along an axis
     default_axis: int = 0  # the axis that it works along where the node states none
     indices_beside: bool = False  # its outputs after the first are indices
-    counts: bool = False  # gives indices, extents or truth values: never codes, whatever it reads
-    compares: bool = False  # tells of each pair of elements which is the larger, or whether they are equal
+    counts: Count | None = None  # what it gives, if that is never in codes, whatever it reads
     exact: bool = False  # computes something that is never rounded
     casts: bool = False  # gives the same numbers in another data type
-    gives_extents: bool = False  # gives the extents of what it reads
     constant: bool = False  # gives the value of an attribute
     reads_nothing: bool = False  # has no inputs
     holds_nodes: bool = False  # runs nodes of its own, which are not part of the graph
@@ -157,8 +195,7 @@ class Operator:
     takes_codes: bool = False  # computes on codes with scales of its own, which are no part of the graph's quantization
     sums_codes: bool = False  # gives sums of products of codes, and leaves it to others to make real numbers of them
     scales_sums: bool = False  # makes real numbers of such sums itself
-    packing: str = ""  # layout of its packed weight: "columns", "levels" or "table", see `blockwise_weight`
-    packed: tuple[int, ...] = ()  # which inputs are such a weight: codes, their scales for blocks, their zero points
+    packed: PackedWeight | None = None  # its weight, if that is codes of a few bits with a scale for each block
     unit: str = ""  # how it is computed between codes, a `Unit.kind`; empty if that is not known
     folds: bool = False  # integer backends fold it with the DequantizeLinear before and the QuantizeLinear after
     forms: tuple[str, ...] = ()  # arithmetics on codes that are known for this operator alone
@@ -178,14 +215,19 @@ class Operator:
         return self.sums in _PRODUCTS
 
     @property
-    def packs_weight(self) -> bool:
-        """Whether its weight is packed codes of a few bits, with a scale for each block."""
-        return bool(self.packed)
+    def transposes(self) -> bool:
+        """Whether it turns dimensions."""
+        return self.moves is Move.TRANSPOSE
+
+    @property
+    def joins(self) -> bool:
+        """Whether it puts its inputs one after the other along an axis."""
+        return self.moves is Move.JOIN
 
     @property
     def reshapes(self) -> bool:
         """Whether it gives the same elements in the same order, in other dimensions."""
-        return self.regroups or self.inserts or self.drops
+        return self.moves in (Move.RESHAPE, Move.UNSQUEEZE, Move.SQUEEZE)
 
     @property
     def arranges(self) -> bool:
@@ -195,7 +237,7 @@ class Operator:
     @property
     def turns(self) -> bool:
         """Whether it turns dimensions, or arranges channels in blocks."""
-        return self.transposes or self.to_blocks or self.from_blocks
+        return self.moves in (Move.TRANSPOSE, Move.TO_BLOCKS, Move.FROM_BLOCKS)
 
     @property
     def clamps(self) -> bool:
@@ -225,7 +267,7 @@ class Operator:
     @property
     def picked_by(self) -> tuple[int, ...]:
         """Which inputs say the places that it picks."""
-        return (1, 2) if self.slices else (1,) if self.gathers else ()
+        return _PICKED_BY.get(self.moves, ()) if self.moves else ()
 
     @property
     def folded_before(self) -> bool:
@@ -240,23 +282,23 @@ class Operator:
     @property
     def reads_by_place(self) -> bool:
         """Whether what it gives hangs on the order of dimensions, and no framework has another order for it."""
-        return self.regroups or self.recurrent or (self.ordered and self.sums is Sums.MATRIX)
+        return self.moves is Move.RESHAPE or self.recurrent or (self.ordered and self.sums is Sums.MATRIX)
 
     @property
     def rounds_by_element(self) -> bool:
         """Whether each element is rounded in proportion to the one element of each input that it is made of."""
-        known = self.moves or self.exact or self.adds or self.casts
+        known = self.exact or self.adds or self.casts or self.moves is not None
         return known or self.neutral is not None or self.least is not None
 
     @property
     def rounds_nothing(self) -> bool:
         """Whether there is one right result in the data type of what it reads."""
-        return self.moves or self.keeps_values or self.selects or self.exact
+        return self.moves is not None or self.keeps_values or self.selects or self.exact
 
     @property
     def own_dimensions(self) -> bool:
         """Whether its result has dimensions of its own, of which the layout of its input says nothing."""
-        return self.regroups or self.inserts or self.sums is Sums.MATRIX
+        return self.moves in (Move.RESHAPE, Move.UNSQUEEZE) or self.sums is Sums.MATRIX
 
     @property
     def converts_codes(self) -> bool:
@@ -282,7 +324,8 @@ class Operator:
     @property
     def passes_codes(self) -> bool:
         """Whether what it gives are codes of the scale of its first input, where that is in codes."""
-        return self.moves or self.resizes or (self.selects and self.data == (0,) and not self.picks_index)
+        selected = self.selects and self.data == (0,) and not self.picks_index
+        return self.moves is not None or self.resizes or selected
 
     @property
     def takes_clamp(self) -> bool:
@@ -295,6 +338,8 @@ class Operator:
         return self.name.startswith("Nhwc")
 
 
+_PICKED_BY = {Move.SLICE: (1, 2), Move.GATHER: (1,)}
+"""The inputs that say the places."""
 _PRODUCTS = (Sums.FILTER, Sums.SCATTER, Sums.MATRIX)
 _RESCALES = frozenset(
     {"conv", "linear", "add", "sub", "mul", "div", "squared_difference", "lookup", "softmax"}

@@ -14,7 +14,7 @@ from typing import Any, Literal
 import numpy as np
 
 from qdebug.model.graph import Node
-from qdebug.model.operators.operator import Operator, Sums
+from qdebug.model.operators.operator import Move, Operator, Sums
 from qdebug.model.operators.table import ROWS
 
 __all__ = [
@@ -107,7 +107,7 @@ def names_where(asked: Callable[[Operator], object]) -> frozenset[str]:
 
 def turns_channels(node: Node) -> bool:
     """Tell whether a node that arranges channels in blocks also does a Transpose from channels last to second."""
-    return "channels_last" in node.attrs and of(node.op).to_blocks and bool(node.attrs["channels_last"])
+    return bool(node.attrs.get("channels_last")) and of(node.op).moves is Move.TO_BLOCKS
 
 
 def operands(node: Node) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from types import MappingProxyType
 
-from qdebug.model.operators.operator import Domain, Gate, Operator, RealForm, Sums
+from qdebug.model.operators.operator import Count, Domain, Gate, Move, Operator, PackedWeight, RealForm, Sums
 
 __all__ = ["ROWS"]
 
@@ -64,9 +64,11 @@ def _products() -> Iterator[Operator]:
         bias=4, added=4, places=(0, 1, 4),
     )  # fmt: skip
     packed = Operator(name="", plain="MatMul", takes_codes=True)
-    yield replace(packed, name="MatMulNBits", packing="columns", packed=(1, 2, 3), bias=5, places=(0, 1, 5))
+    yield replace(
+        packed, name="MatMulNBits", packed=PackedWeight(layout="columns", inputs=(1, 2, 3)), bias=5, places=(0, 1, 5)
+    )
     # It has no bias: its input 2 holds scales, and there is no input 3.
-    yield replace(packed, name="MatMulBnb4", packing="levels", packed=(1, 2), places=(0, 1, 3))
+    yield replace(packed, name="MatMulBnb4", packed=PackedWeight(layout="levels", inputs=(1, 2)), places=(0, 1, 3))
 
 
 def _quantized() -> Iterator[Operator]:
@@ -88,7 +90,8 @@ def _quantized() -> Iterator[Operator]:
     quantizer = Operator(name="", fake_quantizes=True, data=_FIRST)
     yield from _like(quantizer, "Quant IntQuant BipolarQuant Trunc MultiThreshold BFPQuantizeDequantize BFPFixNeuron")
     yield Operator(name="DynamicQuantizeLinear", takes_codes=True, chooses_scale=True, gives_scale=True)
-    yield Operator(name="GatherBlockQuantized", plain="Gather", takes_codes=True, packing="table", packed=(0, 2, 3))
+    table = PackedWeight(layout="table", inputs=(0, 2, 3))
+    yield Operator(name="GatherBlockQuantized", plain="Gather", takes_codes=True, packed=table)
     yield Operator(name="QAttention", plain="Attention", takes_codes=True)
     yield Operator(
         name="QEmbedLayerNormalization", plain="EmbedLayerNormalization", takes_codes=True, places=(0, 5, 6), mask=7
@@ -107,14 +110,14 @@ def _quantized() -> Iterator[Operator]:
 
 def _movements() -> Iterator[Operator]:
     """Operators that move data, or choose elements of it."""
-    move = Operator(name="", moves=True, unit="requantize", folds=True, data=_FIRST)
-    yield replace(move, name="Transpose", words="permute transpose swapaxes t numpyt", transposes=True)
-    yield replace(move, name="Reshape", words="reshape view unsafeview unflatten", regroups=True)
-    yield replace(move, name="Flatten", words="flatten flattenusingints", regroups=True)
-    yield replace(move, name="Squeeze", words="squeeze squeezedims", drops=True)
-    yield replace(move, name="Unsqueeze", words="unsqueeze expanddims", inserts=True)
-    yield replace(move, name="Slice", words="slice stridedslice", slices=True)
-    yield replace(move, name="Gather", words="gather embedding indexselect select index", gathers=True)
+    move = Operator(name="", moves=Move.OTHER, unit="requantize", folds=True, data=_FIRST)
+    yield replace(move, name="Transpose", words="permute transpose swapaxes t numpyt", moves=Move.TRANSPOSE)
+    yield replace(move, name="Reshape", words="reshape view unsafeview unflatten", moves=Move.RESHAPE)
+    yield replace(move, name="Flatten", words="flatten flattenusingints", moves=Move.RESHAPE)
+    yield replace(move, name="Squeeze", words="squeeze squeezedims", moves=Move.SQUEEZE)
+    yield replace(move, name="Unsqueeze", words="unsqueeze expanddims", moves=Move.UNSQUEEZE)
+    yield replace(move, name="Slice", words="slice stridedslice", moves=Move.SLICE)
+    yield replace(move, name="Gather", words="gather embedding indexselect select index", moves=Move.GATHER)
     yield replace(move, name="Expand", words="expand broadcast broadcastto")
     yield replace(move, name="Tile", words="tile repeat", folds=False)
     yield replace(
@@ -122,23 +125,22 @@ def _movements() -> Iterator[Operator]:
         words="identity dropout dropout1d dropout2d dropout3d clone contiguous alias detach",
     )  # fmt: skip
     yield Operator(
-        name="Split", words="split splitv variadicsplit chunk splitwithsizes splitsizes", moves=True, data=_FIRST
+        name="Split", words="split splitv variadicsplit chunk splitwithsizes splitsizes", moves=Move.OTHER, data=_FIRST
     )
-    yield Operator(name="Unbind", words="unbind unpack unstack", moves=True, data=_FIRST)
+    yield Operator(name="Unbind", words="unbind unpack unstack", moves=Move.OTHER, data=_FIRST)
     yield Operator(
         name="Concat",
         words="cat concat concatenation concatenate",
-        moves=True,
-        joins=True,
+        moves=Move.JOIN,
         unit="concat",
         folds=True,
         data=(),
     )
-    yield Operator(name="ReorderInput", moves=True, keeps_values=True, to_blocks=True, data=_FIRST)
-    yield Operator(name="ReorderOutput", moves=True, keeps_values=True, from_blocks=True, data=_FIRST)
+    yield Operator(name="ReorderInput", moves=Move.TO_BLOCKS, keeps_values=True, data=_FIRST)
+    yield Operator(name="ReorderOutput", moves=Move.FROM_BLOCKS, keeps_values=True, data=_FIRST)
     yield Operator(name="Dropout", keeps_values=True, data=_FIRST)
 
-    channels = replace(move, moves=False, folds=False, selects=True, moves_channels=True, ordered=True)
+    channels = replace(move, moves=None, folds=False, selects=True, moves_channels=True, ordered=True)
     yield replace(channels, name="DepthToSpace", words="depthtospace pixelshuffle")
     yield replace(channels, name="SpaceToDepth", words="spacetodepth")
     yield from _like(Operator(name="", selects=True), "Scatter ScatterElements ScatterND")
@@ -165,8 +167,8 @@ def _movements() -> Iterator[Operator]:
 
 def _whole() -> Iterator[Operator]:
     """Operators that give indices, extents and truth values, and those that make values of nothing."""
-    truth = Operator(name="", counts=True)
-    compared = replace(truth, compares=True)
+    truth = Operator(name="", counts=Count.OTHER)
+    compared = replace(truth, counts=Count.COMPARISON)
     yield replace(compared, name="Equal", words="eq equal")
     yield replace(compared, name="Greater", words="gt greater")
     yield replace(compared, name="GreaterOrEqual", words="ge greaterequal")
@@ -178,8 +180,10 @@ def _whole() -> Iterator[Operator]:
     yield replace(truth, name="Not", words="logicalnot")
     yield replace(truth, name="Range", words="arange arangestart arangestartstep")
     yield from _like(truth, "IsNaN IsInf NonMaxSuppression NonZero SequenceLength Size")
-    yield from _like(Operator(name="", counts=True, picks_index=True, reduces=True, data=_FIRST), "ArgMax ArgMin")
-    yield Operator(name="Shape", words="shape shapeof", counts=True, gives_extents=True)
+    yield from _like(
+        Operator(name="", counts=Count.OTHER, picks_index=True, reduces=True, data=_FIRST), "ArgMax ArgMin"
+    )
+    yield Operator(name="Shape", words="shape shapeof", counts=Count.EXTENTS)
     yield Operator(name="Cast", words="cast convert tocopy todtype", casts=True, data=_FIRST)
     yield Operator(name="CastLike", casts=True, data=_FIRST)
     yield Operator(name="OneHot", exact=True)

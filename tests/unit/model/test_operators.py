@@ -123,7 +123,7 @@ def test_inputs_are_found_by_what_they_are_called():
 
 def test_words_of_other_frameworks_mean_operators_of_onnx():
     assert operators.named("aten::conv2d").product
-    assert operators.named("SHAPE").gives_extents
+    assert operators.named("SHAPE").counts is operators.Count.EXTENTS
     assert operators.named("FULLY_CONNECTED").gives_scores
     assert operators.named("Mean") is operators.of("Mean")  # of ONNX, whatever mean is elsewhere
     assert operators.named("odd") is operators.of("odd")
