@@ -116,7 +116,7 @@ def _of_one(variants: Sequence[Variant], tied: Sequence[int], shape: Shape, most
     """
     labels = functions(variants, shape.unit, shape.columns)
     cost = 0
-    parent = list(labels)
+    parent = list(range(len(labels)))
     if len(set(zip(tied, labels, strict=True))) == len(set(tied)):
         return labels, cost
     for sums in dict.fromkeys(variant.sums for variant in variants):

@@ -366,3 +366,10 @@ def test_ties_at_the_first_and_at_the_last_step_tell_programs_apart(codes, clamp
     rows = [np.clip(way(halves).astype(int), low, high).tolist() for way in ways]
     seen = {}
     assert numbers_of(unit, *texts) == tuple(seen.setdefault(str(row), len(seen)) for row in rows)
+
+
+def test_what_could_not_be_computed_stays_apart(quantized):
+    same, other = parse_variant(""), parse_variant("steps=mul,zp,even,sat")
+    variants = [same, same, other]
+    shape = shaped(unit_of(quantized.conv("", zero=-3)), variants)
+    assert _of_one(variants, [0] * 3, shape, 0) == ((0, 0, 1), 0)
