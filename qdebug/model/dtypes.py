@@ -66,6 +66,7 @@ def is_float(name: str) -> bool:
     return name.startswith(("float", "bfloat"))
 
 
+@cache
 def code_limits(name: str) -> tuple[int, int] | tuple[None, None]:
     """Return the lowest and highest value of an integer dtype; (None, None) for any other.
 

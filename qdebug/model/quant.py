@@ -15,6 +15,9 @@ from qdebug.model.json_object import JsonObject, SchemaPart
 __all__ = ["QuantParams", "is_same_scale"]
 
 
+_LEAST_NORMAL = np.finfo(np.float32).tiny
+
+
 def _whole(values: npt.ArrayLike, what: str) -> np.ndarray:
     given = np.array(values, ndmin=1)
     if given.dtype.kind not in "iub" and not np.array_equal(given, np.trunc(given)):
@@ -29,7 +32,7 @@ def _in_single(scale: np.ndarray) -> np.ndarray:
         return exact
     with np.errstate(all="ignore"):
         single = exact.astype(np.float32)
-        normal = np.isfinite(single) & (np.abs(single) >= np.finfo(np.float32).tiny)
+        normal = np.isfinite(single) & (np.abs(single) >= _LEAST_NORMAL)
     return np.where(normal, single, exact)
 
 

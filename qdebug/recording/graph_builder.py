@@ -377,8 +377,8 @@ class GraphBuilder:
         """Make the nodes in the order of their first tensor; a node without name gets its tensor's, made unique."""
         nodes: dict[_Key, NodeFacts] = {}
         for tensor in recorded:
-            if tensor in self._owner:
-                nodes.setdefault(self._owner[tensor], self._nodes[self._owner[tensor]])
+            if (key := self._owner.get(tensor)) is not None:
+                nodes[key] = self._nodes[key]
             elif tensor in bare:
                 nodes[False, tensor] = bare[tensor]
         taken = {name for named, name in nodes if named}
@@ -390,10 +390,17 @@ class GraphBuilder:
                 number += 1
                 title = f"{name}#{number}"
             taken.add(title)
-            rest = {
-                fact: getattr(facts, fact) for fact in ("domain", "inputs", "outputs", "attrs", "origin", "placement")
-            }
-            result.append(Node(name=title, op=facts.op or UNKNOWN_OP, **rest))
+            node = Node(
+                name=title,
+                op=facts.op or UNKNOWN_OP,
+                inputs=facts.inputs,
+                outputs=facts.outputs,
+                attrs=facts.attrs,
+                domain=facts.domain,
+                origin=facts.origin,
+                placement=facts.placement,
+            )
+            result.append(node)
         return result
 
     def _built_tensors(self, inputs: Sequence[str], outputs: Sequence[str]) -> list[TensorInfo]:

@@ -276,14 +276,17 @@ def _unreplayed(node: Node, error: QdebugError, *, known: bool) -> Attribution:
 def _check_finite(theirs: np.ndarray, replayed: np.ndarray, ours: np.ndarray) -> None:
     """Refuse a replay that is NaN where both sides recorded numbers: it tells nothing of them.
 
+    A side of another number of elements has none at the same places: then the other one counts alone.
+
     Raises:
         KernelError: It is.
     """
     if replayed.dtype.kind != "f" or not np.isnan(replayed).any():
         return
     odd = np.isnan(replayed)
-    recorded = [each.reshape(replayed.shape)[odd] for each in (theirs, ours)]
-    if np.logical_and(*map(np.isfinite, recorded)).any():
+    sides = [each for each in (theirs, ours) if same_elements(each.shape, replayed.shape)]
+    recorded = [np.isfinite(each.reshape(replayed.shape)[odd]) for each in sides]
+    if recorded and np.logical_and.reduce(recorded).any():
         raise KernelError("its replay is not a number where the recorded values are numbers")
 
 

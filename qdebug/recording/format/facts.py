@@ -68,6 +68,8 @@ def _encode(value: Any) -> tuple[str, Any]:
 
 
 def _encode_list(values: list[Any] | tuple[Any, ...]) -> tuple[str, Any]:
+    if all(type(value) is int for value in values):
+        return "is", list(values)
     kinds = {_encode(value)[0] for value in values}
     if kinds <= {"b", "i"}:
         return "is", [int(value) for value in values]

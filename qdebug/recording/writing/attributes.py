@@ -24,6 +24,8 @@ from qdebug.recording.writing.hdf5_objects import (
 __all__ = ["Attributes", "LargeArray"]
 
 _ROW = number_frame("row", "<u4")
+_COLUMNS = ("name", "stands_for", "layout", "quant", "role")
+"""Columns of /graph/tensors that attributes tell."""
 _MOST_PLACES = 1 << 20
 """Most samples and steps for which the scales of single ones are listed."""
 
@@ -56,35 +58,36 @@ class Attributes:
 
     def __init__(self, tables: Mapping[str, np.ndarray]) -> None:
         self._tables = tables
-        self._rows = tables["tensors"].tolist()
+        # Lists of numbers, not of rows: thousands of tuples would be visited by the garbage collector again and again.
+        self._columns = {name: tables["tensors"][name].tolist() for name in _COLUMNS}
         self._texts = tables["names"].tobytes()
         strings = tables["strings"]
-        starts = strings["offset"]
-        self._spans = list(zip(starts.tolist(), (starts + strings["length"]).tolist(), strict=True))
+        self._starts = strings["offset"].tolist()
+        self._stops = (strings["offset"] + strings["length"]).tolist()
         self._shared: dict[Any, tuple[bytes, int]] = {}
         self._quants: dict[int, tuple[bytes, int]] = {}
+        self._node_names, self._node_ops = (tables["nodes"][name].tolist() for name in ("name", "op"))
         self._quant_rows = tables["quants"].tolist()
         self._dims = tables["dims"].tolist()
         self._pools = {name: tables[name].tobytes() for name in _POOLS}
         self.large: list[LargeArray] = []
 
     def _text(self, row: int) -> bytes:
-        start, stop = self._spans[row]
-        return self._texts[start:stop]
+        return self._texts[self._starts[row] : self._stops[row]]
 
     def link(self, row: int) -> bytes:
         """Return the link that stands for a tensor."""
-        return link_of_bytes(self._text(self._rows[row][0]))
+        return link_of_bytes(self._text(self._columns["name"][row]))
 
     def name(self, row: int) -> tuple[bytes, int]:
         """Return the attributes that tell which tensor it is, and how many they are."""
-        name, count = self._of_text("name", self._rows[row][0])
+        name, count = self._of_text("name", self._columns["name"][row])
         return name + _ROW[0] + row.to_bytes(4, "little") + _ROW[1], count + 1
 
     @cached_property
     def _makers(self) -> list[int]:
         """The row of the node that makes each tensor, -1 for none."""
-        nodes, makers = self._tables["nodes"], np.full(len(self._rows), -1)
+        nodes, makers = self._tables["nodes"], np.full(len(self._tables["tensors"]), -1)
         counts = nodes["outputs_len"].astype(np.int64)
         numbers = np.repeat(np.arange(len(nodes)), counts)
         inside = np.arange(len(numbers)) - np.repeat(np.cumsum(counts) - counts, counts)
@@ -92,12 +95,6 @@ class Attributes:
         makers[operands[operands >= 0]] = numbers[operands >= 0]
         found: list[int] = makers.tolist()
         return found
-
-    @cached_property
-    def _nodes(self) -> list[tuple[int, int]]:
-        """The texts of each node's name and operator."""
-        nodes = self._tables["nodes"]
-        return list(zip(nodes["name"].tolist(), nodes["op"].tolist(), strict=True))
 
     def of_tensor(self, row: int, dtype: str, kept: str) -> tuple[bytes, int]:
         """Return the attributes of a tensor, one after the other, and how many they are.
@@ -107,17 +104,16 @@ class Attributes:
             dtype: Logical dtype of its elements.
             kept: What was kept of them.
         """
-        name, stands_for, layout, quant, _, _, _, role, _ = self._rows[row]
-        start, stop = self._spans[name]
+        name, stands_for, layout, quant, role = [self._columns[column][row] for column in _COLUMNS]
         own, count = b"%b%b%b" % (_ROW[0], row.to_bytes(4, "little"), _ROW[1]), 1
-        if stop - start <= MAX_ATTRIBUTE:
-            own, count = own + text_attribute("name", self._texts[start:stop]), 2
+        text = self._text(name)
+        if len(text) <= MAX_ATTRIBUTE:
+            own, count = own + text_attribute("name", text), 2
         maker, op = self._makers[row], -1
         if maker >= 0:
-            node, op = self._nodes[maker]
-            start, stop = self._spans[node]
-            if stop - start <= MAX_ATTRIBUTE:
-                own, count = own + text_attribute("node", self._texts[start:stop]), count + 1
+            text, op = self._text(self._node_names[maker]), self._node_ops[maker]
+            if len(text) <= MAX_ATTRIBUTE:
+                own, count = own + text_attribute("node", text), count + 1
         key = role, dtype, kept, op, layout, stands_for
         if (known := self._shared.get(key)) is None:
             titles = {"role": ROLES[role], "dtype": dtype, "kept": kept}
@@ -135,8 +131,8 @@ class Attributes:
         """Return the attribute of a text, and 1; nothing and 0 if there is none, or it is too long."""
         if row < 0:
             return b"", 0
-        start, stop = self._spans[row]
-        return (text_attribute(title, self._texts[start:stop]), 1) if stop - start <= MAX_ATTRIBUTE else (b"", 0)
+        text = self._text(row)
+        return (text_attribute(title, text), 1) if len(text) <= MAX_ATTRIBUTE else (b"", 0)
 
     # -- quantizations
 
@@ -190,7 +186,7 @@ class Attributes:
             lead: Number of samples, and of steps if there are several.
         """
         messages = [array_attribute("quant_varies", np.uint8(1))]
-        rows = np.where(events["quant"] >= 0, events["quant"], self._rows[row][3])
+        rows = np.where(events["quant"] >= 0, events["quant"], self._columns["quant"][row])
         names = TABLES["quants"].names or ()
         quants = {number: dict(zip(names, self._quant_rows[number], strict=True)) for number in set(rows.tolist())}
         single = all(math.prod(self._place(found, "scale")[2]) == 1 for found in quants.values())

@@ -23,6 +23,7 @@ from qdebug.recording.format.specification import (
     MAX_NDIM,
     MAX_PIECE,
     NO_PAYLOAD,
+    NOWHERE,
     QUANT,
     ROLES,
     TENSORS,
@@ -137,6 +138,24 @@ class _Pieces(NamedTuple):
     filters: tuple[tuple[int, tuple[int, ...]], ...] = ()
 
 
+class _RegularForm(NamedTuple):
+    """What datasets of complete tensors of one dtype and shape have in common.
+
+    Args:
+        constant: Whether the tensors are constants.
+        dtype: Their logical dtype.
+        what: Messages that describe their values.
+        nbytes: Bytes of a payload.
+        pieces: Their chunks, but for where they lie; None for datasets in one piece.
+    """
+
+    constant: bool
+    dtype: str
+    what: bytes
+    nbytes: int
+    pieces: _Pieces | None = None
+
+
 class Datasets:
     """The datasets of one recording, under construction.
 
@@ -167,13 +186,12 @@ class Datasets:
         self._groups: dict[Path, tuple[bytes, int]] = {}
         """Attributes of groups that stand for a tensor, and how many they are."""
         self._described: dict[Any, bytes] = {}
-        self._single: dict[Any, tuple[bytes, int]] = {}
-        constant = tables["tensors"]["role"] == ROLES.index(Role.CONSTANT)
-        self._constant = constant.tolist()
-        samples = self._index[~constant[self._index["tensor"]]]
+        self._regular: dict[tuple[int, bool], _RegularForm | None] = {}
+        self._is_constant = tables["tensors"]["role"] == ROLES.index(Role.CONSTANT)
+        samples = self._index[~self._is_constant[self._index["tensor"]]]
         self._axes = tuple(int(samples[name].max(initial=0)) + 1 for name in ("sample", "step"))
         self._lead = self._axes if self._axes[1] > 1 else self._axes[:1]
-        self._places = math.prod(self._lead)
+        self._places = min(math.prod(self._lead), _MOST_ELEMENTS)
         self.spare = self.chunks_in_node = 0
 
     def write(self) -> dict[str, int]:
@@ -204,46 +222,81 @@ class Datasets:
         """List what stands for each tensor that has values."""
         index = self._index
         order = np.lexsort((index["step"], index["sample"], index["tensor"]))
+        if not len(order):
+            return
         tensors = index["tensor"][order]
         starts = np.flatnonzero(np.diff(tensors, prepend=-1))
-        places = np.stack([index["sample"], index["step"]], axis=1)[order]
+        bounds = [*starts.tolist(), len(order)]
         payloads = index["payload"][order]
         full = payloads != NO_PAYLOAD
-        whole = np.logical_and.reduceat(full, starts).tolist() if len(order) else []
-        varies = np.logical_or.reduceat(index["quant"][order] >= 0, starts).tolist() if len(order) else []
-        bounds, numbers = [*starts.tolist(), len(order)], payloads.tolist()
-        single = self._places == 1
-        for at, row in enumerate(tensors[starts].tolist()):
-            start, stop = bounds[at], bounds[at + 1]
-            if single and whole[at] and not varies[at] and self._list_single(row, self._payloads[numbers[start]]):
-                continue
-            own = [self._payloads[number] for number in numbers[start:stop] if number != NO_PAYLOAD]
-            events, kept = slice(start, stop), "full"
-            inside = places[start:stop]
-            if not whole[at]:
-                inside, kept = inside[full[start:stop]], self._kept(order[events])
-            self._list_tensor(row, own, inside, kept, order[events] if varies[at] else None)
+        whole = np.logical_and.reduceat(full, starts).tolist()
+        varies = np.logical_or.reduceat(index["quant"][order] >= 0, starts).tolist()
+        behind = len(self._tables["payloads"])
+        offsets = np.append(self._tables["payloads"], np.uint64(NOWHERE))[np.minimum(payloads, behind)]
+        kinds, forms = self._number_forms(behind + 1)
+        kinds = kinds[np.minimum(payloads, behind)]
+        regular = np.logical_and.reduceat(offsets != NOWHERE, starts)
+        regular &= np.minimum.reduceat(kinds, starts) == np.maximum.reduceat(kinds, starts)
+        constant = self._is_constant[tensors[starts]]
+        regular &= np.diff(bounds) == np.where(constant, 1, self._places)
+        columns = [column.tolist() for column in (tensors[starts], constant, regular, kinds[starts], offsets[starts])]
+        for at, (row, is_constant, is_regular, kind, offset) in enumerate(zip(*columns, strict=True)):
+            events = slice(bounds[at], bounds[at + 1])
+            if is_regular and not varies[at]:
+                key = kind, is_constant
+                if key not in self._regular:
+                    self._regular[key] = self._regular_form(*forms[kind], constant=is_constant)
+                if (form := self._regular[key]) is not None:
+                    self._list_regular(row, form, offset if form.pieces is None else offsets[events])
+                    continue
+            inside, own = order[events], order[events][full[events]]
+            kept = "full" if whole[at] else self._kept(inside)
+            places = np.stack([index["sample"][own], index["step"][own]], axis=1)
+            values = [self._payloads[number] for number in index["payload"][own].tolist()]
+            self._list_tensor(row, values, places, kept, inside if varies[at] else None)
 
-    def _list_single(self, row: int, placed: Placed) -> bool:
-        """List the dataset of a tensor that has one sample alone, which lies in one piece; tell whether it was that.
+    def _number_forms(self, count: int) -> tuple[np.ndarray, list[tuple[str, tuple[int, ...]]]]:
+        """Return the number of each payload's dtype and shape, [count], and those dtypes and shapes."""
+        forms: dict[tuple[str, tuple[int, ...]], int] = {}
+        numbers = np.zeros(count, np.int64)
+        numbers[list(self._payloads)] = [
+            forms.setdefault((dtype, shape), len(forms)) for _, dtype, shape, _, _ in self._payloads.values()
+        ]
+        return numbers, list(forms)
 
-        Recordings of one sample of a large net have thousands of these: this is `_list_tensor`, in a third of the time.
+    def _regular_form(self, dtype: str, shape: tuple[int, ...], *, constant: bool) -> _RegularForm | None:
+        """Return what the datasets of complete tensors have in common; None if it is for `_list_tensor` to say."""
+        lead = () if constant else self._lead
+        itemsize = physical_dtype(dtype).itemsize
+        nbytes, single = math.prod(shape) * itemsize, constant or self._places == 1
+        if len(shape) + len(lead) > MAX_NDIM or (nbytes > MAX_PIECE and not single):
+            return None
+        what = self._what(dtype, (*lead, *shape), chunked=not single)
+        if single:
+            return _RegularForm(constant, dtype, what, nbytes)
+        starts = np.zeros((self._places, len(lead) + len(shape)), np.uint64)
+        starts[:, : len(lead)] = np.indices(lead).reshape(len(lead), -1).T
+        pieces = _Pieces((*(1,) * len(lead), *shape), itemsize, starts, starts[:, 0], nbytes)
+        return _RegularForm(constant, dtype, what, nbytes, pieces)
+
+    def _list_regular(self, row: int, form: _RegularForm, offsets: Any) -> None:
+        """List the dataset of a tensor that has all its values, of one dtype and shape, none of them compressed.
+
+        A recording has thousands of these: this is `_list_tensor`, in a third of the time.
+
+        Args:
+            row: Row of /graph/tensors.
+            form: What it has in common with others.
+            offsets: Where its payload lies; an array of those of all samples and steps, if it has chunks.
         """
-        _, dtype, shape, offset, _ = placed
-        if offset is None:
-            return False
-        lead = () if self._constant[row] else self._lead
-        key = dtype, shape, len(lead)
-        if (known := self._single.get(key)) is None:
-            nbytes = math.prod(shape) * physical_dtype(dtype).itemsize
-            fits = len(shape) + len(lead) <= MAX_NDIM
-            known = self._single[key] = (self._what(dtype, (*lead, *shape)) if fits else b"", nbytes)
-        what, nbytes = known
-        if what:
-            group, link = _TENSORS if lead else _CONSTANTS, self._attributes.link(row)
-            attributes = self._attributes.of_tensor(row, dtype, "full")
-            self._datasets.append(_Dataset(group, link, what, attributes, contiguous_layout(offset, nbytes)))
-        return bool(what)
+        constant, dtype, what, nbytes, pieces = form
+        group, link = _CONSTANTS if constant else _TENSORS, self._attributes.link(row)
+        attributes = self._attributes.of_tensor(row, dtype, "full")
+        if pieces is None:
+            dataset = _Dataset(group, link, what, attributes, contiguous_layout(offsets, nbytes))
+        else:
+            dataset = _Dataset(group, link, what, attributes, b"", pieces._replace(stored=offsets))
+        self._datasets.append(dataset)
 
     def _kept(self, events: np.ndarray) -> str:
         """Say what was kept of a tensor of which not all values were."""
@@ -265,7 +318,7 @@ class Datasets:
             kept: What was kept.
             varies: Rows of /graph/index of its events, if single ones have a quantization of their own.
         """
-        constant = self._constant[row]
+        constant = bool(self._is_constant[row])
         group, lead = (_CONSTANTS, ()) if constant else (_TENSORS, self._lead)
         link = self._attributes.link(row)
         dtype, shape = (own[0].dtype, own[0].shape) if own else self._said_of(row)
@@ -438,20 +491,21 @@ class Datasets:
 
     def _write_trees(self) -> dict[int, int]:
         """Write the indexes of chunks, those of datasets with the same places together; return where each root is."""
-        alike: dict[tuple[int, bytes], list[int]] = {}
+        alike: dict[tuple[int, bool, bytes], list[int]] = {}
         for number, dataset in enumerate(self._datasets):
-            if dataset.pieces is not None:
-                places = dataset.pieces.places
-                alike.setdefault((places.shape[1], places.tobytes()), []).append(number)
+            if (pieces := dataset.pieces) is not None:
+                key = pieces.places.shape[1], isinstance(pieces.sizes, int), pieces.places.tobytes()
+                alike.setdefault(key, []).append(number)
         found: dict[int, int] = {}
-        for (rank, _), numbers in alike.items():
+        for (rank, _, _), numbers in alike.items():
             own = [pieces for number in numbers if (pieces := self._datasets[number].pieces) is not None]
             count = len(own[0].places)
             keys = np.zeros((len(own), count + 1), key_type(rank))
             keys["at"][:, :-1, :rank] = own[0].places
-            for row, pieces in zip(keys, own, strict=True):
-                row["size"][:-1], row["mask"][:-1] = pieces.sizes, pieces.masks
-                row["at"][-1] = (*(pieces.places[-1] + np.array(pieces.chunk, np.uint64)).tolist(), pieces.itemsize)
+            keys["size"][:, :-1] = np.array([pieces.sizes for pieces in own]).reshape(len(own), -1)
+            keys["mask"][:, :-1] = np.array([pieces.masks for pieces in own]).reshape(len(own), -1)
+            keys["at"][:, -1] = [(*pieces.chunk, pieces.itemsize) for pieces in own]
+            keys["at"][:, -1, :rank] += own[0].places[-1]
             children = np.stack([pieces.stored for pieces in own])
             data, roots = tree_bytes(1, keys, children, self._end(), most=self.chunks_in_node)
             self._add(data)

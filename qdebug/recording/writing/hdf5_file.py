@@ -241,20 +241,18 @@ _FACTS = ("backend", "model", "fidelity", "taps", "created")
 
 def _place_tables(payloads: Sequence[Placed]) -> dict[str, np.ndarray]:
     """Return the tables that say where payloads lie."""
-    offsets = np.full(max((placed.number for placed in payloads), default=-1) + 1, NOWHERE, PLACE_TABLES["payloads"])
+    numbers = [placed.number for placed in payloads]
+    offsets = np.full(max(numbers, default=-1) + 1, NOWHERE, PLACE_TABLES["payloads"])
+    offsets[numbers] = [NOWHERE if placed.offset is None else placed.offset for placed in payloads]
     packed: list[Any] = []
     chunks: list[Any] = []
-    shapes: list[Any] = []
-    for number, _, shape, offset, cut in payloads:
-        if offset is not None:
-            offsets[number] = offset
-        if cut is not None:
-            filters = [filter_number for filter_number, _ in cut.filters]
-            where = number, len(chunks), len(cut.stored)
-            packed.append((*where, _padded(cut.shape, INDEX_DIMS), _padded(filters, MAX_FILTERS)))
-            chunks += cut.stored
-        if len(shape) > INDEX_DIMS:
-            shapes.append((number, _padded(shape, MAX_NDIM)))
+    for number, cut in [(placed.number, placed.chunks) for placed in payloads if placed.chunks is not None]:
+        filters = [filter_number for filter_number, _ in cut.filters]
+        where = number, len(chunks), len(cut.stored)
+        packed.append((*where, _padded(cut.shape, INDEX_DIMS), _padded(filters, MAX_FILTERS)))
+        chunks += cut.stored
+    long = [placed for placed in payloads if len(placed.shape) > INDEX_DIMS]
+    shapes = [(placed.number, _padded(placed.shape, MAX_NDIM)) for placed in long]
     found = {"packed": sorted(packed), "chunks": chunks, "shapes": sorted(shapes)}
     return {"payloads": offsets} | {name: np.array(rows, PLACE_TABLES[name]) for name, rows in found.items() if rows}
 

@@ -257,31 +257,31 @@ class _Encoder:
         self._strings: dict[str, int] = {}
         self._quants: dict[QuantParams, int] = {}
         self._rows: dict[str, list[tuple[Any, ...]]] = {"tensors": [], "nodes": [], "quants": []}
-        pools = ("dims", "operands", "origins", "integers", "scales32", "scales64")
-        self._pools: dict[str, list[Any]] = {name: [] for name in pools}
+        self._pools: dict[str, list[Any]] = {name: [] for name in ("dims", "operands", "origins")}
+        self._numbers = {name: bytearray() for name in ("integers", "scales32", "scales64")}
         self._attributes = bytearray()
 
-    def _text(self, text: str | None) -> int:
-        return -1 if text is None else self._strings.setdefault(text, len(self._strings))
+    def _text(self, text: str) -> int:
+        return self._strings.setdefault(text, len(self._strings))
 
-    def _run(self, pool: str, values: Iterable[Any]) -> tuple[int, int]:
-        """Append values to a pool; give their offset and number."""
+    def _run(self, pool: str, values: Iterable[Any]) -> int:
+        """Append values to a pool; return where they begin."""
         items = self._pools[pool]
         offset = len(items)
         items.extend(values)
-        return offset, len(items) - offset
+        return offset
 
     def add_tensor(self, tensor: TensorInfo) -> None:
         """Append the row of a tensor."""
         shape = tensor.shape
         _check_described(tensor)
-        dims, _ = self._run("dims", [-1 if extent is None else extent for extent in shape or ()])
+        dims = self._run("dims", (-1 if extent is None else extent for extent in shape) if shape else ())
         self._rows["tensors"].append(
             (
                 self._text(tensor.name),
-                self._text(tensor.stands_for),
-                self._text(tensor.layout),
-                self._quant(tensor.quant, tensor.name),
+                -1 if tensor.stands_for is None else self._text(tensor.stands_for),
+                -1 if tensor.layout is None else self._text(tensor.layout),
+                -1 if tensor.quant is None else self._quant(tensor.quant, tensor.name),
                 dims,
                 UNKNOWN if shape is None else len(shape),
                 UNKNOWN if tensor.dtype is None else DTYPE_CODES[tensor.dtype],
@@ -292,12 +292,12 @@ class _Encoder:
 
     def add_node(self, node: Any, rows: Mapping[str, int]) -> None:
         """Append the row of a node."""
-        inputs, n_inputs = self._run("operands", [rows[name] if name else -1 for name in node.inputs])
-        outputs, n_outputs = self._run("operands", [rows[name] if name else -1 for name in node.outputs])
-        origin, n_origin = self._run("origins", [self._text(name) for name in node.origin])
-        attrs = encode_attrs(node.attrs, node.name)
+        inputs = self._run("operands", [rows[name] if name else -1 for name in node.inputs])
+        outputs = self._run("operands", [rows[name] if name else -1 for name in node.outputs])
+        origin = self._run("origins", map(self._text, node.origin))
+        attrs = encode_attrs(node.attrs, node.name) if node.attrs else b""
         heads = (self._text(node.name), self._text(node.op), self._text(node.domain))
-        lengths = (n_inputs, n_outputs, n_origin, len(attrs))
+        lengths = (len(node.inputs), len(node.outputs), len(node.origin), len(attrs))
         self._rows["nodes"].append((*heads, *lengths, inputs, outputs, origin, len(self._attributes)))
         self._attributes += attrs
 
@@ -305,32 +305,36 @@ class _Encoder:
         """Append the row of a quantization, unless it is there; give its number."""
         return self._quant(quant, "of one sample")
 
-    def _quant(self, quant: QuantParams | None, tensor: str) -> int:
-        if quant is None:
-            return -1
-        if quant not in self._quants:
-            self._rows["quants"].append(self._quant_row(quant, tensor))
-            self._quants[quant] = len(self._quants)
-        return self._quants[quant]
+    def _quant(self, quant: QuantParams, tensor: str) -> int:
+        rows = self._rows["quants"]
+        row = self._quants.setdefault(quant, len(rows))
+        if row == len(rows):
+            rows.append(self._quant_row(quant, tensor))
+        return row
 
     def _quant_row(self, quant: QuantParams, tensor: str) -> tuple[int, ...]:
         wide = quant.scale.dtype == np.float64
         has = _SCALE64 if wide else 0  # plain numbers: an IntFlag takes a microsecond for each operation
         for bit, name in _FACT_BITS:
             has |= bit if getattr(quant, name) is not None else 0
-        row = {"dtype": DTYPE_CODES[quant.dtype], "has": has}
-        row |= {"axis": quant.axis or 0, "block_size": quant.block_size or 0}
-        row |= {name: _signed(getattr(quant, name), quant.dtype, tensor) for name in ("qmin", "qmax")}
-        row["zero_point_off"], _ = self._run("integers", quant.zero_point.ravel().tolist())
-        for name, pool in (
-            ("scale", "scales64" if wide else "scales32"),
-            ("multiplier", "integers"),
-            ("shift", "integers"),
+        limits = (_signed(limit, quant.dtype, tensor) for limit in (quant.qmin, quant.qmax))
+        ndims, places = [], [self._add_numbers("integers", quant.zero_point)]
+        for pool, values in (
+            ("scales64" if wide else "scales32", quant.scale),
+            ("integers", quant.multiplier),
+            ("integers", quant.shift),
         ):
-            if (values := getattr(quant, name)) is not None:
-                row[f"{name}_off"], _ = self._run(pool, values.ravel())  # as numpy's numbers: every bit stays
-                row[f"{name}_dims"], row[f"{name}_ndim"] = self._run("dims", values.shape)
-        return tuple(row.get(name, 0) for name in TABLES["quants"].names or ())
+            ndims.append(0 if values is None else values.ndim)
+            places += (0, 0) if values is None else (self._add_numbers(pool, values), self._run("dims", values.shape))
+        along = (quant.axis or 0, quant.block_size or 0)
+        return DTYPE_CODES[quant.dtype], has, *ndims, *along, *limits, *places
+
+    def _add_numbers(self, pool: str, values: np.ndarray) -> int:
+        """Append an array to a pool of numbers; return where it begins."""
+        data, dtype = self._numbers[pool], TABLES[pool]
+        start = len(data) // dtype.itemsize
+        data += values.astype(dtype, copy=False).tobytes()
+        return start
 
     def tables(self, run: bytes) -> dict[str, np.ndarray]:
         """Return the finished tables."""
@@ -340,8 +344,13 @@ class _Encoder:
         strings["length"] = lengths
         strings["offset"] = np.cumsum(lengths) - lengths
         tables = {name: np.array(rows, TABLES[name]) for name, rows in (self._rows | self._pools).items()}
-        for name, data in (("names", b"".join(texts)), ("attributes", bytes(self._attributes)), ("run", run)):
-            tables[name] = np.frombuffer(data, dtype=np.uint8)
+        blocks: dict[str, bytes | bytearray] = {
+            "names": b"".join(texts),
+            "attributes": self._attributes,
+            "run": run,
+            **self._numbers,
+        }
+        tables |= {name: np.frombuffer(data, TABLES[name]) for name, data in blocks.items()}
         return tables | {"strings": strings}
 
 

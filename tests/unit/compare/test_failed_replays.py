@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 import qdebug
-from qdebug.errors import RecordingError
-from qdebug.model import Graph, MemoryRecording, Node, Role, TensorInfo
+from qdebug.errors import AlignmentError, RecordingError
+from qdebug.model import Graph, MemoryRecording, Node, QuantParams, Role, TensorInfo
 from qdebug.replay import registry
 
 X = np.random.default_rng(0).normal(size=(4, 32)).astype(np.float32)
@@ -100,3 +100,16 @@ def test_a_replay_that_is_no_number_accuses_nobody(whose):
     assert result["fc"].failed_replay is (whose == "both")
     assert ("not a number where" in str(result["fc"].reason)) is (whose == "both")
     assert result.first_divergence is None
+
+
+def test_a_replay_that_is_no_number_is_compared_with_no_tensor_of_another_size():
+    """A scale that is not a number, and a reference of another network: an error says so."""
+    quant = QuantParams(dtype="int8", scale=np.float32(np.nan), zero_point=0)
+    infos = [TensorInfo(name=name, dtype="int8", quant=quant) for name in "xy"]
+    nodes = [Node(name="n", op="DequantizeLinear", inputs=("x",), outputs=("y",))]
+    codes = np.arange(16, dtype=np.int8).reshape(1, 4, 4)
+    graph = Graph(nodes, tensors=infos, inputs=("x",), outputs=("y",))
+    backend = MemoryRecording.single(graph, {"x": codes, "y": codes})
+    reference = Graph([Node(name="n", op="Relu", inputs=("x",), outputs=("y",))], inputs=("x",), outputs=("y",))
+    with pytest.raises(AlignmentError, match="comparable"):
+        qdebug.diff(MemoryRecording.single(reference, {"x": X[:, :3], "y": X[:, :3]}), backend)
