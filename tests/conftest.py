@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import signal
 from collections.abc import Generator
 
@@ -18,6 +19,11 @@ def pytest_configure() -> None:
     for number, usual in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
         if signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, usual)
+
+
+def pytest_xdist_auto_num_workers() -> int:
+    """Run three workers on two cores: a test of the terminal waits for most of its time."""
+    return max(2, len(os.sched_getaffinity(0)) * 3 // 2) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 2
 
 
 @pytest.hookimpl(wrapper=True)

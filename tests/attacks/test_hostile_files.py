@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from sweeps import sweep
 
 from qdebug.errors import RecordingError
 from qdebug.recording.reading.opening import open_recording, read_manifest
@@ -57,7 +58,7 @@ def odd(request, tmp_path):
     return path
 
 
-@pytest.mark.parametrize("where", WHERE)
+@pytest.mark.parametrize("where", sweep(WHERE, 12))
 def test_it_is_refused_at_once(run_verb, odd, innocent, tmp_path, where):
     parts = [{"path": odd.name}]
     manifest = {"format": "qdebug.manifest", "version": 1, "parts": parts}

@@ -65,8 +65,8 @@ def test_two_models_are_recorded_compared_and_recorded_only_once(run, nets, tmp_
     [
         ["--seed", "3"],
         ["--samples", "2"],
-        ["--ref-backend", "onnxruntime"],
-        ["--ref-backend", "interpreter"],
+        pytest.param(["--ref-backend", "onnxruntime"], marks=pytest.mark.slow),
+        pytest.param(["--ref-backend", "interpreter"], marks=pytest.mark.slow),
         ["--inputs", "x.npz"],
     ],
 )

@@ -26,6 +26,7 @@ def unfused(result):
     return {entry.title.rpartition(" ")[0] for entry in result.entries if entry.status == "unfused"}
 
 
+@pytest.mark.slow
 def test_element_wise_kinds_are_explained():
     result = probed(kinds=("add", "quantize", "concat", "lookup"))
     # HardSwish has no operator on codes, so that the runtime leaves it in floating point.

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 
 import numpy as np
 import pytest
+from sweeps import sweep
 
 import qdebug
 from qdebug.compare.align.pairs import UnmatchedKind
@@ -58,8 +60,7 @@ def folder(tmp_path_factory) -> Path:
     return tmp_path_factory.mktemp("recordings")
 
 
-@pytest.mark.parametrize("level", ["none", "extended", "all"])
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize(("form", "level"), sweep(itertools.product(FORMS, ("none", "extended", "all")), 5))
 def test_the_digits_net_and_its_int8_forms(folder, digits, form, level):
     feed = {"x": digits[:2, None]}
     reference = recorded(folder, DIGITS / "digits.onnx", feed, "none")

@@ -6,6 +6,7 @@ import itertools
 
 import numpy as np
 import pytest
+from sweeps import sweep
 
 import qdebug
 from qdebug.compare.align.pairs import UnmatchedKind
@@ -131,8 +132,10 @@ def model(name: str, path, wrong: str | None):
     return path
 
 
-@pytest.mark.parametrize(("reference", "backend"), itertools.permutations(LEVELS, 2))
-@pytest.mark.parametrize("name", NETS)
+@pytest.mark.parametrize(
+    ("name", "reference", "backend"),
+    sweep(((name, *levels) for name in NETS for levels in itertools.permutations(LEVELS, 2)), 16),
+)
 def test_a_rewritten_pattern_answers_to_the_pattern(recorded, name, reference, backend):
     result = qdebug.diff(recorded(name, reference), recorded(name, backend))
     assert result.status in (Status.WITHIN, Status.IDENTICAL), result.verdict.sentence

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 from multiprocessing.reduction import ForkingPickler
 
 import numpy as np
 import pytest
+from sweeps import sweep
 
 from qdebug.arithmetic.candidates import candidates
 from qdebug.arithmetic.functions import _along, _of_one, _reach, same_functions, shape_of
@@ -216,8 +218,7 @@ WITH_SUMS = {
 }
 
 
-@pytest.mark.parametrize("clamp", [None, (3, 90)])
-@pytest.mark.parametrize("name", WITH_SUMS)
+@pytest.mark.parametrize(("name", "clamp"), sweep(itertools.product(WITH_SUMS, (None, (3, 90))), 6))
 def test_two_variants_are_one_function_if_and_only_if_they_agree_on_every_sum(name, clamp):
     unit = WITH_SUMS[name]
     unit = replace(unit, out=replace(unit.out, clamp=clamp))

@@ -78,28 +78,37 @@ def assert_shown(path):
     return count
 
 
-@pytest.mark.parametrize("logical", LOGICAL_DTYPES)
 @pytest.mark.parametrize("samples", [1, 3])
-def test_every_dtype(tmp_path, logical, samples):
+def test_every_dtype(tmp_path, samples):
     rng = np.random.default_rng(0)
-    arrays = {("x", sample): rng.integers(0, 2, (2, 5)).astype(logical_dtype(logical)) for sample in range(samples)}
-    assert assert_shown(write(tmp_path / "run.h5", arrays)) == samples
+    arrays = {
+        (logical, sample): rng.integers(0, 2, (2, 5)).astype(logical_dtype(logical))
+        for logical in LOGICAL_DTYPES
+        for sample in range(samples)
+    }
+    assert assert_shown(write(tmp_path / "run.h5", arrays)) == len(arrays)
 
 
-@pytest.mark.parametrize("shape", [(), (1,), (0,), (3, 0, 2), (2, 3), (1,) * 9, (1, 2) * 15, (1,) * 31, (1,) * 32])
 @pytest.mark.parametrize(("samples", "steps"), [(1, 1), (4, 1), (1, 4), (3, 70)])
-def test_every_shape(tmp_path, shape, samples, steps):
+def test_every_shape(tmp_path, samples, steps):
     rng = np.random.default_rng(0)
-    arrays = {("x", sample, step): rng.standard_normal(shape) for sample in range(samples) for step in range(steps)}
+    shapes = [(), (1,), (0,), (3, 0, 2), (2, 3), (1,) * 9, (1, 2) * 15, (1,) * 31, (1,) * 32]
+    arrays = {
+        (str(at), sample, step): rng.standard_normal(shape)
+        for at, shape in enumerate(shapes)
+        for sample in range(samples)
+        for step in range(steps)
+    }
     path = write(tmp_path / "run.h5", arrays)
-    assert assert_shown(path) == samples * steps
+    assert assert_shown(path) == len(arrays)
+    lead = (samples, steps) if steps > 1 else (samples,)
     with h5py.File(path) as file:
-        found = file["tensors"]["x"]
-        lead = (samples, steps) if steps > 1 else (samples,)
-        if len(shape) + len(lead) <= 32:
-            assert found.shape == (*lead, *shape)
-        else:
-            assert len(found) == samples * steps
+        for at, shape in enumerate(shapes):
+            found = file["tensors"][str(at)]
+            if len(shape) + len(lead) <= 32:
+                assert found.shape == (*lead, *shape)
+            else:
+                assert len(found) == samples * steps
 
 
 def test_equal_samples_lie_at_one_place(tmp_path):
@@ -154,16 +163,21 @@ def test_extents_beyond_hdf5_are_a_group(tmp_path):
         assert list(file["tensors"]["x"]) == ["4294967294,4294967294"]
 
 
-@pytest.mark.parametrize("shape", [(11,), (4, 6), (3, 5, 2), (2, 2, 13), (1, 1, 1, 9), (7, 3)])
 @pytest.mark.parametrize("most", [1, 2, 3, 8])
-def test_large_samples_are_several_chunks(tmp_path, monkeypatch, shape, most):
+def test_large_samples_are_several_chunks(tmp_path, monkeypatch, most):
     """As those above 2 GiB are: a chunk is a run of the payload, and the last one may reach beyond it."""
     monkeypatch.setattr(datasets_module, "MAX_PIECE", most * 4)
     rng = np.random.default_rng(0)
-    path = write(tmp_path / "run.h5", {("x", sample): rng.standard_normal(shape, np.float32) for sample in range(3)})
-    assert assert_shown(path) == 3
+    shapes = [(11,), (4, 6), (3, 5, 2), (2, 2, 13), (1, 1, 1, 9), (7, 3)]
+    arrays = {
+        (str(at), sample): rng.standard_normal(shape, np.float32)
+        for at, shape in enumerate(shapes)
+        for sample in range(3)
+    }
+    path = write(tmp_path / "run.h5", arrays)
+    assert assert_shown(path) == len(arrays)
     with h5py.File(path) as file:
-        assert np.prod(file["tensors"]["x"].chunks) <= most
+        assert all(np.prod(found.chunks) <= most for found in file["tensors"].values())
     with FileRecording(path) as recording:
         assert not recording._container.rewritten
 

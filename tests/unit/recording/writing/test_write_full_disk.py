@@ -1,10 +1,12 @@
 """A disk that is full at any write: one clear error, everything acknowledged is kept, nothing crashes."""
 
 import errno
+import itertools
 import os
 
 import numpy as np
 import pytest
+from sweeps import sweep
 
 from qdebug.errors import RecordingError
 from qdebug.model import Graph, RunInfo
@@ -61,8 +63,9 @@ FULL = """
 """
 
 
-@pytest.mark.parametrize("size", [10, 5_000, 200_000])
-@pytest.mark.parametrize("limit", [5_000, 100_003, 1_000_000, 1_048_576])
+@pytest.mark.parametrize(
+    ("limit", "size"), sweep(itertools.product((5_000, 100_003, 1_000_000, 1_048_576), (10, 5_000, 200_000)), 5)
+)
 def test_a_full_disk_is_one_clear_error(tmp_path, limit, size, run_python, left_in):
     result = run_python(FULL, tmp_path / "run.h5", limit, size)
     assert result.returncode == 0, result.stderr

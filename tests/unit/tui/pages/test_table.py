@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from sweeps import sweep
 
 from qdebug.compare.explaining.explanation import ExplainStatus, NodeExplanation
 from qdebug.compare.result.finding import Status
@@ -33,7 +34,7 @@ def pages():
 
 @pytest.mark.parametrize("size", [(60, 12), (80, 18), (120, 34), (200, 56)])
 @pytest.mark.parametrize("glyphs", [UNICODE, ASCII], ids=["unicode", "ascii"])
-@pytest.mark.parametrize("row", [0, 2, 5, 9, 24, 25])
+@pytest.mark.parametrize("row", sweep([0, 2, 5, 9, 24, 25], 2))
 def test_every_page_fits_and_is_clean(pages, make_scene, size, glyphs, row):
     scene = make_scene(row=row, glyphs=glyphs, names=HOSTILE, colours=glyphs is UNICODE)
     scene.table.rows = [replace(each, op=f"{each.op}\x1b[31m\u202e") for each in scene.table.rows]

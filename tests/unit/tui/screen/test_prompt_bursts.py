@@ -105,8 +105,7 @@ def state(app, main):
     }
 
 
-QUICK = {"search and walk", "filter that is narrowed on its way", "reason", "arrows", "paste", "all at once"}
-"""One of each kind."""
+QUICK = {"filter that is narrowed on its way", "paste", "all at once"}
 
 
 @pytest.mark.parametrize("name", [n if n in QUICK else pytest.param(n, marks=pytest.mark.slow) for n in STREAMS])

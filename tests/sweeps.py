@@ -1,0 +1,22 @@
+"""Sweeps of many cases of one kind: some run in the gate, the others are marked slow."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pytest
+
+
+def sweep(cases: Iterable[object], gate: int) -> list[object]:
+    """Mark all cases but some, evenly spread over the sweep, as slow.
+
+    Args:
+        cases: The cases, those of one family beside each other.
+        gate: How many the gate runs, the first and the last among them.
+    """
+    listed = list(cases)
+    kept = {round(at * (len(listed) - 1) / max(gate - 1, 1)) for at in range(gate)}
+    return [
+        case if at in kept else pytest.param(*(case if isinstance(case, tuple) else (case,)), marks=pytest.mark.slow)
+        for at, case in enumerate(listed)
+    ]
