@@ -12,7 +12,7 @@ from types import MappingProxyType
 
 import numpy as np
 
-from qdebug.arithmetic.patterns.wrong_evidence import Evidence, Trait
+from qdebug.arithmetic.patterns.wrong_evidence import CodesOfTensor, Trait
 from qdebug.arithmetic.patterns.wrong_places import Layout, WrongPlace, places
 from qdebug.arithmetic.patterns.wrong_values import traits
 from qdebug.model.json_object import JsonObject
@@ -84,7 +84,7 @@ class Residual(JsonObject):
         return f"likely: {self.likely}"
 
 
-def residual(evidence: Evidence) -> Residual | None:
+def residual(evidence: CodesOfTensor) -> Residual | None:
     """Sum up what is wrong with a tensor; None if nothing is.
 
     Args:

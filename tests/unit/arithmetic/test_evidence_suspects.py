@@ -10,7 +10,7 @@ import pytest
 import qdebug
 from qdebug.arithmetic.evidence import _in_own_order, residual_of
 from qdebug.arithmetic.patterns.residual import PATTERNS, residual
-from qdebug.arithmetic.patterns.wrong_evidence import Evidence
+from qdebug.arithmetic.patterns.wrong_evidence import CodesOfTensor
 from qdebug.arithmetic.patterns.wrong_places import Layout
 from qdebug.arithmetic.search import search
 from qdebug.arithmetic.suspects import suspects, turned_sign
@@ -201,7 +201,7 @@ def test_wrong_elements_are_named_in_the_order_of_the_recording(quantized, last)
     """The batch within a sample counts as more samples; channels come first while patterns are looked for."""
     unit = replace(unit_of(quantized.conv("")), channels_last=last)
     rows = np.zeros((6, 7), np.int8)
-    found = residual(Evidence(expected=rows, recorded=rows + (np.arange(42).reshape(6, 7) == 24), layout=Layout()))
+    found = residual(CodesOfTensor(expected=rows, recorded=rows + (np.arange(42).reshape(6, 7) == 24), layout=Layout()))
     assert found.elements == ((3, 3),)
     assert _in_own_order(found, unit, (2, 7)).elements == ((1, 1, 3),)
     assert _in_own_order(found, unit, (7,)) is found
