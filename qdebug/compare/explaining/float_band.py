@@ -45,7 +45,7 @@ from qdebug.replay.extents import recorded_room
 from qdebug.replay.real_form import real_form
 from qdebug.replay.registry import keeps_channels_last, run_node
 
-__all__ = ["FloatFinding", "FloatReplay", "judge_float", "replay_float", "rounded_inputs"]
+__all__ = ["FloatFinding", "FloatReplay", "assumption", "judge_float", "replay_float", "rounded_inputs"]
 
 _SEED = 20250218
 
@@ -186,6 +186,26 @@ def rounded_inputs(recording: Recording, node: Node, tensor: str, place: Place) 
         return tuple(case.rounding(place))
     except (KernelError, NotRecordedError):
         return ()
+
+
+def assumption(recording: Recording, tensor: str, band: Band) -> str | None:
+    """Say what a precision assumes beyond the type that was recorded, in a clause; None if nothing.
+
+    Args:
+        recording: The backend's recording.
+        tensor: The output of a node.
+        band: What accounts for its error.
+    """
+    number, _, what = band.precision.partition(" ")
+    name = _SHORT.get(number)
+    if name is None:
+        return None
+    if what == "accumulator":
+        return f"sums held in {name}"
+    if what != _OUTPUT:
+        return f"{what} rounded to {name}"
+    dtype = recording.graph.tensors[tensor].dtype
+    return None if dtype == name else f"results rounded to {name}"
 
 
 def replay_float(recording: Recording, node: Node, tensor: str, place: Place, precision: str) -> FloatReplay:
