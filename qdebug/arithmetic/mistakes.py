@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -30,12 +32,14 @@ class Mistake:
         node: The node with the mistake.
         values: What it reads then, where that is other than what was recorded.
         after: What is done to the result, besides.
+        told: The part of the result that the mistake tells; the rest may hold anything.
     """
 
     likely: str
     node: Node
     values: Mapping[str, np.ndarray]
     after: Callable[[np.ndarray], np.ndarray] = _as_it_is
+    told: tuple[Any, ...] = ()
 
 
 def mistakes(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
@@ -51,7 +55,9 @@ def mistakes(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
     yield from _of_attributes(node, values)
     yield from _of_padding(node, values)
     yield from _of_activation(node, values)
+    yield from _of_blocks(node, values)
     yield from _of_rounding(node, values)
+    yield from _of_writing(node, values)
 
 
 def _without(node: Node, *places: int) -> Node:
@@ -176,3 +182,24 @@ def _of_rounding(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mista
             continue
         said = f"what it reads is rounded to {short.name} first"
         yield Mistake(likely=said, node=node, values={name: short.rounded(array) for name, array in real.items()})
+
+
+def _of_blocks(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
+    """Yield scales of blocks, and their zero points, that are those of the next block or the one before."""
+    row = operators.of(node.op)
+    places = row.packed[1:] if row.packs_weight else (1, 2) if node.attrs.get("block_size") else ()
+    names = [node.inputs[place] for place in places if place < len(node.inputs) and node.inputs[place]]
+    for name in names[:1]:
+        for shift, which in ((1, "before"), (-1, "after")):
+            moved = np.roll(values[name], shift, -1)
+            if values[name].ndim and not np.array_equal(moved, values[name]):
+                yield Mistake(likely=f"the scale of the block {which} is used", node=node, values={name: moved})
+
+
+def _of_writing(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
+    """Yield rows or columns of a product that are written one place late."""
+    del values
+    for axis, what in ((-2, "row"), (-1, "column")) if operators.of(node.op).product else ():
+        part = (Ellipsis, slice(1, None), *[slice(None)] * (-axis - 1))
+        late = partial(np.roll, shift=1, axis=axis)
+        yield Mistake(likely=f"each {what} is written one {what} late", node=node, values={}, after=late, told=part)

@@ -417,11 +417,17 @@ class _Case:
             return ""
         wrong = error > max(OUTLIER_ERROR_RATIO * allowed / np.sqrt(error.size), 1e-300)
         axes = ours.ndim - 1
-        last = keeps_channels_last(self._form) or operators.plain(self._form).sums is Sums.MATRIX
+        vectors = operators.plain(self._form).sums is Sums.MATRIX
+        last = vectors or keeps_channels_last(self._form)
         spatial = tuple(range(axes - 1) if last else range(1, axes))
-        layout = Layout(channel=axes - 1 if last else 0, spatial=spatial)
+        first = "row" if vectors and axes == 1 else "sample"
+        layout = Layout(channel=axes - 1 if last else 0, spatial=spatial, first=first, vectors=vectors)
         found = places(wrong, layout)
-        return f", {found[0].detail}" if found else ""
+        if not found:
+            return ""
+        said = "".join(f", {place.detail}" for place in found[: 2 if found[0].pattern == "block_tail" else 1])
+        held = np.unique(ours[wrong])
+        return said + (f", which hold {held[0]:g}: they may never be written" if held.size == 1 else "")
 
 
 def _format_of(recording: Recording, form: Node, tensor: str, at: Sequence[Place]) -> ShortFormat | None:

@@ -92,8 +92,8 @@ SOLE_CONTRIBUTOR_MIN_SHARE = threshold(
     "SOLE_CONTRIBUTOR_MIN_SHARE",
     0.9,
     unit="share of power",
-    why="The verdict is about a node that makes nearly all of an output's loss: its error alone makes this share of the "
-    "power that all nodes' errors make one by one, and leaves the output the SQNR it has, to within a decibel.",
+    why="The verdict is about a node that makes nearly all of an output's loss: its error alone makes this share of "
+    "the power that all nodes' errors make one by one, and leaves the output the SQNR it has, to within a decibel.",
     source="chosen: without the node, a tenth of the power is left, and the output has 10 dB more",
 )
 SOLE_CONTRIBUTOR_MAX_DISTANCE = threshold(

@@ -86,3 +86,36 @@ def test_what_is_right_or_unknown_has_no_mistake():
     assert qdebug.explain(recorded(GEMM, values, made)).nodes[0].status == "in_band"
     odd = recorded(GEMM, values, made * np.float32(1.37))
     assert "likely" not in qdebug.explain(odd).nodes[0].reason
+
+
+def assert_named(right, values, made, said):
+    result = qdebug.diff(recorded(right, values, run_node(right, values, OPSET)["y"]), recorded(right, values, made))
+    assert [said in found.sentence for found in result["n"].findings if found.role == "cause"] == [True]
+    (told,) = qdebug.explain(recorded(right, values, made)).nodes
+    assert said in told.reason
+
+
+@pytest.mark.parametrize(("right", "values"), [(GEMM, DENSE), (CONV, IMAGE)])
+@pytest.mark.parametrize(("axis", "said"), [(-2, "row is written one row late"), (-1, "is written one column late")])
+def test_rows_that_are_written_late_are_named_whatever_the_first_one_holds(right, values, axis, said):
+    made = np.roll(run_node(right, values, OPSET)["y"], 1, axis)
+    np.moveaxis(made, axis, 0)[0] = 7
+    assert_named(right, values, made, said)
+
+
+def test_the_scale_of_the_block_before_is_named():
+    packed = node("MatMulNBits", "x w s", K=64, N=8, bits=4, block_size=16)
+    packed = replace(packed, domain="com.microsoft")
+    codes = RNG.integers(0, 256, (8, 4, 8)).astype(np.uint8)
+    values = {"x": real(6, 64), "w": codes, "s": RNG.uniform(0.1, 1, (8, 4)).astype(np.float32)}
+    made = run_node(packed, {**values, "s": np.roll(values["s"], 1, -1)}, OPSET)["y"]
+    assert_named(packed, values, made, "the scale of the block before is used")
+
+
+def test_an_element_of_each_tile_that_is_never_written_is_located():
+    values = {"x": real(40, 8), "w": real(8, 24)}
+    made = run_node(node("MatMul", "x w"), values, OPSET)["y"]
+    made[3::4, 7::8] = 0
+    (told,) = qdebug.explain(recorded(node("MatMul", "x w"), values, made)).nodes
+    for said in ("only in 10 of 40 rows", "last of every 8 of the features", "hold 0: they may never be written"):
+        assert said in told.reason
