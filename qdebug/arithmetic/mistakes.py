@@ -9,11 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
 from qdebug.model import Node, operators
+from qdebug.model.operators import Sums
 from qdebug.numerics.short_formats import SHORT_FORMATS
 
 __all__ = ["Mistake", "mistakes"]
@@ -56,6 +58,7 @@ def mistakes(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
     yield from _of_padding(node, values)
     yield from _of_activation(node, values)
     yield from _of_blocks(node, values)
+    yield from _of_sums(node, values)
     yield from _of_rounding(node, values)
     yield from _of_writing(node, values)
 
@@ -114,8 +117,19 @@ def _of_factors(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistak
         yield Mistake(likely=f"the {what} {small!r} is applied twice", node=node, values={small: twice})
 
 
-_IGNORED = ("alpha", "beta", "epsilon", "transA", "transB")
+_IGNORED = (
+    "alpha", "beta", "epsilon", "transA", "transB", "count_include_pad", "ceil_mode", "dilations", "reverse",
+    "exclusive", "coordinate_transformation_mode", "nearest_mode", "exclude_outside", "approximate",
+)  # fmt: skip
 """Attributes that kernels are known to ignore."""
+_TAKEN_FOR: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "coordinate_transformation_mode": ("half_pixel", "pytorch_half_pixel", "asymmetric", "align_corners"),
+        "nearest_mode": ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil"),
+        "approximate": ("none", "tanh"),
+    }
+)
+"""Values of attributes that are taken for one another."""
 
 
 def _of_attributes(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
@@ -123,6 +137,15 @@ def _of_attributes(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mis
         if name in node.attrs and node.attrs[name] not in (0, 0.0):
             rest = {key: value for key, value in node.attrs.items() if key != name}
             yield Mistake(likely=f"{name} is ignored", node=replace(node, attrs=rest), values={})
+    for name, known in _TAKEN_FOR.items():
+        stated = node.attrs.get(name)
+        for value in known if stated is not None else ():
+            if value != stated:
+                changed = replace(node, attrs={**node.attrs, name: value})
+                yield Mistake(likely=f"{name} is taken for {value}, not {stated}", node=changed, values={})
+    if operators.plain(node).unit == "average_pool" and not node.attrs.get("count_include_pad"):
+        counted = replace(node, attrs={**node.attrs, "count_include_pad": 1})
+        yield Mistake(likely="the padding is counted, though count_include_pad is 0", node=counted, values={})
     axis = node.attrs.get("axis")
     data = values.get(node.inputs[0]) if node.inputs else None
     if isinstance(axis, int) and data is not None and operators.of(node.op).hides_low:
@@ -189,11 +212,50 @@ def _of_blocks(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake
     row = operators.of(node.op)
     places = row.packed[1:] if row.packs_weight else (1, 2) if node.attrs.get("block_size") else ()
     names = [node.inputs[place] for place in places if place < len(node.inputs) and node.inputs[place]]
+    yield from _of_packed_zero_points(node, values)
     for name in names[:1]:
         for shift, which in ((1, "before"), (-1, "after")):
             moved = np.roll(values[name], shift, -1)
             if values[name].ndim and not np.array_equal(moved, values[name]):
                 yield Mistake(likely=f"the scale of the block {which} is used", node=node, values={name: moved})
+
+
+def _of_packed_zero_points(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
+    """Yield zero points of a packed weight that are ignored, or that are 0 where none is given."""
+    place = (*operators.of(node.op).packed, 0, 0, 0)[2]
+    if not place:
+        return
+    if place < len(node.inputs) and node.inputs[place]:
+        yield Mistake(likely="the zero points of the weight are ignored", node=_without(node, place), values={})
+        return
+    inputs = (*node.inputs, *[""] * (place + 1 - len(node.inputs)))
+    name = f"{node.name} zero points"
+    shifted = replace(node, inputs=(*inputs[:place], name, *inputs[place + 1 :]))
+    none = np.zeros(values[node.inputs[place - 1]].shape, np.float32)  # one for each scale
+    yield Mistake(likely="the zero point of the weight is not subtracted", node=shifted, values={name: none})
+
+
+def _of_sums(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
+    """Yield products with a matrix whose last terms are not summed: what a tile leaves over, or parts of all."""
+    if operators.of(node.op).sums is not Sums.MATRIX or len(node.inputs) < 2 or not node.inputs[1]:
+        return
+    name = node.inputs[1]
+    weight = values[name]
+    if weight.ndim < 2 or weight.dtype.kind != "f":
+        return
+    axis = -1 if node.attrs.get("transB") else -2
+    terms = weight.shape[axis]
+    ends = {terms - terms % tile for tile in _TILES} | {terms // part for part in _PARTS if terms % part == 0}
+    for end in sorted(ends - {0, terms}, reverse=True):
+        cut = weight.copy()
+        np.moveaxis(cut, axis, 0)[end:] = 0
+        said = f"the last {terms - end} of the {terms} products of each sum are left out"
+        yield Mistake(likely=said, node=node, values={name: cut})
+
+
+_TILES = (4, 8, 16, 32, 64, 128)
+"""Terms that kernels sum at once."""
+_PARTS = (2, 4, 8)
 
 
 def _of_writing(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:

@@ -358,8 +358,8 @@ def verdict(
 
 
 def _has_no_cause(node: NodeResult) -> bool:
-    """Tell whether a node of codes diverges by its arithmetic, and nothing that was found says why."""
-    if node.status is not Status.DIVERGED or node.quant is None:
+    """Tell whether a node diverges by its arithmetic, and nothing that was found says why."""
+    if node.status is not Status.DIVERGED:
         return False
     told = (FindingRole.CAUSE, FindingRole.DIFFERENCE)
     by_itself = any(

@@ -45,7 +45,7 @@ from qdebug.replay.extents import recorded_room
 from qdebug.replay.real_form import real_form
 from qdebug.replay.registry import keeps_channels_last, run_node
 
-__all__ = ["FloatFinding", "FloatReplay", "assumption", "judge_float", "replay_float", "rounded_inputs"]
+__all__ = ["FloatFinding", "FloatReplay", "assumption", "judge_float", "replay_float", "rounded_inputs", "wrong_place"]
 
 _SEED = 20250218
 
@@ -186,6 +186,21 @@ def rounded_inputs(recording: Recording, node: Node, tensor: str, place: Place) 
         return tuple(case.rounding(place))
     except (KernelError, NotRecordedError):
         return ()
+
+
+def wrong_place(recording: Recording, node: Node, tensor: str, at: Sequence[Place]) -> str | None:
+    """Say where the elements of a float node lie that are off by far more than the rest; None if nowhere in particular.
+
+    Args:
+        recording: The backend's recording.
+        node: The node.
+        tensor: Its output.
+        at: Samples and steps; the first is looked at.
+    """
+    try:
+        return _Case(recording, node, tensor, at[:1]).where(at).removeprefix(", ") or None
+    except (KernelError, NotRecordedError):
+        return None
 
 
 def assumption(recording: Recording, tensor: str, band: Band) -> str | None:

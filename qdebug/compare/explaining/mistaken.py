@@ -32,7 +32,7 @@ def mistake_of(recording: Recording, node: Node, tensor: str, places: Sequence[t
     form, opset = real_form(node, recording.graph.opset)
     if recording.graph.tensors[tensor].quant is not None or tensor not in form.outputs[:1] or not places:
         return None
-    wanted: set[str] | None = None
+    wanted: dict[str, bool] | None = None  # mistakes in words, and whether they tell a part alone
     try:
         for place in places:
             values, recorded = inputs_of(recording, form, place), recording.load(tensor, *place)
@@ -40,7 +40,7 @@ def mistake_of(recording: Recording, node: Node, tensor: str, places: Sequence[t
                 return None
             with recorded_room(recording, place), np.errstate(all="ignore"):
                 wanted = {
-                    each.likely
+                    each.likely: bool(each.told)
                     for each in mistakes(form, values)
                     if (wanted is None or each.likely in wanted) and _gives(each, values, recorded, opset)
                 }
@@ -48,7 +48,9 @@ def mistake_of(recording: Recording, node: Node, tensor: str, places: Sequence[t
                 return None
     except (KernelError, NotRecordedError, UsageError):
         return None
-    return wanted.pop() if wanted is not None and len(wanted) == 1 else None
+    # One that tells all elements comes before those that tell a part.
+    found = [likely for likely, part in (wanted or {}).items() if not part] or list(wanted or {})
+    return found[0] if len(found) == 1 else None
 
 
 _TELLING = 8

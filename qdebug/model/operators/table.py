@@ -275,7 +275,7 @@ def _activations() -> Iterator[Operator]:
     )
     yield replace(fused, name="Elu", words="elu", parameters=("alpha",))
     for name in ("Erf", "Gelu", "Softplus", "Softsign", "Mish"):
-        yield replace(function, name=name, words=name.lower())
+        yield replace(function, name=name, words=name.lower(), through_exp=name in ("Softplus", "Mish"))
     yield from _like(function, "Celu Selu")
     yield from _like(replace(function, folds=False), "Swish ThresholdedRelu")
     # ONNX defines HardSwish so; ONNX Runtime makes a QuickGelu of these nodes (quick_gelu_fusion.cc)

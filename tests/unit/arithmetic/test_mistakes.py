@@ -119,3 +119,74 @@ def test_an_element_of_each_tile_that_is_never_written_is_located():
     (told,) = qdebug.explain(recorded(node("MatMul", "x w"), values, made)).nodes
     for said in ("only in 10 of 40 rows", "last of every 8 of the features", "hold 0: they may never be written"):
         assert said in told.reason
+
+
+POOL = node("AveragePool", "x", kernel_shape=(3, 3), pads=(1, 1, 1, 1))
+PACKED = replace(node("MatMulNBits", "x w s", K=64, N=8, bits=4, block_size=16), domain="com.microsoft")
+BLOCKS = {
+    "x": real(6, 64),
+    "w": RNG.integers(0, 256, (8, 4, 8)).astype(np.uint8),
+    "s": RNG.uniform(0.1, 1, (8, 4)).astype(np.float32),
+}
+RESIZE = replace(
+    node("Resize", "x", mode="linear", coordinate_transformation_mode="align_corners"), inputs=("x", "", "s")
+)
+SCALED = {"x": real(1, 2, 6, 6), "s": np.array([1, 1, 2, 2], np.float32)}
+
+
+def with_attribute(base, **attrs):
+    return replace(base, attrs={**base.attrs, **attrs})
+
+
+@pytest.mark.parametrize(
+    ("right", "values", "wrong", "changed", "said"),
+    [
+        (POOL, {"x": real(1, 2, 7, 7)}, with_attribute(POOL, count_include_pad=1), {}, "the padding is counted"),
+        (
+            RESIZE,
+            SCALED,
+            with_attribute(RESIZE, coordinate_transformation_mode="asymmetric"),
+            {},
+            "taken for asymmetric, not align_corners",
+        ),
+        (
+            PACKED,
+            BLOCKS,
+            replace(PACKED, inputs=("x", "w", "s", "z")),
+            {"z": np.zeros((8, 4), np.float32)},
+            "the zero point of the weight is not subtracted",
+        ),
+        (
+            replace(PACKED, inputs=("x", "w", "s", "z")),
+            BLOCKS | {"z": RNG.integers(0, 256, (8, 2)).astype(np.uint8)},
+            PACKED,
+            {},
+            "the zero points of the weight are ignored",
+        ),
+        (
+            node("MatMul", "x w"),
+            {"x": real(5, 72), "w": (weight := real(72, 9))},
+            node("MatMul", "x w"),
+            {"w": np.where(np.arange(72)[:, None] < 64, weight, 0)},
+            "the last 8 of the 72 products of each sum are left out",
+        ),
+    ],
+)
+def test_what_kernels_leave_out_or_take_for_something_else_is_named(right, values, wrong, changed, said):
+    assert_named(right, values, run_node(wrong, {**values, **changed}, OPSET)["y"], said)
+
+
+def test_a_mistake_that_tells_all_elements_comes_before_one_that_tells_a_part():
+    right = node("ConvTranspose", "x w", strides=(2,), pads=(1, 0), output_padding=(1,))
+    values = {"x": real(2, 4, 12), "w": real(4, 6, 3)}
+    made = run_node(with_attribute(right, pads=(0, 1)), values, OPSET)["y"]
+    assert_named(right, values, made, "the padding is (0, 1), not (1, 0)")
+
+
+def test_the_place_of_wrong_real_numbers_is_in_the_verdict():
+    right, values = node("MatMul", "x w"), {"x": real(20, 8), "w": real(8, 24)}
+    made = run_node(right, values, OPSET)["y"]
+    wrong = made.copy()
+    wrong[:, -3:] = 0
+    sentence = qdebug.diff(*(recorded(right, values, each) for each in (made, wrong))).verdict.sentence
+    assert "elements are wrong only in the last 3 features of 24, which hold 0: they may never be written" in sentence
