@@ -59,6 +59,9 @@ def mistakes(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
     yield from _of_activation(node, values)
     yield from _of_blocks(node, values)
     yield from _of_sums(node, values)
+    yield from _of_gate(node, values)
+    yield from _of_dilation(node, values)
+    yield from _of_order(node, values)
     yield from _of_rounding(node, values)
     yield from _of_writing(node, values)
 
@@ -118,7 +121,7 @@ def _of_factors(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistak
 
 
 _IGNORED = (
-    "alpha", "beta", "epsilon", "transA", "transB", "count_include_pad", "ceil_mode", "dilations", "reverse",
+    "alpha", "beta", "epsilon", "transA", "transB", "count_include_pad", "ceil_mode", "reverse",
     "exclusive", "coordinate_transformation_mode", "nearest_mode", "exclude_outside", "approximate",
 )  # fmt: skip
 """Attributes that kernels are known to ignore."""
@@ -137,6 +140,9 @@ def _of_attributes(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mis
         if name in node.attrs and node.attrs[name] not in (0, 0.0):
             rest = {key: value for key, value in node.attrs.items() if key != name}
             yield Mistake(likely=f"{name} is ignored", node=replace(node, attrs=rest), values={})
+    if node.attrs.get("epsilon"):
+        nothing = replace(node, attrs={**node.attrs, "epsilon": 0.0})
+        yield Mistake(likely="epsilon is taken for 0", node=nothing, values={})
     for name, known in _TAKEN_FOR.items():
         stated = node.attrs.get(name)
         for value in known if stated is not None else ():
@@ -153,6 +159,54 @@ def _of_attributes(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mis
             if other != axis % data.ndim:
                 said = f"it goes along axis {other}, not {axis}"
                 yield Mistake(likely=said, node=replace(node, attrs={**node.attrs, "axis": other}), values={})
+
+
+def _of_gate(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
+    """Yield a gate whose parameters are the usual ones of its operator, and not those of this one."""
+    gate = operators.of(node.op).gate
+    data = values.get(node.inputs[0]) if node.inputs else None
+    if gate is not None and gate.attrs and data is not None:
+        own = ", ".join(f"{name} {value:.4g}" for name, value in gate.attrs.items())
+        said = f"its {gate.op} has the usual parameters of that operator, not {own}"
+        usual = replace(node, op=gate.op, attrs={})
+        yield Mistake(likely=said, node=usual, values={}, after=lambda made: np.asarray(made * data))
+
+
+def _whole(value: object) -> tuple[int, ...]:
+    """Return the integers of an attribute; none if it holds none."""
+    return tuple(each for each in value if isinstance(each, int)) if isinstance(value, tuple) else ()
+
+
+def _of_dilation(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
+    """Yield a dilation that is ignored, by the padding as well or not."""
+    dilations = _whole(node.attrs.get("dilations"))
+    pads = _whole(node.attrs.get("pads"))
+    weight = values.get(node.inputs[1]) if len(node.inputs) > 1 else None
+    if weight is None or not any(each != 1 for each in dilations):
+        return
+    rest = {key: value for key, value in node.attrs.items() if key != "dilations"}
+    spans = [(size - 1) * (step - 1) for size, step in zip(weight.shape[2:], dilations, strict=False)]
+    if len(pads) != 2 * len(spans):
+        return
+    none = [0] * len(spans)
+    halves = [span // 2 for span in spans]
+    for taken in ((*none, *spans), (*halves, *halves)):  # what is left of the padding: the window begins there or not
+        ends = tuple(pad - less for pad, less in zip(pads, taken, strict=True))
+        if min(ends) >= 0:
+            narrow = replace(node, attrs={**rest, "pads": ends})
+            yield Mistake(likely="the dilation is ignored", node=narrow, values={})
+
+
+def _of_order(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
+    """Yield operands of a product with a matrix that are read in column-major order."""
+    if operators.of(node.op).sums is not Sums.MATRIX:
+        return
+    for name in dict.fromkeys(filter(None, node.inputs[:2])):
+        array = values[name]
+        if array.ndim < 2 or 1 in array.shape[-2:]:
+            continue
+        turned = array.reshape(*array.shape[:-2], array.shape[-1], array.shape[-2]).swapaxes(-1, -2)
+        yield Mistake(likely=f"{name!r} is read in column-major order", node=node, values={name: turned})
 
 
 def _of_padding(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
@@ -222,9 +276,10 @@ def _of_blocks(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake
 
 def _of_packed_zero_points(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
     """Yield zero points of a packed weight that are ignored, or that are 0 where none is given."""
-    place = (*operators.of(node.op).packed, 0, 0, 0)[2]
-    if not place:
+    row = operators.of(node.op)
+    if row.packing != "columns" or len(row.packed) < 3:
         return
+    place = row.packed[2]
     if place < len(node.inputs) and node.inputs[place]:
         yield Mistake(likely="the zero points of the weight are ignored", node=_without(node, place), values={})
         return
@@ -265,3 +320,18 @@ def _of_writing(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistak
         part = (Ellipsis, slice(1, None), *[slice(None)] * (-axis - 1))
         late = partial(np.roll, shift=1, axis=axis)
         yield Mistake(likely=f"each {what} is written one {what} late", node=node, values={}, after=late, told=part)
+    for tile in _TILES if operators.of(node.op).product else ():
+        said = f"the rows of the result are padded to a multiple of {tile} elements, and read without these gaps"
+        yield Mistake(likely=said, node=node, values={}, after=partial(_with_gaps, tile=tile))
+
+
+def _with_gaps(made: np.ndarray, tile: int) -> np.ndarray:
+    """Return a result whose rows are padded with zeros to a multiple of so many elements, from its start on.
+
+    Where the next smaller multiple pads as much, that tells it.
+    """
+    gap = -made.shape[-1] % tile if made.ndim > 1 else 0
+    if not gap or gap == -made.shape[-1] % (tile // 2):
+        return made
+    padded = np.pad(made, [(0, 0)] * (made.ndim - 1) + [(0, gap)])
+    return padded.reshape(-1)[: made.size].reshape(made.shape)

@@ -45,7 +45,7 @@ def cause_of_codes(recording: Recording, tensor: str) -> CodeCause:
         units = Units(recording)
         if recording.graph.tensors[tensor].quant is None:
             place = wrong_place(recording, node, tensor, units.places(node, tensor))
-            return CodeCause(sentence=None if place is None else f"elements are wrong {place}")
+            return CodeCause(sentence=None if place is None else f"wrong elements: {place}")
         if units.missing(node, tensor) is not None:
             return CodeCause()
         source = units.find(node, tensor)

@@ -15,7 +15,7 @@ from types import MappingProxyType
 
 import numpy as np
 
-from qdebug.arithmetic.patterns.wrong_places import Layout, places
+from qdebug.arithmetic.patterns.wrong_places import Layout, chance, places
 from qdebug.arithmetic.units import Place
 from qdebug.compare.attribute.backend_replay import inputs_of
 from qdebug.compare.attribute.band import (
@@ -198,7 +198,7 @@ def wrong_place(recording: Recording, node: Node, tensor: str, at: Sequence[Plac
         at: Samples and steps; the first is looked at.
     """
     try:
-        return _Case(recording, node, tensor, at[:1]).where(at).removeprefix(", ") or None
+        return (_Case(recording, node, tensor, at[:1]).where(at).removeprefix(", ") or None) if at else None
     except (KernelError, NotRecordedError):
         return None
 
@@ -437,12 +437,13 @@ class _Case:
         spatial = tuple(range(axes - 1) if last else range(1, axes))
         first = "row" if vectors and axes == 1 else "sample"
         layout = Layout(channel=axes - 1 if last else 0, spatial=spatial, first=first, vectors=vectors)
-        found = places(wrong, layout)
-        if not found:
-            return ""
-        said = "".join(f", {place.detail}" for place in found[: 2 if found[0].pattern == "block_tail" else 1])
-        held = np.unique(ours[wrong])
-        return said + (f", which hold {held[0]:g}: they may never be written" if held.size == 1 else "")
+        found, many = places(wrong, layout), int(np.count_nonzero(wrong))
+        shown = found[: 2 if found and found[0].pattern == "block_tail" else 1]
+        said = "".join(f", {place.detail}" for place in shown)
+        if np.unique(ours[wrong]).size == 1 and not chance(0.5, many):
+            said = said or f", {many} of {wrong.size} elements"
+            said += f", which hold {float(ours[wrong][0]):g}: they may never be written"
+        return said
 
 
 def _format_of(recording: Recording, form: Node, tensor: str, at: Sequence[Place]) -> ShortFormat | None:

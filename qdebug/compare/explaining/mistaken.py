@@ -39,10 +39,12 @@ def mistake_of(recording: Recording, node: Node, tensor: str, places: Sequence[t
             if wanted is None and np.unique(recorded).size < _TELLING:
                 return None
             with recorded_room(recording, place), np.errstate(all="ignore"):
+                right = run_node(form, values, opset)[form.outputs[0]]
                 wanted = {
                     each.likely: bool(each.told)
                     for each in mistakes(form, values)
-                    if (wanted is None or each.likely in wanted) and _gives(each, values, recorded, opset)
+                    if (wanted is None or each.likely in wanted)
+                    and _gives(each, values, recorded, opset, right if each.node is form else None)
                 }
             if not wanted:
                 return None
@@ -61,11 +63,26 @@ _TOLD_LEAST = 3
 """Rows and columns of which a mistake must tell all but one."""
 
 
-def _gives(mistake: Mistake, values: Mapping[str, np.ndarray], recorded: np.ndarray, opset: Mapping[str, int]) -> bool:
-    """Tell whether a node with a mistake gives what was recorded, but for rounding."""
+def _gives(
+    mistake: Mistake,
+    values: Mapping[str, np.ndarray],
+    recorded: np.ndarray,
+    opset: Mapping[str, int],
+    right: np.ndarray | None,
+) -> bool:
+    """Tell whether a node with a mistake gives what was recorded, but for rounding.
+
+    Args:
+        mistake: The mistake.
+        values: What the node reads.
+        recorded: What was recorded.
+        opset: Version of each operator set.
+        right: What the node gives without the mistake, where that only concerns what is done with it; else None.
+    """
     read = {**values, **mistake.values}
     try:
-        made = mistake.after(run_node(mistake.node, read, opset)[mistake.node.outputs[0]])
+        known = None if mistake.values else right
+        made = mistake.after(run_node(mistake.node, read, opset)[mistake.node.outputs[0]] if known is None else known)
     except (KernelError, UsageError):
         return False
     if made.shape != recorded.shape or (made.dtype.kind == "f") != (recorded.dtype.kind == "f"):

@@ -283,6 +283,7 @@ def _activations() -> Iterator[Operator]:
     yield from _like(Operator(name=""), "BiasGelu FastGelu Shrink")
     yield Operator(
         name="Softmax", words="softmax", hides_low=True, gives_scores=True, unit="softmax", folds=True, data=_FIRST,
+        through_exp=True,
         along_axis=True,
     )  # fmt: skip
     yield Operator(name="LogSoftmax", words="logsoftmax", gives_scores=True, data=_FIRST, along_axis=True)

@@ -189,4 +189,48 @@ def test_the_place_of_wrong_real_numbers_is_in_the_verdict():
     wrong = made.copy()
     wrong[:, -3:] = 0
     sentence = qdebug.diff(*(recorded(right, values, each) for each in (made, wrong))).verdict.sentence
-    assert "elements are wrong only in the last 3 features of 24, which hold 0: they may never be written" in sentence
+    assert "wrong elements: only in the last 3 features of 24, which hold 0: they may never be written" in sentence
+
+
+DILATED = node("Conv", "x w", dilations=(2, 2), pads=(2, 2, 2, 2))
+NORM = node("LayerNormalization", "x s b", epsilon=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("right", "values", "wrong", "change", "said"),
+    [
+        (DILATED, IMAGE, with_attribute(DILATED, dilations=(1, 1), pads=(1, 1, 1, 1)), None, "the dilation is ignored"),
+        (DILATED, IMAGE, with_attribute(DILATED, dilations=(1, 1)), lambda y: y[:, :, :-2, :-2], "the dilation is"),
+        (
+            NORM,
+            {"x": real(6, 16) * np.float32(0.05), "s": real(16), "b": real(16)},
+            with_attribute(NORM, epsilon=0.0),
+            None,
+            "epsilon is taken for 0",
+        ),
+        (
+            node("HardSwish", "x"),
+            {"x": (data := real(6, 16))},
+            node("HardSigmoid", "x"),
+            lambda y: y * data,
+            "HardSigmoid has the usual parameters of that operator, not alpha 0.1667, beta 0.5",
+        ),
+        (
+            node("MatMul", "x w"),
+            {"x": (rows := real(5, 7)), "w": real(7, 6)},
+            replace(node("MatMul", "x2 w"), inputs=("x2", "w")),
+            None,
+            "'x' is read in column-major order",
+        ),
+        (
+            node("MatMul", "x w"),
+            {"x": real(5, 7), "w": real(7, 13)},
+            node("MatMul", "x w"),
+            lambda y: np.pad(y, ((0, 0), (0, 3))).reshape(-1)[: y.size].reshape(y.shape),
+            "padded to a multiple of 4 elements, and read without these gaps",
+        ),
+    ],
+)
+def test_more_mistakes_of_public_reports_are_named(right, values, wrong, change, said):
+    made = run_node(wrong, {**values, "x2": rows.reshape(7, 5).T}, OPSET)["y"]
+    assert_named(right, values, made if change is None else change(made), said)
