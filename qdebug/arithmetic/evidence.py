@@ -303,7 +303,8 @@ def layout_of(unit: Unit, axes: int, *, last: bool = False) -> Layout:
         last: Whether the channels come last after all.
     """
     if unit.kind == "linear" or (axes == 2 and unit.kind != "conv"):
-        return Layout(channel=axes - 1, spatial=tuple(range(axes - 1)))
+        vectors = unit.kind == "linear"
+        return Layout(channel=axes - 1, spatial=tuple(range(axes - 1)), vectors=vectors)
     if axes == 0:
         return Layout()
     if last:

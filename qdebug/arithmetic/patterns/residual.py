@@ -141,14 +141,14 @@ def _anywhere(count: int) -> str:
 
 def _credible(found_traits: Sequence[Trait], found_places: Sequence[WrongPlace]) -> tuple[Trait, ...]:
     """Leave out constants where only some samples or positions are wrong: those would show everywhere."""
-    elsewhere = any("channel" not in place.detail for place in found_places)
+    elsewhere = any(not place.channels for place in found_places)
     return tuple(trait for trait in found_traits if not (elsewhere and trait.pattern.startswith("constant")))
 
 
 def _likely(pattern: str, found_places: Sequence[WrongPlace], found_traits: Sequence[Trait]) -> str:
     """Return the cause of a pattern, made narrower by where it is and by what the elements hold."""
     said = PATTERNS[pattern]
-    if pattern == "tail" and any(place.pattern == "tail" and "channel" in place.detail for place in found_places):
+    if pattern == "tail" and any(place.pattern == "tail" and place.channels for place in found_places):
         said = "the filters that are left over from the kernel's blocks of channels"
     unwritten = pattern not in ("unwritten", "clamp") and any(trait.pattern == "unwritten" for trait in found_traits)
     return f"{said}, which are never written" if unwritten else said

@@ -61,7 +61,8 @@ def constants(evidence: CodesOfTensor) -> Iterator[Trait]:
             yield Trait(pattern="constant", detail=f"every element{where} is off by {_codes(affected)}")
             return
         span = _codes(affected) if even else f"{affected.min():.3g} to {affected.max():.3g} codes"
-        which = "each channel" if hit == len(shifts) else f"{hit} of {len(shifts)} channels"
+        name = evidence.layout.channel_name
+        which = f"each {name}" if hit == len(shifts) else f"{hit} of {len(shifts)} {name}s"
         yield Trait(pattern="constant_per_channel", detail=f"a constant in {which}{where}, of {span}")
         return
 
@@ -162,7 +163,8 @@ def factors(evidence: CodesOfTensor) -> Iterator[Trait]:
         found.append(factor)
     if found and max(abs(factor - 1) for factor in found) >= SCALED_MIN_DEVIATION:
         span = f"{min(found):.3g} to {max(found):.3g}"
-        yield Trait(pattern="factor_per_channel", detail=f"each channel is a constant times what it should be, {span}")
+        said = f"each {evidence.layout.channel_name} is a constant times what it should be, {span}"
+        yield Trait(pattern="factor_per_channel", detail=said)
 
 
 class _Codes:
@@ -342,11 +344,10 @@ def _part(axis: int, distance: int, rank: int) -> tuple[slice, ...]:
 
 
 def _neighbours(layout: Layout, rank: int) -> Iterator[tuple[int, str]]:
-    titles = ("row", "column") if len(layout.spatial) == 2 else ("position",) * len(layout.spatial)
-    for axis, name in zip(layout.spatial, titles, strict=True):
+    for axis, (name, _) in zip(layout.spatial, layout.spatial_names, strict=True):
         yield axis + 1, name
     if layout.channel is not None:
-        yield layout.channel + 1, "channel"
+        yield layout.channel + 1, layout.channel_name
     if rank:
         yield 0, "sample"
 

@@ -263,3 +263,15 @@ def test_codes_of_a_bias_in_other_units_are_no_known_arithmetic():
         (node,) = qdebug.explain(rec.recording).nodes
         assert node.status == status
     assert "bias are added to the sums as they are" in node.residual.likely
+
+
+@pytest.mark.parametrize(("scale", "zero", "said"), [(0.03, 40, "scale and zero point"), (0.05, 40, "zero point")])
+def test_a_result_in_the_scale_or_zero_point_of_the_operand_is_named(scale, zero, said):
+    codes = np.random.default_rng(5).integers(0, 256, (6, 60)).astype(np.uint8)
+    with qdebug.Recorder(None, backend="board") as rec:
+        rec.put("x", codes, scale=0.05, zero_point=130)
+        wrong = np.where(codes < 130, np.rint(0.1 * codes.astype(int) + 0.9 * 130), codes).astype(np.uint8)
+        attrs = {"alpha": 0.1}
+        rec.put("y", wrong, node="act", op="LeakyRelu", inputs=("x",), attrs=attrs, scale=scale, zero_point=zero)
+    (node,) = qdebug.explain(rec.recording).nodes
+    assert node.residual.likely.startswith(f"the result has the {said} of the operand, not the output's")
