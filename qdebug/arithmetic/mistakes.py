@@ -263,8 +263,8 @@ def _of_rounding(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mista
 
 def _of_blocks(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
     """Yield scales of blocks, and their zero points, that are those of the next block or the one before."""
-    row = operators.of(node.op)
-    places = row.packed[1:] if row.packs_weight else (1, 2) if node.attrs.get("block_size") else ()
+    packed = operators.of(node.op).packed
+    places = packed.inputs[1:] if packed else (1, 2) if node.attrs.get("block_size") else ()
     names = [node.inputs[place] for place in places if place < len(node.inputs) and node.inputs[place]]
     yield from _of_packed_zero_points(node, values)
     for name in names[:1]:
@@ -276,10 +276,10 @@ def _of_blocks(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake
 
 def _of_packed_zero_points(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
     """Yield zero points of a packed weight that are ignored, or that are 0 where none is given."""
-    row = operators.of(node.op)
-    if row.packing != "columns" or len(row.packed) < 3:
+    packed = operators.of(node.op).packed
+    if packed is None or packed.layout != "columns" or len(packed.inputs) < 3:
         return
-    place = row.packed[2]
+    place = packed.inputs[2]
     if place < len(node.inputs) and node.inputs[place]:
         yield Mistake(likely="the zero points of the weight are ignored", node=_without(node, place), values={})
         return
