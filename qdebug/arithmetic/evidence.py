@@ -10,7 +10,7 @@ import numpy as np
 
 from qdebug.arithmetic.candidates import candidates
 from qdebug.arithmetic.patterns.residual import Residual, residual
-from qdebug.arithmetic.patterns.wrong_evidence import Evidence, stretches
+from qdebug.arithmetic.patterns.wrong_evidence import CodesOfTensor, stretches
 from qdebug.arithmetic.patterns.wrong_places import Layout
 from qdebug.arithmetic.presets import is_known
 from qdebug.arithmetic.refit import refit
@@ -142,7 +142,7 @@ _VAGUE = ("scattered", "off_by_one", "ties_only", "altered")
 def _left(finding: SearchResult, variant: Variant) -> tuple[Residual | None, Suspect | None, Unit | None]:
     """Return the pattern of what a variant leaves, the mistake that reproduces every element, and the first unit."""
     units: list[Unit] = []
-    parts: list[Evidence] = []
+    parts: list[CodesOfTensor] = []
     for place in _looked_at(finding):
         unit = finding.source.unit(place)
         if unit.out.dtype.kind not in "iu":
@@ -176,11 +176,11 @@ def _left(finding: SearchResult, variant: Variant) -> tuple[Residual | None, Sus
 _ARRAYS = ("expected", "recorded", "distance", "magnitude", "sums")
 
 
-def _part(unit: Unit, recorded: np.ndarray, variant: Variant) -> Evidence:
+def _part(unit: Unit, recorded: np.ndarray, variant: Variant) -> CodesOfTensor:
     """Hold one sample of a node against a variant, channels first."""
     columns = accumulate(unit, variant.sums)
     whole = columns.values[0] if unit.kind in ("conv", "linear") else None
-    return Evidence(
+    return CodesOfTensor(
         layout=Layout(),
         expected=finish(unit, columns, variant).reshape(columns.shape),
         recorded=channels_first(recorded, unit),
@@ -303,7 +303,8 @@ def layout_of(unit: Unit, axes: int, *, last: bool = False) -> Layout:
         last: Whether the channels come last after all.
     """
     if unit.kind == "linear" or (axes == 2 and unit.kind != "conv"):
-        return Layout(channel=axes - 1, spatial=tuple(range(axes - 1)))
+        vectors = unit.kind == "linear"
+        return Layout(channel=axes - 1, spatial=tuple(range(axes - 1)), vectors=vectors)
     if axes == 0:
         return Layout()
     if last:

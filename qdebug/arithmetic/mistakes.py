@@ -8,10 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
+from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 
 from qdebug.model import Node, operators
+from qdebug.model.operators import Sums
 from qdebug.numerics.short_formats import SHORT_FORMATS
 
 __all__ = ["Mistake", "mistakes"]
@@ -30,12 +34,14 @@ class Mistake:
         node: The node with the mistake.
         values: What it reads then, where that is other than what was recorded.
         after: What is done to the result, besides.
+        told: The part of the result that the mistake tells; the rest may hold anything.
     """
 
     likely: str
     node: Node
     values: Mapping[str, np.ndarray]
     after: Callable[[np.ndarray], np.ndarray] = _as_it_is
+    told: tuple[Any, ...] = ()
 
 
 def mistakes(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
@@ -51,7 +57,13 @@ def mistakes(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
     yield from _of_attributes(node, values)
     yield from _of_padding(node, values)
     yield from _of_activation(node, values)
+    yield from _of_blocks(node, values)
+    yield from _of_sums(node, values)
+    yield from _of_gate(node, values)
+    yield from _of_dilation(node, values)
+    yield from _of_order(node, values)
     yield from _of_rounding(node, values)
+    yield from _of_writing(node, values)
 
 
 def _without(node: Node, *places: int) -> Node:
@@ -108,8 +120,19 @@ def _of_factors(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistak
         yield Mistake(likely=f"the {what} {small!r} is applied twice", node=node, values={small: twice})
 
 
-_IGNORED = ("alpha", "beta", "epsilon", "transA", "transB")
+_IGNORED = (
+    "alpha", "beta", "epsilon", "transA", "transB", "count_include_pad", "ceil_mode", "reverse",
+    "exclusive", "coordinate_transformation_mode", "nearest_mode", "exclude_outside", "approximate",
+)  # fmt: skip
 """Attributes that kernels are known to ignore."""
+_TAKEN_FOR: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "coordinate_transformation_mode": ("half_pixel", "pytorch_half_pixel", "asymmetric", "align_corners"),
+        "nearest_mode": ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil"),
+        "approximate": ("none", "tanh"),
+    }
+)
+"""Values of attributes that are taken for one another."""
 
 
 def _of_attributes(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
@@ -117,6 +140,18 @@ def _of_attributes(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mis
         if name in node.attrs and node.attrs[name] not in (0, 0.0):
             rest = {key: value for key, value in node.attrs.items() if key != name}
             yield Mistake(likely=f"{name} is ignored", node=replace(node, attrs=rest), values={})
+    if node.attrs.get("epsilon"):
+        nothing = replace(node, attrs={**node.attrs, "epsilon": 0.0})
+        yield Mistake(likely="epsilon is taken for 0", node=nothing, values={})
+    for name, known in _TAKEN_FOR.items():
+        stated = node.attrs.get(name)
+        for value in known if stated is not None else ():
+            if value != stated:
+                changed = replace(node, attrs={**node.attrs, name: value})
+                yield Mistake(likely=f"{name} is taken for {value}, not {stated}", node=changed, values={})
+    if operators.plain(node).unit == "average_pool" and not node.attrs.get("count_include_pad"):
+        counted = replace(node, attrs={**node.attrs, "count_include_pad": 1})
+        yield Mistake(likely="the padding is counted, though count_include_pad is 0", node=counted, values={})
     axis = node.attrs.get("axis")
     data = values.get(node.inputs[0]) if node.inputs else None
     if isinstance(axis, int) and data is not None and operators.of(node.op).hides_low:
@@ -124,6 +159,54 @@ def _of_attributes(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mis
             if other != axis % data.ndim:
                 said = f"it goes along axis {other}, not {axis}"
                 yield Mistake(likely=said, node=replace(node, attrs={**node.attrs, "axis": other}), values={})
+
+
+def _of_gate(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
+    """Yield a gate whose parameters are the usual ones of its operator, and not those of this one."""
+    gate = operators.of(node.op).gate
+    data = values.get(node.inputs[0]) if node.inputs else None
+    if gate is not None and gate.attrs and data is not None:
+        own = ", ".join(f"{name} {value:.4g}" for name, value in gate.attrs.items())
+        said = f"its {gate.op} has the usual parameters of that operator, not {own}"
+        usual = replace(node, op=gate.op, attrs={})
+        yield Mistake(likely=said, node=usual, values={}, after=lambda made: np.asarray(made * data))
+
+
+def _whole(value: object) -> tuple[int, ...]:
+    """Return the integers of an attribute; none if it holds none."""
+    return tuple(each for each in value if isinstance(each, int)) if isinstance(value, tuple) else ()
+
+
+def _of_dilation(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
+    """Yield a dilation that is ignored, by the padding as well or not."""
+    dilations = _whole(node.attrs.get("dilations"))
+    pads = _whole(node.attrs.get("pads"))
+    weight = values.get(node.inputs[1]) if len(node.inputs) > 1 else None
+    if weight is None or not any(each != 1 for each in dilations):
+        return
+    rest = {key: value for key, value in node.attrs.items() if key != "dilations"}
+    spans = [(size - 1) * (step - 1) for size, step in zip(weight.shape[2:], dilations, strict=False)]
+    if len(pads) != 2 * len(spans):
+        return
+    none = [0] * len(spans)
+    halves = [span // 2 for span in spans]
+    for taken in ((*none, *spans), (*halves, *halves)):  # what is left of the padding: the window begins there or not
+        ends = tuple(pad - less for pad, less in zip(pads, taken, strict=True))
+        if min(ends) >= 0:
+            narrow = replace(node, attrs={**rest, "pads": ends})
+            yield Mistake(likely="the dilation is ignored", node=narrow, values={})
+
+
+def _of_order(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
+    """Yield operands of a product with a matrix that are read in column-major order."""
+    if operators.of(node.op).sums is not Sums.MATRIX:
+        return
+    for name in dict.fromkeys(filter(None, node.inputs[:2])):
+        array = values[name]
+        if array.ndim < 2 or 1 in array.shape[-2:]:
+            continue
+        turned = array.reshape(*array.shape[:-2], array.shape[-1], array.shape[-2]).swapaxes(-1, -2)
+        yield Mistake(likely=f"{name!r} is read in column-major order", node=node, values={name: turned})
 
 
 def _of_padding(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
@@ -176,3 +259,79 @@ def _of_rounding(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mista
             continue
         said = f"what it reads is rounded to {short.name} first"
         yield Mistake(likely=said, node=node, values={name: short.rounded(array) for name, array in real.items()})
+
+
+def _of_blocks(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
+    """Yield scales of blocks, and their zero points, that are those of the next block or the one before."""
+    packed = operators.of(node.op).packed
+    places = packed.inputs[1:] if packed else (1, 2) if node.attrs.get("block_size") else ()
+    names = [node.inputs[place] for place in places if place < len(node.inputs) and node.inputs[place]]
+    yield from _of_packed_zero_points(node, values)
+    for name in names[:1]:
+        for shift, which in ((1, "before"), (-1, "after")):
+            moved = np.roll(values[name], shift, -1)
+            if values[name].ndim and not np.array_equal(moved, values[name]):
+                yield Mistake(likely=f"the scale of the block {which} is used", node=node, values={name: moved})
+
+
+def _of_packed_zero_points(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
+    """Yield zero points of a packed weight that are ignored, or that are 0 where none is given."""
+    packed = operators.of(node.op).packed
+    if packed is None or packed.layout != "columns" or len(packed.inputs) < 3:
+        return
+    place = packed.inputs[2]
+    if place < len(node.inputs) and node.inputs[place]:
+        yield Mistake(likely="the zero points of the weight are ignored", node=_without(node, place), values={})
+        return
+    inputs = (*node.inputs, *[""] * (place + 1 - len(node.inputs)))
+    name = f"{node.name} zero points"
+    shifted = replace(node, inputs=(*inputs[:place], name, *inputs[place + 1 :]))
+    none = np.zeros(values[node.inputs[place - 1]].shape, np.float32)  # one for each scale
+    yield Mistake(likely="the zero point of the weight is not subtracted", node=shifted, values={name: none})
+
+
+def _of_sums(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
+    """Yield products with a matrix whose last terms are not summed: what a tile leaves over, or parts of all."""
+    if operators.of(node.op).sums is not Sums.MATRIX or len(node.inputs) < 2 or not node.inputs[1]:
+        return
+    name = node.inputs[1]
+    weight = values[name]
+    if weight.ndim < 2 or weight.dtype.kind != "f":
+        return
+    axis = -1 if node.attrs.get("transB") else -2
+    terms = weight.shape[axis]
+    ends = {terms - terms % tile for tile in _TILES} | {terms // part for part in _PARTS if terms % part == 0}
+    for end in sorted(ends - {0, terms}, reverse=True):
+        cut = weight.copy()
+        np.moveaxis(cut, axis, 0)[end:] = 0
+        said = f"the last {terms - end} of the {terms} products of each sum are left out"
+        yield Mistake(likely=said, node=node, values={name: cut})
+
+
+_TILES = (4, 8, 16, 32, 64, 128)
+"""Terms that kernels sum at once."""
+_PARTS = (2, 4, 8)
+
+
+def _of_writing(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
+    """Yield rows or columns of a product that are written one place late."""
+    del values
+    for axis, what in ((-2, "row"), (-1, "column")) if operators.of(node.op).product else ():
+        part = (Ellipsis, slice(1, None), *[slice(None)] * (-axis - 1))
+        late = partial(np.roll, shift=1, axis=axis)
+        yield Mistake(likely=f"each {what} is written one {what} late", node=node, values={}, after=late, told=part)
+    for tile in _TILES if operators.of(node.op).product else ():
+        said = f"the rows of the result are padded to a multiple of {tile} elements, and read without these gaps"
+        yield Mistake(likely=said, node=node, values={}, after=partial(_with_gaps, tile=tile))
+
+
+def _with_gaps(made: np.ndarray, tile: int) -> np.ndarray:
+    """Return a result whose rows are padded with zeros to a multiple of so many elements, from its start on.
+
+    Where the next smaller multiple pads as much, that tells it.
+    """
+    gap = -made.shape[-1] % tile if made.ndim > 1 else 0
+    if not gap or gap == -made.shape[-1] % (tile // 2):
+        return made
+    padded = np.pad(made, [(0, 0)] * (made.ndim - 1) + [(0, gap)])
+    return padded.reshape(-1)[: made.size].reshape(made.shape)

@@ -234,6 +234,7 @@ def _wrapped(operand: Operand) -> Operand | None:
 
 def _of_scales(unit: Unit) -> Iterator[Suspect]:
     yield from _of_operand_scales(unit)
+    yield from _of_missing_requantization(unit)
     for position, operand in enumerate(unit.operands):
         scale = operand.scale
         if np.unique(scale).size < 2:
@@ -252,6 +253,25 @@ def _of_scales(unit: Unit) -> Iterator[Suspect]:
                 likely=likely,
                 unit=_with(unit, position, changed),
             )
+
+
+def _of_missing_requantization(unit: Unit) -> Iterator[Suspect]:
+    """Yield results in the scale and zero point of the operand, or in one of the two, in place of the output's."""
+    if len(unit.operands) != 1 or unit.out.dtype != unit.operands[0].codes.dtype or unit.out.dtype.kind not in "iu":
+        return
+    out, one = unit.out, unit.operands[0]
+    if out.scale.size != 1 or one.scale.size != 1:
+        return
+    scale, zero = one.scale.reshape(out.scale.shape), np.reshape(one.zero_point, np.shape(out.zero_point))
+    for name, changed in (
+        ("scale and zero point", {"scale": scale, "zero_point": zero}),
+        ("scale", {"scale": scale}),
+        ("zero point", {"zero_point": zero}),
+    ):
+        taken = replace(out, **changed)
+        if not any(np.array_equal(getattr(out, key), value) for key, value in changed.items()):
+            likely = f"the result has the {name} of the operand, not the output's"
+            yield Suspect(name=f"own {name}", pattern="factor", likely=likely, unit=replace(unit, out=taken))
 
 
 def _of_operand_scales(unit: Unit) -> Iterator[Suspect]:

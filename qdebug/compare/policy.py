@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -48,6 +49,7 @@ from qdebug.numerics.stats import ErrorStats
 from qdebug.plural import agreeing, plural
 
 __all__ = [
+    "beyond_by_its_arithmetic",
     "costs_that_count",
     "judge",
     "judge_error",
@@ -276,6 +278,7 @@ def verdict(
     accepted: Sequence[str] = (),
     graph: Graph | None = None,
     short: Sequence[NodeResult] = (),
+    sole: NodeResult | None = None,
     costs: Sequence[NodeResult] = (),
     floor: float | None = None,
     contributing: Contributions | None = None,
@@ -295,6 +298,7 @@ def verdict(
         accepted: What is missing too and was accepted by the limits: it is said all the same.
         graph: The backend's graph, which may tell what the model calls a node that goes by another name.
         short: Outputs of the network that are beyond their limit while no node is beyond its own, the worst first.
+        sole: The node that makes nearly all of the loss of the worst of them; None if there is none.
         costs: What `costs_that_count` found.
         floor: The limit of outputs, in dB.
         contributing: What nodes contribute to the worst of them; None if nobody looked.
@@ -320,8 +324,10 @@ def verdict(
         sentence += _born(of, nonfinite, first, origin)
     if short and graph is not None and floor is not None:
         fall = _fallen(of, short[0], floor, graph)
-        sentence = _accumulated(short, floor) + _contributed(of, short, contributing, floor) + fall + f" {sentence}"
-    sentence += _said_costs(costs, judged=bool(short))
+        headline = _accumulated(short, floor, sole) + _said_costs(costs, origin, judged=True)
+        sentence = headline + _contributed(of, short, contributing, floor) + fall + f" {sentence}"
+    else:
+        sentence += _said_costs(costs, origin, judged=False)
     if graph is not None and (first is not None or short or of.having(Status.INCOMPARABLE).any()):
         sentence += _selected(of, graph, [node.tensor for node in short] or outputs)
     sentence += "" if output is None or short else _at_output(output, sample, outputs, diverged=first is not None)
@@ -352,8 +358,8 @@ def verdict(
 
 
 def _has_no_cause(node: NodeResult) -> bool:
-    """Tell whether a node of codes diverges by its arithmetic, and nothing that was found says why."""
-    if node.status is not Status.DIVERGED or node.quant is None:
+    """Tell whether a node diverges by its arithmetic, and nothing that was found says why."""
+    if node.status is not Status.DIVERGED:
         return False
     told = (FindingRole.CAUSE, FindingRole.DIFFERENCE)
     by_itself = any(
@@ -444,20 +450,44 @@ def costs_that_count(of: ResultTable, graph: Graph, limits: Limits, short: Seque
     return [node for node in costs if (node.tensor in above) is bool(short)]
 
 
+def beyond_by_its_arithmetic(sole: NodeResult, output: NodeResult) -> NodeResult | None:
+    """Return the result of a node whose arithmetic alone ruins an output, as one beyond its limit; None if it does not.
+
+    That a known arithmetic gives the same bits excuses a node as long as its outputs are right.
+
+    Args:
+        sole: The node that makes nearly all of the output's loss.
+        output: The output.
+    """
+    cost = cost_of(sole)
+    if cost is None or cost.kind is not FindingKind.ARITHMETIC:
+        return None
+    level = None if output.metrics is None else output.metrics.sqnr_db
+    said = cost.sentence
+    if level is not None:
+        said += f"; this makes nearly all of the error of the output {output.tensor!r} (SQNR {level:.3g} dB)"
+    found = replace(cost, role=FindingRole.BREACH, sentence=said)
+    samples = [replace(each, status=Status.DIVERGED) if each.max_abs else each for each in sole.samples]
+    others = (each for each in sole.findings if each is not cost)
+    return replace(sole, status=Status.DIVERGED, reason=said, findings=(found, *others), samples=tuple(samples))
+
+
 def lost_part(output: NodeResult) -> Finding | None:
     """Return what was found of a part of an output that is beyond the limit of outputs; None if there is none."""
     return next((found for found in output.findings if found.role is FindingRole.OUTPUT), None)
 
 
-def _accumulated(short: Sequence[NodeResult], floor: float) -> str:
-    """Say which output is beyond its limit though no node is."""
+def _accumulated(short: Sequence[NodeResult], floor: float, sole: NodeResult | None) -> str:
+    """Say which output is beyond its limit though no node is, and which node makes nearly all of that."""
     level, part = _level(short[0], floor), lost_part(short[0])
     text = f"The output {short[0].tensor!r} has an SQNR of {level} dB, below {floor:g} dB"
     if part is not None:
         text = f"The output {short[0].tensor!r} has an SQNR of {level} dB, but {part.sentence}"
     others = len(short) - 1
     text += f" (and {plural(others, 'more output')})" if others else ""
-    return f"{text}, though no node is beyond its limit."
+    if sole is None:
+        return f"{text}, though no node is beyond its limit."
+    return f"{sole.op} {sole.node!r} makes nearly all of the error. {text}, though no node is beyond its limit."
 
 
 def _fallen(of: ResultTable, output: NodeResult, floor: float, graph: Graph) -> str:
@@ -469,14 +499,15 @@ def _fallen(of: ResultTable, output: NodeResult, floor: float, graph: Graph) -> 
     return f" SQNR falls most at {node.op} {node.node!r}: {before} dB before it, {after} dB after it."
 
 
-def _said_costs(costs: Sequence[NodeResult], *, judged: bool) -> str:
-    """Say where codes lose too much; and that no output tells whether it matters, if so."""
-    first = None if not costs else cost_of(costs[0])
-    if first is None:
+def _said_costs(costs: Sequence[NodeResult], origin: NodeResult | None, *, judged: bool) -> str:
+    """Say where codes lose too much, first at the origin; and that no output tells whether it matters, if so."""
+    node = next((each for each in costs if each is origin), next(iter(costs), None))
+    first = None if node is None else cost_of(node)
+    if node is None or first is None:
         return ""
     others = len(costs) - 1
     more = f", and so it is at {plural(others, 'more tensor')}" if others else ""
-    text = f" At {costs[0].op} {first.node!r}, {first.sentence}{more}."
+    text = f" At {node.op} {first.node!r}, {first.sentence}{more}."
     return text if judged else f"{text} No output that it leads to was compared."
 
 

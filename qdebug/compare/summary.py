@@ -9,6 +9,7 @@ import numpy as np
 from qdebug.compare.align.leftover import as_unchecked
 from qdebug.compare.align.pairs import Unmatched
 from qdebug.compare.policy import (
+    beyond_by_its_arithmetic,
     costs_that_count,
     short_outputs,
     shortcomings,
@@ -19,7 +20,13 @@ from qdebug.compare.result.finding import FindingKind
 from qdebug.compare.result.inputs import different_inputs, different_inputs_clause
 from qdebug.compare.result.limits import Limits
 from qdebug.compare.result.nonfinite import nonfinite_of
-from qdebug.compare.result.origin import ErrorsByInput, compounding_nodes, way_to_origin, worst_output
+from qdebug.compare.result.origin import (
+    ErrorsByInput,
+    compounding_nodes,
+    sole_contributor,
+    way_to_origin,
+    worst_output,
+)
 from qdebug.compare.result.result import (
     Contributions,
     Coverage,
@@ -76,6 +83,11 @@ def sum_up(
     )
     missing = shortcomings(*runs, coverage, of, limits=limits)
     short = short_outputs(of, graph, limits)
+    contributions = contributing(of, short[0]) if short and contributing is not None else None
+    sole = sole_contributor(of, short[0], contributions, limits.output_sqnr_in_force) if short else None
+    guilty = None if sole is None else beyond_by_its_arithmetic(sole, short[0])
+    if guilty is not None:
+        of, short = of.replacing(guilty), []
     born = nonfinite_of(of, graph)
     every = shortcomings(*runs, coverage, of, limits=limits.accepting_nothing())
     accepted = [clause for clause in every if clause not in missing]
@@ -95,11 +107,12 @@ def sum_up(
             accepted=accepted,
             graph=graph,
             short=short,
+            sole=sole,
             costs=costs_that_count(of, graph, limits, short),
             floor=limits.output_sqnr_in_force,
             nonfinite=born,
             remark=remark,
-            contributing=contributing(of, short[0]) if short and contributing is not None else None,
+            contributing=contributions,
             cause=cause,
         )
     return RunComparison(

@@ -29,7 +29,7 @@ from qdebug.recording.target import cause
 from qdebug.recording.writing.write import At
 from qdebug.regular_file import read_regular
 
-__all__ = ["SOURCES", "TENSOR_NAMES", "Dump", "DumpedTensor", "SourceForm", "read_dump"]
+__all__ = ["SOURCES", "TENSOR_NAMES", "Dump", "DumpFormat", "DumpedTensor", "read_dump"]
 
 TENSOR_NAMES = "tensor_names"
 """Array of an .npz file that says which array holds which tensor: rows of two texts."""
@@ -89,7 +89,7 @@ class Dump:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SourceForm:
+class DumpFormat:
     """A form of dump.
 
     Args:
@@ -548,19 +548,19 @@ def _fed_apart(graph: Graph, own: Mapping[tuple[int, str], str]) -> Graph:
     )
 
 
-SOURCES: Mapping[str, SourceForm] = MappingProxyType(
+SOURCES: Mapping[str, DumpFormat] = MappingProxyType(
     {
-        "arrays": SourceForm(
+        "arrays": DumpFormat(
             read=_read_arrays,
             summary="a folder of .npy and .npz files, or one of them",
             fits=lambda path: path.is_dir() or path.suffix.lower() in (".npy", ".npz"),
         ),
-        "description": SourceForm(
+        "description": DumpFormat(
             read=_read_description,
             summary="a JSON file that describes raw or numpy files",
             fits=lambda path: path.suffix.lower() == ".json",
         ),
-        "litert-debugger": SourceForm(
+        "litert-debugger": DumpFormat(
             read=_read_litert_debugger,
             summary="a folder of the LiteRT accuracy debugger, with its .tflite model as --graph",
         ),

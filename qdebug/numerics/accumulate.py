@@ -15,12 +15,12 @@ from qdebug.numerics.affine import BLOCK
 from qdebug.numerics.block_error import add_double, add_single, read_block, real_values
 from qdebug.numerics.blocks import Clamp, RealBlocks, scratch, settled
 from qdebug.numerics.checkpoint import checkpoint
+from qdebug.numerics.lsb import LsbSizes
 from qdebug.numerics.rails import RailsCounter
 from qdebug.numerics.stats import ErrorStats
-from qdebug.numerics.steps import Steps
 from qdebug.numerics.tally import Block, Tally
 
-__all__ = ["ErrorAccumulator", "same_elements", "steps_of"]
+__all__ = ["ErrorAccumulator", "lsb_of", "same_elements"]
 
 
 class ErrorAccumulator:
@@ -73,7 +73,7 @@ class ErrorAccumulator:
         )
         if not same_elements(first.shape, second.shape):
             raise UsageError(f"The reference has shape {first.shape} and the backend {second.shape}.")
-        steps = steps_of(first, second, self._step)
+        lsb = lsb_of(first, second, self._step)
         if self._rails is not None:
             self._rails.start(second.shape, double=not second.single)
         tally = self._tally
@@ -87,11 +87,11 @@ class ErrorAccumulator:
                 if single:
                     a = first.read_single(start, stop, buffers.singles[0])
                     b = second.read_single(start, stop, buffers.singles[1])
-                    if not add_single(tally, Block(reference=a, backend=b, start=start, steps=steps), buffers):
+                    if not add_single(tally, Block(reference=a, backend=b, start=start, lsb=lsb), buffers):
                         a64, b64 = a.astype(np.float64), b.astype(np.float64)
-                        add_double(tally, Block(reference=a64, backend=b64, start=start, steps=steps))
+                        add_double(tally, Block(reference=a64, backend=b64, start=start, lsb=lsb))
                 else:
-                    block = read_block((first, second), (start, stop), steps, buffers)
+                    block = read_block((first, second), (start, stop), lsb, buffers)
                     add_double(tally, block)
                     a = real_values(block.reference, block.reference_rest)
                 if self._rails is not None:
@@ -127,8 +127,8 @@ class ErrorAccumulator:
 
     def add_unchanged(self, other: ErrorAccumulator) -> None:
         """Add the reference that another one has seen, all of it finite, held against itself."""
-        steps = self._step is not None and np.isfinite(self._step) and self._step > 0
-        self._tally.merge(other._tally.unchanged(steps=bool(steps)))
+        lsb = self._step is not None and np.isfinite(self._step) and self._step > 0
+        self._tally.merge(other._tally.unchanged(lsb=bool(lsb)))
 
     def merge(self, other: ErrorAccumulator) -> None:
         """Add what another accumulator has seen, as if it had come after this one's."""
@@ -144,7 +144,7 @@ def same_elements(first: tuple[int, ...], second: tuple[int, ...]) -> bool:
     return first == second or [d for d in first if d != 1] == [d for d in second if d != 1]
 
 
-def steps_of(reference: RealBlocks, backend: RealBlocks, step: float | None = None) -> Steps:
+def lsb_of(reference: RealBlocks, backend: RealBlocks, step: float | None = None) -> LsbSizes:
     """Return the size of an LSB of a pair of tensors: the backend's scale.
 
     Args:
@@ -154,7 +154,7 @@ def steps_of(reference: RealBlocks, backend: RealBlocks, step: float | None = No
     """
     coded = reference.quantized or backend.quantized
     whole = step is None and _one_lattice(reference, backend)
-    return Steps(backend.quant, backend.shape, step, whole=whole, coded=coded)
+    return LsbSizes(backend.quant, backend.shape, step, whole=whole, coded=coded)
 
 
 def _one_lattice(reference: RealBlocks, backend: RealBlocks) -> bool:

@@ -12,7 +12,7 @@ from qdebug.numerics.accumulate import same_elements
 from qdebug.numerics.affine import BLOCK
 from qdebug.numerics.block_error import exact_difference, read_block
 from qdebug.numerics.blocks import RealBlocks, Scratch, scratch, settled
-from qdebug.numerics.steps import Steps
+from qdebug.numerics.lsb import LsbSizes
 
 __all__ = ["Agreement", "count_agreement"]
 
@@ -73,7 +73,7 @@ def count_agreement(pairs: Sequence[tuple[RealBlocks, RealBlocks]]) -> Agreement
 def _unequal(sides: tuple[RealBlocks, RealBlocks], span: tuple[int, int], buffers: Scratch) -> np.ndarray:
     """Tell where two tensors differ."""
     if sides[0].wide or sides[1].wide:
-        block = read_block(sides, span, Steps(None, ()), buffers)
+        block = read_block(sides, span, LsbSizes(None, ()), buffers)
         one, other = block.reference, block.backend
         difference = exact_difference(block)
         unequal = np.where(np.isfinite(difference), difference != 0.0, one != other)

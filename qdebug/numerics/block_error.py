@@ -15,8 +15,8 @@ import numpy as np
 
 from qdebug.numerics.blocks import RealBlocks, Scratch
 from qdebug.numerics.histogram import ExponentCounter, ExponentHistogram
+from qdebug.numerics.lsb import LsbSizes, difference_in_lsb, lsb_between, sum_in_lsb, whole_lsb
 from qdebug.numerics.row_sums import ROW, row_dots
-from qdebug.numerics.steps import Steps, difference_in_steps, steps_between, sum_in_steps, whole_steps
 from qdebug.numerics.tally import Block, Tally
 
 __all__ = [
@@ -142,7 +142,7 @@ def add_quotients(
             return
     search = _Search(tally, block, error, sizes, nonzero, buffers)
     # Among codes the least above 0 is one step, and its quotient hardly ever so large that it ends the search.
-    if (nonzero is not None and block.steps.known and tally.max_rel) or not search.near_zero(place, largest):
+    if (nonzero is not None and block.lsb.known and tally.max_rel) or not search.near_zero(place, largest):
         search.everywhere()
 
 
@@ -253,7 +253,7 @@ def add_single(tally: Tally, block: Block, buffers: Scratch) -> bool:
     """
     a, b = block.reference, block.backend
     n = a.size
-    signed = block.steps.uniform is not None  # then the signs are needed to the end
+    signed = block.lsb.uniform is not None  # then the signs are needed to the end
     difference = np.subtract(b, a, out=buffers.singles[4 if signed else 2][:n])
     error = np.absolute(difference, out=buffers.singles[2][:n])
     largest = _highest(error)
@@ -279,7 +279,7 @@ def add_single(tally: Tally, block: Block, buffers: Scratch) -> bool:
         exact, place = _largest_difference(block, np.equal(error, largest, out=buffers.masks[0][:n]))
         tally.offer_abs(exact, block.start + place)
     slack = _VALUE_SLACK * (2.0 * most + largest)
-    if block.steps.known:
+    if block.lsb.known:
         _add_steps(tally, block, error, largest, slack)
     if tally.tolerance is not None:
         _add_beyond(tally, block, (error, largest), slack, buffers)
@@ -340,7 +340,7 @@ def _add_equal(tally: Tally, block: Block, buffers: Scratch) -> None:
     tally.offer_abs(0.0, block.start)
     if nonzero:
         tally.offer_rel(0.0)
-    if block.steps.known and not np.isnan(block.steps.of(block.start, block.start + a.size)).all():
+    if block.lsb.known and not np.isnan(block.lsb.of(block.start, block.start + a.size)).all():
         tally.offer_lsb(0.0)
 
 
@@ -348,7 +348,7 @@ def _add_sums(
     tally: Tally, block: Block, errors: tuple[np.ndarray, np.ndarray], unequal: int, buffers: Scratch
 ) -> None:
     """Add sums of absolute differences, and of signed ones where steps are alike."""
-    a, b, step = block.reference, block.backend, block.steps.uniform
+    a, b, step = block.reference, block.backend, block.lsb.uniform
     error, difference = errors
     pairs = [(a, a), (b, b), (error, error), (error, buffers.ones)]
     if step is not None:
@@ -381,7 +381,7 @@ def _largest_difference(block: Block, mask: np.ndarray) -> tuple[float, int]:
 
 
 def _add_steps(tally: Tally, block: Block, error: np.ndarray, largest: float, slack: float) -> None:
-    """Add the largest difference of a block in steps, and where steps differ their bias.
+    """Add the largest difference of a block in LSB, and where steps differ their bias.
 
     Args:
         tally: What to add to.
@@ -390,26 +390,26 @@ def _add_steps(tally: Tally, block: Block, error: np.ndarray, largest: float, sl
         largest: The largest of these, not 0.
         slack: More than the error of a float32 difference and of two real values.
     """
-    a, b, steps = block.reference, block.backend, block.steps
-    step = steps.of(block.start, block.start + a.size)
-    if steps.uniform is not None:
-        if steps.whole and slack < 0.25 * steps.uniform:
-            tally.offer_lsb(float(np.rint(largest / steps.uniform)))
+    a, b, lsb = block.reference, block.backend, block.lsb
+    step = lsb.of(block.start, block.start + a.size)
+    if lsb.uniform is not None:
+        if lsb.whole and slack < 0.25 * lsb.uniform:
+            tally.offer_lsb(float(np.rint(largest / lsb.uniform)))
             return
-        if tally.max_lsb is not None and (largest + slack) / steps.uniform <= tally.max_lsb:
+        if tally.max_lsb is not None and (largest + slack) / lsb.uniform <= tally.max_lsb:
             return
-        near = 4.0 * slack if steps.coded else _QUOTIENT_SLACK * largest  # real values of codes are rounded
+        near = 4.0 * slack if lsb.coded else _QUOTIENT_SLACK * largest  # real values of codes are rounded
         mask = np.greater_equal(error, np.float32(largest - near))
         if np.count_nonzero(mask) == 1:
             place = int(mask.argmax())
-            tally.offer_lsb(abs(steps_between(float(a[place]), float(b[place]), steps.uniform)))
+            tally.offer_lsb(abs(lsb_between(float(a[place]), float(b[place]), lsb.uniform)))
             return
         places = mask.nonzero()[0]
         a, b = a[places], b[places]
     a64, b64 = a.astype(np.float64), b.astype(np.float64)
     if isinstance(step, np.ndarray):
-        tally.add_bias(*sum_in_steps(*np.frexp(b64 - a64), step))
-    most = float(np.fmax.reduce(np.absolute(difference_in_steps(a64, b64, step))))
+        tally.add_bias(*sum_in_lsb(*np.frexp(b64 - a64), step))
+    most = float(np.fmax.reduce(np.absolute(difference_in_lsb(a64, b64, step))))
     if not np.isnan(most):
         tally.offer_lsb(most)
 
@@ -436,12 +436,12 @@ _SAFE_EXPONENT = 400
 
 def add_double(tally: Tally, block: Block) -> None:
     """Add a block of float64 values to a tally, whatever they are."""
-    start, steps = block.start, block.steps
+    start, lsb = block.start, block.lsb
     difference = exact_difference(block)
     a = real_values(block.reference, block.reference_rest)
     b = real_values(block.backend, block.backend_rest)
     error = np.absolute(difference)
-    step = steps.of(start, start + a.size)
+    step = lsb.of(start, start + a.size)
     places: np.ndarray | None = None
     total, nonzero = a.size, int(np.count_nonzero(a != 0.0))
     tally.zero_refs += total - nonzero
@@ -470,9 +470,9 @@ def add_double(tally: Tally, block: Block) -> None:
     if tally.tolerance is not None:
         atol, rtol = tally.tolerance
         tally.beyond += int(np.count_nonzero(error > atol + rtol * size))
-    if steps.known:
-        whole = steps.whole and bool(np.isfinite(error[first]))
-        apart = whole_steps(difference, step) if whole else difference_in_steps(a, b, step)
+    if lsb.known:
+        whole = lsb.whole and bool(np.isfinite(error[first]))
+        apart = whole_lsb(difference, step) if whole else difference_in_lsb(a, b, step)
         most = float(np.fmax.reduce(np.absolute(apart)))
         if not np.isnan(most):
             tally.offer_lsb(most)
@@ -480,13 +480,13 @@ def add_double(tally: Tally, block: Block) -> None:
     _add_wide_sums(tally, a, b, error)
 
 
-def read_block(sides: tuple[RealBlocks, RealBlocks], span: tuple[int, int], steps: Steps, buffers: Scratch) -> Block:
+def read_block(sides: tuple[RealBlocks, RealBlocks], span: tuple[int, int], lsb: LsbSizes, buffers: Scratch) -> Block:
     """Read a stretch of two tensors as float64.
 
     Args:
         sides: Reference and backend.
         span: First flat element, and one past the last.
-        steps: Size of an LSB.
+        lsb: Size of an LSB.
         buffers: Scratch; its float64 buffers and the first float32 buffer are used.
     """
     values: list[np.ndarray] = []
@@ -507,7 +507,7 @@ def read_block(sides: tuple[RealBlocks, RealBlocks], span: tuple[int, int], step
         reference=values[0],
         backend=values[1],
         start=span[0],
-        steps=steps,
+        lsb=lsb,
         reference_rest=rests[0],
         backend_rest=rests[1],
     )
@@ -555,10 +555,8 @@ def real_differences(reference: np.ndarray, backend: np.ndarray) -> np.ndarray:
     if not any(side.dtype.kind in "iu" and side.dtype.itemsize == 8 for side in (reference, backend)):
         return np.asarray(np.subtract(backend, reference, dtype=np.float64))
     (a, a_rest), (b, b_rest) = map(_two_parts, (reference, backend))
-    steps = Steps(None, ())
-    return exact_difference(
-        Block(reference=a, backend=b, start=0, steps=steps, reference_rest=a_rest, backend_rest=b_rest)
-    )
+    lsb = LsbSizes(None, ())
+    return exact_difference(Block(reference=a, backend=b, start=0, lsb=lsb, reference_rest=a_rest, backend_rest=b_rest))
 
 
 def _two_parts(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -595,7 +593,7 @@ def _add_bias(tally: Tally, a: np.ndarray, b: np.ndarray, difference: np.ndarray
     if beyond.any():
         half, half_exponent = np.frexp(b * 0.5 - a * 0.5)
         mantissa, exponent = np.where(beyond, half, mantissa), np.where(beyond, half_exponent + 1, exponent)
-    tally.add_bias(*sum_in_steps(mantissa, exponent, step))
+    tally.add_bias(*sum_in_lsb(mantissa, exponent, step))
 
 
 def _add_wide_sums(tally: Tally, a: np.ndarray, b: np.ndarray, error: np.ndarray) -> None:

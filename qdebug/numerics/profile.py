@@ -16,14 +16,14 @@ import numpy as np
 from qdebug.errors import UsageError
 from qdebug.model.json_object import JsonObject
 from qdebug.model.quant import QuantParams
-from qdebug.numerics.accumulate import ErrorAccumulator, same_elements, steps_of
+from qdebug.numerics.accumulate import ErrorAccumulator, lsb_of, same_elements
 from qdebug.numerics.affine import BLOCK
 from qdebug.numerics.block_error import RelativeCounter, RelativeErrors, exact_difference, read_block
 from qdebug.numerics.blocks import Clamp, RealBlocks, Scratch, scratch, settled
 from qdebug.numerics.channels import ChannelCounter, ChannelErrors, Stretch, stretches
 from qdebug.numerics.histogram import ExponentCounter, ExponentHistogram, PairBinCounter, ValueHistogram, count_rows
+from qdebug.numerics.lsb import LsbSizes, UlpCounter, UlpErrors, shared_type
 from qdebug.numerics.stats import ErrorStats, WorstElement
-from qdebug.numerics.steps import Steps, UlpCounter, UlpErrors, shared_type
 from qdebug.numerics.tally import Block
 from qdebug.numerics.worst import WorstColumns, WorstPlaces
 
@@ -84,12 +84,12 @@ class SmallTensors:
 
     Args:
         shape: Shape of each.
-        steps: Size of an LSB, the same in all.
+        lsb: Size of an LSB, the same in all.
     """
 
-    def __init__(self, shape: tuple[int, ...], steps: Steps) -> None:
+    def __init__(self, shape: tuple[int, ...], lsb: LsbSizes) -> None:
         self.shape = shape
-        self.steps = steps
+        self.lsb = lsb
         self.sides: list[tuple[RealBlocks, RealBlocks]] = []
         self.places: list[tuple[int, int]] = []
 
@@ -202,7 +202,7 @@ class Profiler:
         shape = sides[1].shape
         if not same_elements(sides[0].shape, shape):
             raise UsageError(f"The reference has shape {sides[0].shape} and the backend {shape}.")
-        steps = steps_of(*sides)
+        lsb = lsb_of(*sides)
         few = few and sides[0].single and sides[1].single
         if self._waiting and not (few and self._waiting.takes(shape)):
             self._count_waiting()
@@ -214,17 +214,17 @@ class Profiler:
         self._samples.add(sample)
         if few:
             if self._waiting is None:
-                self._waiting = SmallTensors(shape, steps)
+                self._waiting = SmallTensors(shape, lsb)
             self._waiting.add(sides, sample, step)
             return cancelled is None or not cancelled()
-        self._worst.start(sides, steps, sample, step)
+        self._worst.start(sides, lsb, sample, step)
         return self._count_tensor(sides, cancelled)
 
     def _count_waiting(self) -> None:
         waiting, self._waiting = self._waiting, None
         if waiting is None:
             return
-        self._worst.start_several(waiting.sides, waiting.steps, waiting.places)
+        self._worst.start_several(waiting.sides, waiting.lsb, waiting.places)
         buffers = scratch()
         with np.errstate(all="ignore"):
             values = waiting.read(buffers)
@@ -236,7 +236,7 @@ class Profiler:
                 self._count(_widened(singles, stretch.start, buffers), singles, stretch, buffers)
 
     def _count_tensor(self, sides: tuple[RealBlocks, RealBlocks], cancelled: Callable[[], bool] | None) -> bool:
-        buffers, no_steps = scratch(), Steps(None, ())
+        buffers, no_lsb = scratch(), LsbSizes(None, ())
         single = sides[0].single and sides[1].single
         with np.errstate(all="ignore"):
             for stretch in stretches(sides[1].shape, self._axis):
@@ -248,7 +248,7 @@ class Profiler:
                     )
                     block = _widened(singles, stretch.start, buffers)
                 else:
-                    block = read_block(sides, span, no_steps, buffers)
+                    block = read_block(sides, span, no_lsb, buffers)
                 self._count(block, singles, stretch, buffers)
                 if cancelled is not None and cancelled():
                     return False
@@ -344,7 +344,7 @@ def _widened(singles: tuple[np.ndarray, np.ndarray], start: int, buffers: Scratc
     reference, backend = buffers.doubles[0][: singles[0].size], buffers.doubles[2][: singles[1].size]
     np.copyto(reference, singles[0])
     np.copyto(backend, singles[1])
-    return Block(reference=reference, backend=backend, start=start, steps=Steps(None, ()))
+    return Block(reference=reference, backend=backend, start=start, lsb=LsbSizes(None, ()))
 
 
 def _added(values: np.ndarray, rest: np.ndarray | None) -> np.ndarray:

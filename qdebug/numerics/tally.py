@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, fields, replace
 
 import numpy as np
 
+from qdebug.numerics.lsb import LsbSizes
 from qdebug.numerics.stats import ErrorStats
-from qdebug.numerics.steps import Steps
 
 __all__ = ["Block", "Extremes", "ScaledSum", "Tally", "Worst"]
 
@@ -88,7 +88,7 @@ class Block:
         reference: Reference values, 1-D contiguous float32 or float64; not to be written to.
         backend: Backend values of the same length and dtype; not to be written to.
         start: Flat index of the first element.
-        steps: Size of an LSB.
+        lsb: Size of an LSB.
         reference_rest: For 64-bit integers and wide codes, what is to be added to the values (see
             `RealBlocks.read_wide`).
         backend_rest: The same for the backend.
@@ -97,7 +97,7 @@ class Block:
     reference: np.ndarray
     backend: np.ndarray
     start: int
-    steps: Steps
+    lsb: LsbSizes
     reference_rest: np.ndarray | None = None
     backend_rest: np.ndarray | None = None
 
@@ -197,12 +197,12 @@ class Tally:
         """Take in the largest relative difference of a stretch."""
         self.max_rel = _larger(self.max_rel, quotient)
 
-    def offer_lsb(self, steps: float) -> None:
-        """Take in the largest difference in steps of a stretch."""
-        self.max_lsb = _larger(self.max_lsb, steps)
+    def offer_lsb(self, lsb: float) -> None:
+        """Take in the largest difference of a stretch, in LSB."""
+        self.max_lsb = _larger(self.max_lsb, lsb)
 
     def add_bias(self, total: float, exponent: int, count: int) -> None:
-        """Add the signed differences in steps, total * 2**exponent in all, of `count` elements that differ."""
+        """Add the signed differences in LSB, total * 2**exponent in all, of `count` elements that differ."""
         self.bias.add(total, exponent)
         self.biased += count
 
@@ -224,11 +224,11 @@ class Tally:
         """Whether every element is finite on both sides."""
         return self.finite == self.count
 
-    def unchanged(self, *, steps: bool) -> Tally:
+    def unchanged(self, *, lsb: bool) -> Tally:
         """Return what the reference's elements, all finite, give when they are held against themselves.
 
         Args:
-            steps: Whether differences are measured in steps.
+            lsb: Whether differences are measured in LSB.
         """
         if not self.count:
             return Tally()
@@ -238,7 +238,7 @@ class Tally:
             zero_refs=self.zero_refs,
             max_abs=0.0,
             max_rel=0.0 if self.zero_refs < self.finite else None,
-            max_lsb=0.0 if steps else None,
+            max_lsb=0.0 if lsb else None,
             worst=Worst(nonfinite=False, difference=0.0, flat=0, sample=self.sample, shape=self.shape),
             reference=replace(self.reference),
             backend=replace(self.reference),

@@ -12,12 +12,12 @@ import numpy as np
 from qdebug.errors import UsageError
 from qdebug.model.dtypes import is_integer
 from qdebug.model.quant import QuantParams
-from qdebug.numerics.accumulate import same_elements, steps_of
+from qdebug.numerics.accumulate import lsb_of, same_elements
 from qdebug.numerics.affine import BLOCK
 from qdebug.numerics.block_error import exact_difference, read_block, real_values
 from qdebug.numerics.blocks import Clamp, RealBlocks, scratch, settled
+from qdebug.numerics.lsb import LsbSizes, difference_in_lsb, whole_lsb
 from qdebug.numerics.stats import WorstElement
-from qdebug.numerics.steps import Steps, difference_in_steps, whole_steps
 from qdebug.numerics.tally import Block
 
 __all__ = ["WorstColumns", "WorstPlaces", "worst_elements"]
@@ -59,11 +59,11 @@ def worst_elements(
     )
     if not same_elements(first.shape, second.shape):
         raise UsageError(f"The reference has shape {first.shape} and the backend {second.shape}.")
-    keeper, buffers, no_steps = WorstPlaces(k), scratch(), Steps(None, ())
+    keeper, buffers, no_lsb = WorstPlaces(k), scratch(), LsbSizes(None, ())
     with np.errstate(all="ignore"):
-        keeper.start((first, second), steps_of(first, second), sample)
+        keeper.start((first, second), lsb_of(first, second), sample)
         for start in range(0, second.size, BLOCK):
-            block = read_block((first, second), (start, min(start + BLOCK, second.size)), no_steps, buffers)
+            block = read_block((first, second), (start, min(start + BLOCK, second.size)), no_lsb, buffers)
             keeper.add(block, np.absolute(exact_difference(block)))
     return keeper.found().elements()
 
@@ -74,7 +74,7 @@ class _Tensors:
 
     number: int
     sides: Sequence[tuple[RealBlocks, RealBlocks]]
-    steps: Steps
+    lsb: LsbSizes
 
     def locate(self, flat: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return tensor number and flat index of elements that are counted from the first tensor's first."""
@@ -155,21 +155,21 @@ class WorstPlaces:
         self._tensors: _Tensors | None = None
         self._found: tuple[np.ndarray, ...] = ()
 
-    def start(self, sides: tuple[RealBlocks, RealBlocks], steps: Steps, sample: int, step: int = 0) -> None:
-        """Begin with the tensors of a sample and step of a stateful net; `steps` is the size of an LSB."""
-        self.start_several([sides], steps, [(sample, step)])
+    def start(self, sides: tuple[RealBlocks, RealBlocks], lsb: LsbSizes, sample: int, step: int = 0) -> None:
+        """Begin with the tensors of a sample and step of a stateful net; `lsb` is the size of an LSB."""
+        self.start_several([sides], lsb, [(sample, step)])
 
     def start_several(
-        self, sides: Sequence[tuple[RealBlocks, RealBlocks]], steps: Steps, places: Sequence[tuple[int, int]]
+        self, sides: Sequence[tuple[RealBlocks, RealBlocks]], lsb: LsbSizes, places: Sequence[tuple[int, int]]
     ) -> None:
         """Begin with tensors of one shape, whose elements come as one stretch.
 
         Args:
             sides: Those of the reference and the backend.
-            steps: Size of an LSB, the same in all.
+            lsb: Size of an LSB, the same in all.
             places: Sample and step of each.
         """
-        self._tensors = _Tensors(len(self._seen), sides, steps)
+        self._tensors = _Tensors(len(self._seen), sides, lsb)
         self._seen += [(*place, sides[0][1].shape) for place in places]
 
     def add(self, block: Block, magnitudes: np.ndarray, largest: float | None = None) -> None:
@@ -254,7 +254,7 @@ def _columns(tensors: _Tensors, block: Block, ranks: np.ndarray, places: np.ndar
         reference=block.reference[places],
         backend=block.backend[places],
         start=0,
-        steps=block.steps,
+        lsb=block.lsb,
         reference_rest=None if rests[0] is None else rests[0][places],
         backend_rest=None if rests[1] is None else rests[1][places],
     )
@@ -263,10 +263,10 @@ def _columns(tensors: _Tensors, block: Block, ranks: np.ndarray, places: np.ndar
     numbers, flat = tensors.locate(places + block.start)
     difference = exact_difference(picked)
     lsb = _nothing(places.size)
-    if tensors.steps.known:
-        step = tensors.steps.at(flat)
-        whole = tensors.steps.whole and bool(np.isfinite(difference).all())
-        lsb = whole_steps(difference, step) if whole else difference_in_steps(reference, backend, step)
+    if tensors.lsb.known:
+        step = tensors.lsb.at(flat)
+        whole = tensors.lsb.whole and bool(np.isfinite(difference).all())
+        lsb = whole_lsb(difference, step) if whole else difference_in_lsb(reference, backend, step)
     both = (tensors.values(position, numbers, flat, real) for position, real in enumerate((reference, backend)))
     codes = (tensors.codes(position, numbers, flat) for position in range(2))
     return (ranks, numbers, flat, *both, difference, lsb.astype(object), *codes)

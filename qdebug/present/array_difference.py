@@ -10,8 +10,8 @@ import numpy as np
 from qdebug.model import QuantParams
 from qdebug.numerics.affine import dequantize
 from qdebug.numerics.blocks import RealBlocks, settled
+from qdebug.numerics.lsb import shared_type, ulp_distance
 from qdebug.numerics.stats import ErrorStats, WorstElement
-from qdebug.numerics.steps import shared_type, ulp_distance
 from qdebug.numerics.worst import worst_elements
 from qdebug.present import numbers
 from qdebug.present.text import safe_text

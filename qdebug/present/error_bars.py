@@ -9,8 +9,8 @@ import numpy as np
 
 from qdebug.numerics.channels import ChannelErrors
 from qdebug.numerics.histogram import ExponentHistogram
+from qdebug.numerics.lsb import UlpErrors
 from qdebug.numerics.profile import TensorProfile
-from qdebug.numerics.steps import UlpErrors
 from qdebug.present import numbers
 
 __all__ = [

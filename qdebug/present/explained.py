@@ -103,6 +103,9 @@ def headline(explanation: ExplainedRun) -> str:
     missing = counts[ExplainStatus.NO_KERNEL] + counts[ExplainStatus.NO_INPUT]
     if missing:
         parts.append(f"{missing} not looked at")
+    assumed = (f"{safe_text(what)} ({_counted(many, 'node')})" for what, many in explanation.assumptions.items())
+    if explanation.assumptions:
+        parts.append(f"assumed: {', '.join(assumed)}")
     return "; ".join(parts) or "there is no node that computes anything"
 
 
@@ -231,6 +234,8 @@ def node_facts(node: NodeExplanation) -> list[tuple[str, str]]:
     facts = [("node", f"{node.node} ({node.op})"), ("tensor", node.tensor), ("status", _status_words(node.status))]
     if node.reason:
         facts.append(("because", node.reason))
+    if node.assumed:
+        facts.append(("assumed", node.assumed))
     if node.accepted is not None:
         facts.append(("accepted", node.accepted))
     if node.residual is not None:

@@ -16,7 +16,7 @@ from qdebug.model import AttrValue, Node, operators
 from qdebug.replay.blockwise_weight import rounds_data
 from qdebug.replay.kernels.quantize import dynamic_quantize
 
-__all__ = ["ASYMMETRIC", "BY_ROW", "NO_CODES", "SYMMETRIC", "chosen_codes", "roundings"]
+__all__ = ["ASYMMETRIC", "BY_ROW", "NO_CODES", "SYMMETRIC", "chosen_codes", "rounding_assumed", "roundings"]
 
 BY_ROW = "data_codes"
 """Attribute of a product whose data have a scale for each row: how they are rounded."""
@@ -34,6 +34,21 @@ def roundings(node: Node) -> tuple[Node, ...]:
         return (node,)
     others = [how for how in (SYMMETRIC, ASYMMETRIC, NO_CODES) if how != stated]
     return node, *(replace(node, attrs={**node.attrs, BY_ROW: how}) for how in others)
+
+
+def rounding_assumed(node: Node, stated: Node) -> str | None:
+    """Say how a node of `roundings` rounds its data, where the type of its data does not tell; None if nothing is said.
+
+    Args:
+        node: The node that gives the recorded output.
+        stated: The node as it was recorded.
+    """
+    if rounds_data(node):
+        return "data rounded to int8 block by block, as accuracy_level 4 allows"
+    how = node.attrs.get(BY_ROW)
+    if node is stated or how is None:
+        return None
+    return "data not rounded to codes" if how == NO_CODES else f"data rounded to {how} codes"
 
 
 def chosen_codes(attrs: Mapping[str, AttrValue], x: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -71,7 +71,7 @@ def centred(codes: np.ndarray, quant: QuantParams) -> list[int]:
     return [int(code) - int(quant.zero_point[0]) for code in codes.flat]
 
 
-def steps_of(quant: QuantParams, shape: tuple[int, ...]) -> list[Fraction]:
+def lsb_of(quant: QuantParams, shape: tuple[int, ...]) -> list[Fraction]:
     scales = np.broadcast_to(quant.scale.reshape(-1, 1), shape)
     return [Fraction(float(scale)) for scale in scales.flat]
 
@@ -92,7 +92,7 @@ def test_codes_of_one_scale_are_as_many_steps_apart_as_they_are(pair: tuple, blo
     (a, first), (b, second) = pair
     stats = stats_of(a, b, first, second, block)
     apart = [y - x for x, y in zip(centred(a, first), centred(b, second), strict=True)]
-    steps = steps_of(second, b.shape)
+    steps = lsb_of(second, b.shape)
     assert stats.mismatches == sum(d != 0 for d in apart)
     most = max(map(abs, apart))
     assert stats.max_lsb == pytest.approx(float(most), rel=0 if most < 2**50 else 2.0**-50)
@@ -116,7 +116,7 @@ def test_codes_of_two_scales_differ_where_their_numbers_do(pair: tuple, other: f
     first = QuantParams(dtype=first.dtype, scale=np.float32(other), zero_point=first.zero_point[0])
     if second.scale.dtype != np.float32:  # its real values are not exact
         second = QuantParams(dtype=second.dtype, scale=np.float32(0.75), zero_point=second.zero_point[0])
-    steps = [steps_of(quant, a.shape) for quant in (first, second)]
+    steps = [lsb_of(quant, a.shape) for quant in (first, second)]
     ours = [s * x for s, x in zip(steps[0], centred(a, first), strict=True)]
     theirs = [s * x for s, x in zip(steps[1], centred(b, second), strict=True)]
     errors = [abs(y - x) for x, y in zip(ours, theirs, strict=True)]
@@ -136,7 +136,7 @@ def test_dequantized_values_equal_their_codes(pair: tuple, float_type: str, bloc
     assert stats_of(real, codes, None, quant, block).mismatches == 0
     assert stats_of(codes, real, quant, None, block).mismatches == 0
     if quant.scale.dtype == np.float32 and float_type == "float64":
-        exact = [float(s * x) for s, x in zip(steps_of(quant, codes.shape), centred(codes, quant), strict=True)]
+        exact = [float(s * x) for s, x in zip(lsb_of(quant, codes.shape), centred(codes, quant), strict=True)]
         assert real.reshape(-1).tolist() == exact
 
 

@@ -12,7 +12,7 @@ from types import MappingProxyType
 
 import numpy as np
 
-from qdebug.arithmetic.patterns.wrong_evidence import Evidence, Trait
+from qdebug.arithmetic.patterns.wrong_evidence import CodesOfTensor, Trait
 from qdebug.arithmetic.patterns.wrong_places import Layout, WrongPlace, places
 from qdebug.arithmetic.patterns.wrong_values import traits
 from qdebug.model.json_object import JsonObject
@@ -84,7 +84,7 @@ class Residual(JsonObject):
         return f"likely: {self.likely}"
 
 
-def residual(evidence: Evidence) -> Residual | None:
+def residual(evidence: CodesOfTensor) -> Residual | None:
     """Sum up what is wrong with a tensor; None if nothing is.
 
     Args:
@@ -141,14 +141,14 @@ def _anywhere(count: int) -> str:
 
 def _credible(found_traits: Sequence[Trait], found_places: Sequence[WrongPlace]) -> tuple[Trait, ...]:
     """Leave out constants where only some samples or positions are wrong: those would show everywhere."""
-    elsewhere = any("channel" not in place.detail for place in found_places)
+    elsewhere = any(not place.channels for place in found_places)
     return tuple(trait for trait in found_traits if not (elsewhere and trait.pattern.startswith("constant")))
 
 
 def _likely(pattern: str, found_places: Sequence[WrongPlace], found_traits: Sequence[Trait]) -> str:
     """Return the cause of a pattern, made narrower by where it is and by what the elements hold."""
     said = PATTERNS[pattern]
-    if pattern == "tail" and any(place.pattern == "tail" and "channel" in place.detail for place in found_places):
+    if pattern == "tail" and any(place.pattern == "tail" and place.channels for place in found_places):
         said = "the filters that are left over from the kernel's blocks of channels"
     unwritten = pattern not in ("unwritten", "clamp") and any(trait.pattern == "unwritten" for trait in found_traits)
     return f"{said}, which are never written" if unwritten else said

@@ -10,14 +10,14 @@ import numpy as np
 from qdebug.arithmetic.patterns.wrong_places import Layout
 from qdebug.numerics.checkpoint import checkpoint
 
-__all__ = ["Evidence", "Trait", "by_channel", "free_elements", "stretches"]
+__all__ = ["CodesOfTensor", "Trait", "by_channel", "free_elements", "stretches"]
 
 _STRETCH = 1 << 18
 """Elements that are looked at together: wider copies of them stay in a core's cache, and take milliseconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Evidence:
+class CodesOfTensor:
     """The codes of one tensor in all samples, as they were recorded and as the best replay has them.
 
     Args:
@@ -65,7 +65,7 @@ class Trait:
     detail: str
 
 
-def free_elements(evidence: Evidence) -> np.ndarray:
+def free_elements(evidence: CodesOfTensor) -> np.ndarray:
     """Return the elements whose error is not cut off by the ends of the code range on either side."""
     low, high = evidence.span
     codes = evidence.expected, evidence.recorded

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -33,11 +33,31 @@ class Layout:
         channel: Axis of the channels; None if there is none.
         spatial: Axes of positions: height and width, or the columns of a picture's patches.
         first: What axis 0 counts.
+        vectors: Whether the channels are the features of vectors, as those that a product with a matrix gives, and the
+            last axis of positions counts these vectors.
     """
 
     channel: int | None = None
     spatial: tuple[int, ...] = ()
     first: str = "sample"
+    vectors: bool = False
+
+    @property
+    def channel_name(self) -> str:
+        """What an index along the axis of channels is called."""
+        return "feature" if self.vectors else "channel"
+
+    @property
+    def spatial_names(self) -> list[tuple[str, str]]:
+        """What one index, and several, along each axis of positions are called."""
+        many = len(self.spatial)
+        if self.vectors:
+            vector = ("row", "rows") if many == 1 else ("token", "tokens")
+            return [("index", "indices")] * (many - 1) + [vector] * min(many, 1)
+        names = [("plane", "planes"), ("row", "rows"), ("column", "columns")]
+        if many == 1:
+            return [("position", "positions")]
+        return [*[("index", "indices")] * (many - 3), *names[max(0, 3 - many) :]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,12 +69,14 @@ class WrongPlace:
         detail: The place in words.
         share: Share of the tensor's elements that lie in it.
         loose: Whether it is a list of indices without order.
+        channels: Whether it is some of the channels, in all positions.
     """
 
     pattern: str
     detail: str
     share: float
     loose: bool = False
+    channels: bool = False
 
 
 def chance(share: float, wrong: int, choices: int = 1) -> bool:
@@ -80,7 +102,10 @@ def places(wrong: np.ndarray, layout: Layout) -> tuple[WrongPlace, ...]:
         return ()
     found = _samples(wrong, layout.first, count)
     if layout.channel is not None:
-        found += _along(wrong, layout.channel + 1, count, ("channel", "channels"))
+        name = layout.channel_name
+        along = _along(wrong, layout.channel + 1, count, (name, f"{name}s"))
+        as_channels = {"rows": "channels"}
+        found += [replace(each, pattern=as_channels.get(each.pattern, each.pattern), channels=True) for each in along]
     found += _spatial(wrong, layout, count)
     return tuple(sorted(found, key=lambda place: place.share))
 
@@ -98,7 +123,7 @@ def _samples(wrong: np.ndarray, name: str, count: int) -> list[WrongPlace]:
 
 def _spatial(wrong: np.ndarray, layout: Layout, count: int) -> list[WrongPlace]:
     axes = [axis + 1 for axis in layout.spatial]
-    names = _axis_names(len(axes))
+    names = layout.spatial_names
     found = [place for axis, name in zip(axes, names, strict=True) for place in _along(wrong, axis, count, name)]
     tails = [tail for tail in _block_tails(wrong, axes, count) if all(tail.share < place.share for place in found)]
     if tails:
@@ -108,13 +133,6 @@ def _spatial(wrong: np.ndarray, layout: Layout, count: int) -> list[WrongPlace]:
         *found,
         *(place for place in borders if all(place.share < other.share - FLOAT64_COMPARISON_SLACK for other in found)),
     ]
-
-
-def _axis_names(many: int) -> list[tuple[str, str]]:
-    names = [("plane", "planes"), ("row", "rows"), ("column", "columns")]
-    return (
-        [("position", "positions")] if many == 1 else [*[("index", "indices")] * (many - 3), *names[max(0, 3 - many) :]]
-    )
 
 
 def _along(wrong: np.ndarray, axis: int, count: int, name: tuple[str, str]) -> list[WrongPlace]:
@@ -127,14 +145,13 @@ def _along(wrong: np.ndarray, axis: int, count: int, name: tuple[str, str]) -> l
     first, last = int(hit[0]), int(hit[-1])
     title = name[1] if hit.size > 1 else name[0]
     one_piece = last - first + 1 == hit.size
-    kind = "channels" if name[0] == "channel" else "rows"
     if one_piece and last == total - 1:
         return [WrongPlace(pattern="tail", detail=f"only in the last {_many(hit.size, name)} of {total}", share=share)]
     if one_piece and first == 0:
-        return [WrongPlace(pattern=kind, detail=f"only in the first {_many(hit.size, name)} of {total}", share=share)]
+        return [WrongPlace(pattern="rows", detail=f"only in the first {_many(hit.size, name)} of {total}", share=share)]
     if one_piece:
         span = f"{first}" if hit.size == 1 else f"{first} to {last}"
-        return [WrongPlace(pattern=kind, detail=f"only in {title} {span} of {total}", share=share)]
+        return [WrongPlace(pattern="rows", detail=f"only in {title} {span} of {total}", share=share)]
     if chance(share, count, math.comb(total, hit.size)):  # any few elements lie in few indices
         return []
     period = _period(hit, total)
@@ -143,7 +160,7 @@ def _along(wrong: np.ndarray, axis: int, count: int, name: tuple[str, str]) -> l
     if share <= 0.5:
         listed = ", ".join(str(index) for index in hit[:6]) + (", ..." if hit.size > 6 else "")
         detail = f"only in {hit.size} of {total} {name[1]}: {listed}"
-        return [WrongPlace(pattern=kind, detail=detail, share=share, loose=True)]
+        return [WrongPlace(pattern="rows", detail=detail, share=share, loose=True)]
     return []
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from qdebug.arithmetic.patterns.wrong_evidence import Evidence, Trait, by_channel, free_elements, stretches
+from qdebug.arithmetic.patterns.wrong_evidence import CodesOfTensor, Trait, by_channel, free_elements, stretches
 from qdebug.arithmetic.patterns.wrong_places import Layout, chance
 from qdebug.model.thresholds.patterns import (
     COINCIDENCE_MIN_SHARE,
@@ -41,7 +41,7 @@ from qdebug.plural import plural
 __all__ = ["constants", "factors", "traits"]
 
 
-def constants(evidence: Evidence) -> Iterator[Trait]:
+def constants(evidence: CodesOfTensor) -> Iterator[Trait]:
     """Find the same error in all elements of a channel; a shift of part of a step makes two neighbouring errors.
 
     Where sums over padding differ from the rest, the elements that no padding reaches decide.
@@ -61,7 +61,8 @@ def constants(evidence: Evidence) -> Iterator[Trait]:
             yield Trait(pattern="constant", detail=f"every element{where} is off by {_codes(affected)}")
             return
         span = _codes(affected) if even else f"{affected.min():.3g} to {affected.max():.3g} codes"
-        which = "each channel" if hit == len(shifts) else f"{hit} of {len(shifts)} channels"
+        name = evidence.layout.channel_name
+        which = f"each {name}" if hit == len(shifts) else f"{hit} of {len(shifts)} {name}s"
         yield Trait(pattern="constant_per_channel", detail=f"a constant in {which}{where}, of {span}")
         return
 
@@ -76,7 +77,7 @@ def _codes(shifts: np.ndarray) -> str:
     )
 
 
-def _is_shift(evidence: Evidence, part: slice | tuple[slice, ...], shifts: np.ndarray, share: float) -> bool:
+def _is_shift(evidence: CodesOfTensor, part: slice | tuple[slice, ...], shifts: np.ndarray, share: float) -> bool:
     """Tell whether what looks like constants is no accident of a few wrong elements, and no factor.
 
     Args:
@@ -97,7 +98,7 @@ def _is_shift(evidence: Evidence, part: slice | tuple[slice, ...], shifts: np.nd
     return not chance(0.5, wrong) and min(small, large) >= CONSTANT_ERROR_MIN_FLATNESS * max(small, large)
 
 
-def _mean_errors(evidence: Evidence, part: slice | tuple[slice, ...]) -> tuple[float, float]:
+def _mean_errors(evidence: CodesOfTensor, part: slice | tuple[slice, ...]) -> tuple[float, float]:
     """Return the mean magnitude of the error in the half of the elements next to the zero point, and in the other."""
     free = free_elements(evidence)[part]
     size = np.abs(evidence.expected[part].astype(np.int64) - evidence.zero_point)[free]
@@ -107,7 +108,7 @@ def _mean_errors(evidence: Evidence, part: slice | tuple[slice, ...]) -> tuple[f
     return float(error[near].mean()), float(error[~near].mean())
 
 
-def _inside(evidence: Evidence) -> tuple[slice, ...] | None:
+def _inside(evidence: CodesOfTensor) -> tuple[slice, ...] | None:
     """Return the elements away from the spatial borders, as an index; None if there are hardly any."""
     axes = [axis + 1 for axis in evidence.layout.spatial]
     shape = evidence.expected.shape
@@ -116,7 +117,7 @@ def _inside(evidence: Evidence) -> tuple[slice, ...] | None:
     return tuple(slice(1, -1) if axis in axes else slice(None) for axis in range(len(shape)))
 
 
-def _shifts(evidence: Evidence, part: slice | tuple[slice, ...]) -> list[float] | None:
+def _shifts(evidence: CodesOfTensor, part: slice | tuple[slice, ...]) -> list[float] | None:
     """Return the mean error of each channel; None if the errors of a channel are no constant."""
     errors = by_channel(evidence.error[part], evidence.layout)
     shifts: list[float] = []
@@ -139,7 +140,7 @@ def _shifts(evidence: Evidence, part: slice | tuple[slice, ...]) -> list[float] 
     return shifts if slight <= np.count_nonzero(shifts) else None
 
 
-def factors(evidence: Evidence) -> Iterator[Trait]:
+def factors(evidence: CodesOfTensor) -> Iterator[Trait]:
     """Find recorded = zero point + factor * (expected - zero point), with one factor or one for each channel."""
     arrays = evidence.expected, evidence.recorded, free_elements(evidence)
     every = _Codes(arrays, evidence.zero_point)
@@ -162,7 +163,8 @@ def factors(evidence: Evidence) -> Iterator[Trait]:
         found.append(factor)
     if found and max(abs(factor - 1) for factor in found) >= SCALED_MIN_DEVIATION:
         span = f"{min(found):.3g} to {max(found):.3g}"
-        yield Trait(pattern="factor_per_channel", detail=f"each channel is a constant times what it should be, {span}")
+        said = f"each {evidence.layout.channel_name} is a constant times what it should be, {span}"
+        yield Trait(pattern="factor_per_channel", detail=said)
 
 
 class _Codes:
@@ -236,7 +238,7 @@ class _Codes:
         return (low + high) / 2
 
 
-def traits(evidence: Evidence) -> tuple[Trait, ...]:
+def traits(evidence: CodesOfTensor) -> tuple[Trait, ...]:
     """Find what the wrong elements have in common, the most telling first."""
     if not evidence.wrong.any():
         return ()
@@ -249,7 +251,7 @@ def traits(evidence: Evidence) -> tuple[Trait, ...]:
     return tuple(found)
 
 
-def _one_code(evidence: Evidence) -> Iterator[Trait]:
+def _one_code(evidence: CodesOfTensor) -> Iterator[Trait]:
     """Find an output that is one code throughout where it should not be."""
     code = int(evidence.recorded.flat[0])
     if np.any(evidence.recorded != code) or np.unique(evidence.expected).size < ONE_CODE_MIN_EXPECTED:
@@ -259,7 +261,7 @@ def _one_code(evidence: Evidence) -> Iterator[Trait]:
     yield Trait(pattern="one_code", detail=f"every element holds {code}{names.get(code, '')}")
 
 
-def _clamp(evidence: Evidence) -> Iterator[Trait]:
+def _clamp(evidence: CodesOfTensor) -> Iterator[Trait]:
     """Find a clamp that is missing, or too many: one side is the other, held to an interval."""
     wrong, expected, recorded = evidence.wrong, evidence.expected, evidence.recorded
     for inner, outer, said in ((recorded, expected, "too narrow"), (expected, recorded, "not applied")):
@@ -280,7 +282,7 @@ def _is_held(wrong: np.ndarray, outer: np.ndarray, inner: np.ndarray, *, span: t
     return np.array_equal(wrong, beyond) and np.array_equal(np.clip(codes, *span), inner)
 
 
-def _wrapped(evidence: Evidence) -> Iterator[Trait]:
+def _wrapped(evidence: CodesOfTensor) -> Iterator[Trait]:
     """Find codes of the other end of the range where it should be saturated; other wrong codes are off by one."""
     low, high = evidence.span
     error = evidence.error
@@ -296,7 +298,7 @@ def _wrapped(evidence: Evidence) -> Iterator[Trait]:
         yield Trait(pattern="wrapped", detail=f"{many} elements beyond the range hold codes of its other end")
 
 
-def _stale(evidence: Evidence) -> Iterator[Trait]:
+def _stale(evidence: CodesOfTensor) -> Iterator[Trait]:
     """Find wrong elements that hold one fixed code, or what a neighbour should hold or holds."""
     wrong = evidence.wrong
     recorded, expected = evidence.recorded, evidence.expected
@@ -342,16 +344,15 @@ def _part(axis: int, distance: int, rank: int) -> tuple[slice, ...]:
 
 
 def _neighbours(layout: Layout, rank: int) -> Iterator[tuple[int, str]]:
-    titles = ("row", "column") if len(layout.spatial) == 2 else ("position",) * len(layout.spatial)
-    for axis, name in zip(layout.spatial, titles, strict=True):
+    for axis, (name, _) in zip(layout.spatial, layout.spatial_names, strict=True):
         yield axis + 1, name
     if layout.channel is not None:
-        yield layout.channel + 1, "channel"
+        yield layout.channel + 1, layout.channel_name
     if rank:
         yield 0, "sample"
 
 
-def _ties(evidence: Evidence) -> Iterator[Trait]:
+def _ties(evidence: CodesOfTensor) -> Iterator[Trait]:
     wrong = evidence.wrong
     if evidence.distance is None or np.abs(evidence.error).max() > SLIGHT_ERROR_CODES:
         return
@@ -361,7 +362,7 @@ def _ties(evidence: Evidence) -> Iterator[Trait]:
         yield Trait(pattern="ties_only", detail="off by one, and only where the value lies close to a tie")
 
 
-def _growing(evidence: Evidence) -> Iterator[Trait]:
+def _growing(evidence: CodesOfTensor) -> Iterator[Trait]:
     """Find errors where sums or their summands are large, by how often a wrong element outranks a right one."""
     error, wrong = evidence.error, evidence.wrong
     if wrong.all() or np.abs(error).max() <= SLIGHT_ERROR_CODES:
@@ -402,7 +403,7 @@ def _outranks(high: np.ndarray, low: np.ndarray) -> float:
     return float(below.mean() / 2 / ordered.size)
 
 
-def _slight(evidence: Evidence) -> Iterator[Trait]:
+def _slight(evidence: CodesOfTensor) -> Iterator[Trait]:
     if np.abs(evidence.error).max() > SLIGHT_ERROR_CODES:
         return
     spared = _spared(evidence)
@@ -413,7 +414,7 @@ def _slight(evidence: Evidence) -> Iterator[Trait]:
         yield Trait(pattern="off_by_one", detail="off by one code")
 
 
-def _spared(evidence: Evidence) -> int:
+def _spared(evidence: CodesOfTensor) -> int:
     """Count the right elements that another rounding would have changed sooner than half of the wrong ones."""
     if evidence.distance is None:
         return 0

@@ -283,9 +283,9 @@ def describe(
         root = _stands_for(info, source, holds)
         quant = _quant(info, source, executed, holds)
         tensors.append(replace(info, stands_for=root, layout=layouts.get(name), dtype=dtype, role=role, quant=quant))
-    origins = _Origins(source, executed, holds)
+    folded_nodes = _FoldedNodes(source, executed, holds)
     return Graph(
-        _before_copies([replace(node, origin=origins.of(node)) for node in executed.nodes]),
+        _before_copies([replace(node, origin=folded_nodes.of(node)) for node in executed.nodes]),
         tensors=tensors,
         inputs=executed.inputs,
         outputs=executed.outputs,
@@ -378,7 +378,7 @@ def _says_the_same(one: Node, other: Node) -> bool:
     return all(np.array_equal(one.attrs[name], other.attrs[name]) for name in one.attrs.keys() & other.attrs.keys())
 
 
-class _Origins:
+class _FoldedNodes:
     """Finds the source nodes that were folded into a node of the executed graph."""
 
     def __init__(self, source: Graph, executed: Graph, holds: Mapping[str, str]) -> None:

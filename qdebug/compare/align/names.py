@@ -43,7 +43,7 @@ __all__ = [
 _FIRST_OUTPUT = ":0"
 
 
-class NameEvidence(IntEnum):
+class NameSupport(IntEnum):
     """How well two graphs bear out that a name means one tensor."""
 
     NONE = 0
@@ -66,12 +66,12 @@ def inputs_of_a_name(context: Context) -> Iterator[Pair]:
 def strong_name(context: Context, tensor: str, _: Node) -> Pair | None:
     """Pair a tensor by its name if the graphs bear that out strongly; less will do where the model states the name."""
     said = context.be.graph.tensors[tensor].stands_for is not None
-    return _by_name(context, tensor, NameEvidence.WEAK if said else NameEvidence.STRONG)
+    return _by_name(context, tensor, NameSupport.WEAK if said else NameSupport.STRONG)
 
 
 def weak_name(context: Context, tensor: str, _: Node | None = None) -> Pair | None:
     """Pair a tensor by its name if the graphs bear that out at all."""
-    pair = _by_name(context, tensor, NameEvidence.WEAK)
+    pair = _by_name(context, tensor, NameSupport.WEAK)
     return None if pair is None else replace(pair, confidence=WEAK_NAME_CONFIDENCE)
 
 
@@ -119,7 +119,7 @@ def _form(context: Context, tensor: str, reference: str, reason: str, match: Mat
     return paired(tensor, form, Match.QUANTIZATION if after else match, reason)
 
 
-def _by_name(context: Context, tensor: str, needed: NameEvidence) -> Pair | None:
+def _by_name(context: Context, tensor: str, needed: NameSupport) -> Pair | None:
     """Pair a tensor by its name, or by the name it is said to stand for, if the graphs bear that out."""
     reference = namesake(context, tensor)
     if reference is None:
@@ -232,7 +232,7 @@ def _of_node(context: Context, tensor: str) -> str | None:
     return ours.name if single else None
 
 
-def _judged(context: Context, tensor: str, reference: str) -> NameEvidence:
+def _judged(context: Context, tensor: str, reference: str) -> NameSupport:
     """Tell how well the two graphs bear out that a backend tensor is a reference tensor.
 
     One node with the same operator on the same inputs is strong evidence, and so is an output of both networks.
@@ -244,16 +244,16 @@ def _judged(context: Context, tensor: str, reference: str) -> NameEvidence:
     ref, be = context.ref, context.be
     ours, theirs = be.graph.producer(tensor), ref.graph.producer(reference)
     if ours is None and theirs is None:
-        return NameEvidence.STRONG
+        return NameSupport.STRONG
     if tensor in be.graph.outputs and reference in ref.graph.outputs:
-        return NameEvidence.STRONG
+        return NameSupport.STRONG
     if not be.graph.nodes or not ref.graph.nodes:
-        return NameEvidence.STRONG  # a graph that states nothing contradicts nothing
+        return NameSupport.STRONG  # a graph that states nothing contradicts nothing
     if ours is None or theirs is None or says_nothing(ours) or says_nothing(theirs):
-        return NameEvidence.WEAK
+        return NameSupport.WEAK
     same = alike(ours, theirs)
     if same and _same_inputs(context, ours, theirs):
-        return NameEvidence.STRONG
+        return NameSupport.STRONG
     ours, theirs = _product(be, ours), _product(ref, theirs)
     same = alike(ours, theirs)
     reads, several = _same_entries(context, tensor, reference)
@@ -261,8 +261,8 @@ def _judged(context: Context, tensor: str, reference: str) -> NameEvidence:
     if same and used:
         distance = weight_distance(ref, theirs, be, ours)
         if distance is None or np.less(distance, WEIGHT_MAX_REL_DISTANCE):
-            return NameEvidence.WEAK
-    return NameEvidence.WEAK if reads and (used or several) else NameEvidence.NONE
+            return NameSupport.WEAK
+    return NameSupport.WEAK if reads and (used or several) else NameSupport.NONE
 
 
 def _product(run: IndexedRecording, node: Node) -> Node:
@@ -340,7 +340,7 @@ def _has_claim(context: Context, holder: str, forms: Sequence[str]) -> bool:
     named = None if holder in context.found else namesake(context, holder)
     if named is None or named not in forms:
         return False
-    return any(_judged(context, holder, name) is NameEvidence.STRONG for name in dict.fromkeys((named, forms[0])))
+    return any(_judged(context, holder, name) is NameSupport.STRONG for name in dict.fromkeys((named, forms[0])))
 
 
 def made_with_what_follows(context: Context, tensor: str, reference: str) -> bool:

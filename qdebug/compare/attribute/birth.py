@@ -18,6 +18,8 @@ class BirthRule(StrEnum):
     """The exact result is beyond the largest number of the format."""
     SUM_OVERFLOW = "sum_overflow"
     """The exact result is not, and the sum of the terms' magnitudes is."""
+    INSIDE_OVERFLOW = "inside_overflow"
+    """The exact result is not, and the exponential of the operand is, wherever the result is no finite number."""
     ZERO_BY_ZERO = "0/0"
     BY_ZERO = "x/0"
     INFINITY_BY_INFINITY = "inf/inf"
@@ -126,6 +128,7 @@ class Birth(JsonObject):
         return {
             BirthRule.OVERFLOW: f"{result} is {beyond}",
             BirthRule.SUM_OVERFLOW: sums,
+            BirthRule.INSIDE_OVERFLOW: f"exp of {names[0]}, which is {first}, is {beyond}, on the way to {size}",
             BirthRule.ZERO_BY_ZERO: f"0 is divided by {names[-1]}, which is 0",
             BirthRule.BY_ZERO: f"{first if len(values) > 1 else '1'} is divided by {names[-1]}, which is 0",
             BirthRule.INFINITY_BY_INFINITY: "an infinity is divided by an infinity",

@@ -224,7 +224,20 @@ class _Node:
         largest, name = _format(stored, math.inf if terms is None else float(terms[found.index]))
         if terms is not None and float(terms[found.index]) > largest:
             return replace(found, rule=BirthRule.SUM_OVERFLOW, format=name, largest=largest)
+        largest, name = _format(stored, math.inf)
+        if self._overflows_inside(stored, largest):
+            return replace(found, rule=BirthRule.INSIDE_OVERFLOW, format=name, largest=largest)
         return replace(found, rule=BirthRule.ARITHMETIC)
+
+    def _overflows_inside(self, stored: np.ndarray, largest: float) -> bool:
+        """Tell whether a function of one operand is no finite number where the exponential of it is none, and there."""
+        if not self._row.through_exp or len(self._real) != 1:
+            return False
+        values = self._ours[next(iter(self._real))]
+        if values.shape != stored.shape:
+            return False
+        beyond = np.abs(values.astype(np.float64)) > math.log(largest)
+        return bool(np.array_equal(beyond & ~np.isfinite(stored), ~np.isfinite(stored)) and not beyond.all())
 
     def _operands(self, index: tuple[int, ...]) -> tuple[BirthOperand, ...]:
         shape = np.broadcast_shapes(*(array.shape for array in self._ours.values())) if self._row.elementwise else None
@@ -286,7 +299,8 @@ class _Node:
 
         other = {name: array for name, array in self._theirs.items() if not self._graph.is_constant(name)}
         other = {name: array for name, array in other.items() if not _alike(array, self._ours[name])}
-        if found.rule in (BirthRule.ARITHMETIC, BirthRule.UNKNOWN) or not other or not finite(self._ours | other):
+        none = (BirthRule.ARITHMETIC, BirthRule.UNKNOWN, BirthRule.INSIDE_OVERFLOW)
+        if found.rule in none or not other or not finite(self._ours | other):
             return found
         alone = [name for name in other if finite(self._ours | {name: other[name]})] or list(other)
         return replace(found, selected=tuple(self._selector(name, found.index) for name in alone))

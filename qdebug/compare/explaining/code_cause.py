@@ -1,4 +1,4 @@
-"""Why the codes of one node are not those of any known arithmetic: the mistake that gives them all, or their place."""
+"""Why a node's values are none that a known arithmetic gives: the mistake that gives them all, or their place."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from qdebug.arithmetic.evidence import residual_of
 from qdebug.arithmetic.search import search
 from qdebug.arithmetic.units import Units, UnitSource
+from qdebug.compare.explaining.float_band import wrong_place
 from qdebug.compare.measure.recordings import with_understood_graph
 from qdebug.errors import KernelError, NotRecordedError, UsageError
 from qdebug.model import Recording
@@ -30,7 +31,7 @@ class CodeCause:
 
 
 def cause_of_codes(recording: Recording, tensor: str) -> CodeCause:
-    """Look for the cause of a node's codes, which no known arithmetic reproduces.
+    """Look for the cause of a node's values, which no known arithmetic reproduces; of real numbers, for their place.
 
     Args:
         recording: The run.
@@ -38,10 +39,13 @@ def cause_of_codes(recording: Recording, tensor: str) -> CodeCause:
     """
     recording = with_understood_graph(recording)
     node = recording.graph.producer(tensor)
-    if node is None or recording.graph.tensors[tensor].quant is None:
+    if node is None:
         return CodeCause()
     try:
         units = Units(recording)
+        if recording.graph.tensors[tensor].quant is None:
+            place = wrong_place(recording, node, tensor, units.places(node, tensor))
+            return CodeCause(sentence=None if place is None else f"wrong elements: {place}")
         if units.missing(node, tensor) is not None:
             return CodeCause()
         source = units.find(node, tensor)

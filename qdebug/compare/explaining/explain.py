@@ -31,14 +31,14 @@ from qdebug.compare.explaining.explanation import (
     Recorded,
     RunnerUp,
 )
-from qdebug.compare.explaining.float_band import judge_float
+from qdebug.compare.explaining.float_band import assumption, judge_float
 from qdebug.compare.explaining.neighbours import with_neighbours
 from qdebug.compare.measure.recordings import RecentTensors, as_compared
 from qdebug.errors import KernelError, NotRecordedError, UsageError
 from qdebug.model import Graph, MemoryRecording, Node, Recording, operators
 from qdebug.model.names import fitting_names, listed_names, near_names
 from qdebug.model.thresholds.explanation import RECORDED_MULTIPLIER_MAX_REL_DIFFERENCE, UNKNOWN_SEARCH_MAX_FAILURES
-from qdebug.replay.data_codes import roundings
+from qdebug.replay.data_codes import rounding_assumed, roundings
 from qdebug.replay.extents import recorded_room
 from qdebug.replay.node_units import with_recorded_scale
 from qdebug.replay.real_form import not_in_codes
@@ -341,16 +341,21 @@ def _real(recording: Recording, node: Node, tensor: str, at: Sequence[Place]) ->
         return _bare(node, tensor, ExplainStatus.NO_KERNEL, f"no kernel is known for {node.op}")
     stated, *others = roundings(node)
     found = judge_float(recording, stated, tensor, at)
-    if not found.within:
-        judged = (judge_float(recording, other, tensor, at) for other in others)
-        found = next((other for other in judged if other.within), found)
+    used = stated
+    for other in () if found.within else others:
+        judged = judge_float(recording, other, tensor, at)
+        if judged.within:
+            found, used = judged, other
+            break
     if not found.within and operators.plain(node).rescales and _bare_codes(recording, tensor, at[0]):
         said = f"nothing says how its output {tensor!r} is quantized"
         return _bare(node, tensor, ExplainStatus.NO_KERNEL, said)
     mistaken = None if found.within else _no_codes(recording, node, tensor, at[0])
     reason = "; ".join(filter(None, (found.reason, mistaken))) or None
     answer = _bare(node, tensor, ExplainStatus.IN_BAND if found.within else ExplainStatus.UNEXPLAINED, reason)
-    return replace(answer, band=found.band, match=found.match, elements=found.elements)
+    assumed = [rounding_assumed(used, node), assumption(recording, tensor, found.band)] if found.within else []
+    clause = "; ".join(filter(None, assumed)) or None
+    return replace(answer, band=found.band, match=found.match, elements=found.elements, assumed=clause)
 
 
 def _bare_codes(recording: Recording, tensor: str, place: Place) -> bool:

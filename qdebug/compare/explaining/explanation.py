@@ -118,12 +118,13 @@ class NodeExplanation(JsonObject):
         band: How far a float node is from its replay; None for a quantized one.
         accepted: Why an unexplained node is no failure; None if it is one.
         on_codes: Whether its output holds codes, or is computed with codes.
+        assumed: What the answer assumes beyond the types that were recorded, in a clause; None if nothing.
     """
 
     json_keys = (
         "node op tensor reason kind dtypes elements words alone siblings match witnesses witness_elements "
         "tried accepted on_codes status variants presets=preset_names provenance runner_up residual recorded "
-        "band"
+        "band assumed"
     )
 
     node: str
@@ -150,6 +151,7 @@ class NodeExplanation(JsonObject):
     band: Band | None = None
     accepted: str | None = None
     on_codes: bool = False
+    assumed: str | None = None
 
     @property
     def preset_names(self) -> tuple[str, ...]:
@@ -198,7 +200,13 @@ class ExplainedRun(JsonObject):
             "preset": None if not known else {"name": known[0][0], "but_for": known[0][1]},
             "on_codes": sum(node.on_codes for node in self.nodes),
             "not_looked_at": len(self.not_looked_at),
+            "assumed": dict(self.assumptions),
         }
+
+    @property
+    def assumptions(self) -> Mapping[str, int]:
+        """What answers assume beyond the recorded types, each with the number of nodes."""
+        return Counter(node.assumed for node in self.nodes if node.assumed is not None)
 
     @property
     def not_looked_at(self) -> tuple[NodeExplanation, ...]:

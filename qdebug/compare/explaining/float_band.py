@@ -15,7 +15,7 @@ from types import MappingProxyType
 
 import numpy as np
 
-from qdebug.arithmetic.patterns.wrong_places import Layout, places
+from qdebug.arithmetic.patterns.wrong_places import Layout, chance, places
 from qdebug.arithmetic.units import Place
 from qdebug.compare.attribute.backend_replay import inputs_of
 from qdebug.compare.attribute.band import (
@@ -45,7 +45,7 @@ from qdebug.replay.extents import recorded_room
 from qdebug.replay.real_form import real_form
 from qdebug.replay.registry import keeps_channels_last, run_node
 
-__all__ = ["FloatFinding", "FloatReplay", "judge_float", "replay_float", "rounded_inputs"]
+__all__ = ["FloatFinding", "FloatReplay", "assumption", "judge_float", "replay_float", "rounded_inputs", "wrong_place"]
 
 _SEED = 20250218
 
@@ -186,6 +186,41 @@ def rounded_inputs(recording: Recording, node: Node, tensor: str, place: Place) 
         return tuple(case.rounding(place))
     except (KernelError, NotRecordedError):
         return ()
+
+
+def wrong_place(recording: Recording, node: Node, tensor: str, at: Sequence[Place]) -> str | None:
+    """Say where the elements of a float node lie that are off by far more than the rest; None if nowhere in particular.
+
+    Args:
+        recording: The backend's recording.
+        node: The node.
+        tensor: Its output.
+        at: Samples and steps; the first is looked at.
+    """
+    try:
+        return (_Case(recording, node, tensor, at[:1]).where(at).removeprefix(", ") or None) if at else None
+    except (KernelError, NotRecordedError):
+        return None
+
+
+def assumption(recording: Recording, tensor: str, band: Band) -> str | None:
+    """Say what a precision assumes beyond the type that was recorded, in a clause; None if nothing.
+
+    Args:
+        recording: The backend's recording.
+        tensor: The output of a node.
+        band: What accounts for its error.
+    """
+    number, _, what = band.precision.partition(" ")
+    name = _SHORT.get(number)
+    if name is None:
+        return None
+    if what == "accumulator":
+        return f"sums held in {name}"
+    if what != _OUTPUT:
+        return f"{what} rounded to {name}"
+    dtype = recording.graph.tensors[tensor].dtype
+    return None if dtype == name else f"results rounded to {name}"
 
 
 def replay_float(recording: Recording, node: Node, tensor: str, place: Place, precision: str) -> FloatReplay:
@@ -397,11 +432,18 @@ class _Case:
             return ""
         wrong = error > max(OUTLIER_ERROR_RATIO * allowed / np.sqrt(error.size), 1e-300)
         axes = ours.ndim - 1
-        last = keeps_channels_last(self._form) or operators.plain(self._form).sums is Sums.MATRIX
+        vectors = operators.plain(self._form).sums is Sums.MATRIX
+        last = vectors or keeps_channels_last(self._form)
         spatial = tuple(range(axes - 1) if last else range(1, axes))
-        layout = Layout(channel=axes - 1 if last else 0, spatial=spatial)
-        found = places(wrong, layout)
-        return f", {found[0].detail}" if found else ""
+        first = "row" if vectors and axes == 1 else "sample"
+        layout = Layout(channel=axes - 1 if last else 0, spatial=spatial, first=first, vectors=vectors)
+        found, many = places(wrong, layout), int(np.count_nonzero(wrong))
+        shown = found[: 2 if found and found[0].pattern == "block_tail" else 1]
+        said = "".join(f", {place.detail}" for place in shown)
+        if np.unique(ours[wrong]).size == 1 and not chance(0.5, many):
+            said = said or f", {many} of {wrong.size} elements"
+            said += f", which hold {float(ours[wrong][0]):g}: they may never be written"
+        return said
 
 
 def _format_of(recording: Recording, form: Node, tensor: str, at: Sequence[Place]) -> ShortFormat | None:

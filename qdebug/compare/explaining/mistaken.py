@@ -32,40 +32,66 @@ def mistake_of(recording: Recording, node: Node, tensor: str, places: Sequence[t
     form, opset = real_form(node, recording.graph.opset)
     if recording.graph.tensors[tensor].quant is not None or tensor not in form.outputs[:1] or not places:
         return None
-    wanted: set[str] | None = None
+    wanted: dict[str, bool] | None = None  # mistakes in words, and whether they tell a part alone
     try:
         for place in places:
             values, recorded = inputs_of(recording, form, place), recording.load(tensor, *place)
             if wanted is None and np.unique(recorded).size < _TELLING:
                 return None
             with recorded_room(recording, place), np.errstate(all="ignore"):
+                right = run_node(form, values, opset)[form.outputs[0]]
                 wanted = {
-                    each.likely
+                    each.likely: bool(each.told)
                     for each in mistakes(form, values)
-                    if (wanted is None or each.likely in wanted) and _gives(each, values, recorded, opset)
+                    if (wanted is None or each.likely in wanted)
+                    and _gives(each, values, recorded, opset, right if each.node is form else None)
                 }
             if not wanted:
                 return None
     except (KernelError, NotRecordedError, UsageError):
         return None
-    return wanted.pop() if wanted is not None and len(wanted) == 1 else None
+    # One that tells all elements comes before those that tell a part.
+    found = [likely for likely, part in (wanted or {}).items() if not part] or list(wanted or {})
+    return found[0] if len(found) == 1 else None
 
 
 _TELLING = 8
 """Different values of the output that no mistake gives by chance."""
 
 
-def _gives(mistake: Mistake, values: Mapping[str, np.ndarray], recorded: np.ndarray, opset: Mapping[str, int]) -> bool:
-    """Tell whether a node with a mistake gives what was recorded, but for rounding."""
+_TOLD_LEAST = 3
+"""Rows and columns of which a mistake must tell all but one."""
+
+
+def _gives(
+    mistake: Mistake,
+    values: Mapping[str, np.ndarray],
+    recorded: np.ndarray,
+    opset: Mapping[str, int],
+    right: np.ndarray | None,
+) -> bool:
+    """Tell whether a node with a mistake gives what was recorded, but for rounding.
+
+    Args:
+        mistake: The mistake.
+        values: What the node reads.
+        recorded: What was recorded.
+        opset: Version of each operator set.
+        right: What the node gives without the mistake, where that only concerns what is done with it; else None.
+    """
     read = {**values, **mistake.values}
     try:
-        made = mistake.after(run_node(mistake.node, read, opset)[mistake.node.outputs[0]])
+        known = None if mistake.values else right
+        made = mistake.after(run_node(mistake.node, read, opset)[mistake.node.outputs[0]] if known is None else known)
     except (KernelError, UsageError):
         return False
     if made.shape != recorded.shape or (made.dtype.kind == "f") != (recorded.dtype.kind == "f"):
         return False
+    if mistake.told and min(made.shape[-2:], default=0) < _TOLD_LEAST:
+        return False
+    part, recorded = made[mistake.told], recorded[mistake.told]
     if made.dtype.kind != "f":
-        return np.array_equal(made, recorded)
+        return np.array_equal(part, recorded)
     short = format_of(recorded, read=values.values())
     unit = FLOAT32_UNIT_ROUNDOFF if short is None else short.unit
-    return norm(difference(recorded, made)) <= allowed_error(mistake.node, read, made, opset, unit)
+    return norm(difference(recorded, part)) <= allowed_error(mistake.node, read, made, opset, unit)

@@ -25,6 +25,8 @@ from qdebug.model.thresholds.verdict import (
     EQUAL_INPUTS_MIN_SQNR,
     MEDIAN_DISTANCE_TO_SPREAD,
     OUTPUT_MIN_SQNR,
+    SOLE_CONTRIBUTOR_MAX_DISTANCE,
+    SOLE_CONTRIBUTOR_MIN_SHARE,
 )
 
 if TYPE_CHECKING:
@@ -37,6 +39,7 @@ __all__ = [
     "costliest",
     "largest_fall",
     "original_of",
+    "sole_contributor",
     "way_to_origin",
     "way_upwards",
     "with_gain",
@@ -145,6 +148,30 @@ def costliest(
         return first  # a float node within its limit only rounds: nobody chose a scale for it
     found = next((by_tensor[each.tensor] for each in known if each.tensor in by_tensor), None)
     return found or next(iter(costs), None)
+
+
+def sole_contributor(
+    of: ResultTable, output: NodeResult, contributing: Contributions | None, floor: float | None
+) -> NodeResult | None:
+    """Find the node on codes whose error alone makes nearly all of an output's loss; None if there is none.
+
+    Args:
+        of: How compared tensors stand.
+        output: The output that is below its limit.
+        contributing: What nodes contribute to it; None if nobody looked.
+        floor: That limit, in dB.
+    """
+    known = [each for each in (() if contributing is None else contributing.nodes) if each.how == "exact"]
+    if contributing is None or not known or floor is None or not known[0].sqnr_db < floor:
+        return None
+    levels = {each.sample: each.sqnr_db for each in output.samples}
+    level = levels.get(contributing.sample or 0, _sqnr(output.metrics)) or 0.0
+    powers = [10.0 ** (-each.sqnr_db / 10.0) for each in known]
+    most = SOLE_CONTRIBUTOR_MIN_SHARE * sum(powers)
+    if powers[0] < most or not abs(known[0].sqnr_db - level) <= SOLE_CONTRIBUTOR_MAX_DISTANCE:
+        return None
+    node = of[of.rows[known[0].tensor]]
+    return None if node.quant is None else node
 
 
 def original_of(graph: Graph, node: Node | None) -> str | None:

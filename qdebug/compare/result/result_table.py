@@ -41,6 +41,11 @@ class ResultTable:
         """The row of each backend tensor."""
         return {node.tensor: row for row, node in enumerate(self.nodes)}
 
+    def replacing(self, node: NodeResult) -> ResultTable:
+        """Return the table with another result for a tensor."""
+        row = self.rows[node.tensor]
+        return ResultTable((*self.nodes[:row], node, *self.nodes[row + 1 :]))
+
     def rows_of(self, tensors: Iterable[str]) -> list[int]:
         """Return the rows of those of these tensors that have one, in order."""
         return sorted({self.rows[tensor] for tensor in tensors if tensor in self.rows})

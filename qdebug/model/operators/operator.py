@@ -165,6 +165,7 @@ class Operator:
 
     elementwise: bool = False  # each element depends on one element of each input, broadcast to the result
     domain: Domain | None = None  # of which elements of its first input it gives a finite number; None for all
+    through_exp: bool = False  # usually computed by the exponential of its input, which may overflow on the way
     raises: bool = False  # raises its first input to the power of its second
     sums: Sums | None = None  # what each element of its result is a sum of; None if of nothing, or if that is not known
     adds: bool = False  # each element is a sum or a difference of one element of each operand

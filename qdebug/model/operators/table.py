@@ -279,7 +279,7 @@ def _activations() -> Iterator[Operator]:
     )
     yield replace(fused, name="Elu", words="elu", parameters=("alpha",))
     for name in ("Erf", "Gelu", "Softplus", "Softsign", "Mish"):
-        yield replace(function, name=name, words=name.lower())
+        yield replace(function, name=name, words=name.lower(), through_exp=name in ("Softplus", "Mish"))
     yield from _like(function, "Celu Selu")
     yield from _like(replace(function, folds=False), "Swish ThresholdedRelu")
     # ONNX defines HardSwish so; ONNX Runtime makes a QuickGelu of these nodes (quick_gelu_fusion.cc)
@@ -287,6 +287,7 @@ def _activations() -> Iterator[Operator]:
     yield from _like(Operator(name=""), "BiasGelu FastGelu Shrink")
     yield Operator(
         name="Softmax", words="softmax", hides_low=True, gives_scores=True, unit="softmax", folds=True, data=_FIRST,
+        through_exp=True,
         along_axis=True,
     )  # fmt: skip
     yield Operator(name="LogSoftmax", words="logsoftmax", gives_scores=True, data=_FIRST, along_axis=True)

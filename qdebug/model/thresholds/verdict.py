@@ -88,6 +88,21 @@ CONTRIBUTOR_MAX_DISTANCE = threshold(
     "one: it makes a hundredth of the power.",
     source="derived: a hundredth of the power",
 )
+SOLE_CONTRIBUTOR_MIN_SHARE = threshold(
+    "SOLE_CONTRIBUTOR_MIN_SHARE",
+    0.9,
+    unit="share of power",
+    why="The verdict is about a node that makes nearly all of an output's loss: its error alone makes this share of "
+    "the power that all nodes' errors make one by one, and leaves the output the SQNR it has, to within a decibel.",
+    source="chosen: without the node, a tenth of the power is left, and the output has 10 dB more",
+)
+SOLE_CONTRIBUTOR_MAX_DISTANCE = threshold(
+    "SOLE_CONTRIBUTOR_MAX_DISTANCE",
+    1.0,
+    unit="dB",
+    why="How far the SQNR that a node's error alone leaves may be from the output's, if it makes nearly all the loss.",
+    source="derived: a tenth of the power, and half of what its correlation with the rest may add",
+)
 NONFINITE_PATH_ENDS = threshold(
     "NONFINITE_PATH_ENDS",
     4,

@@ -124,12 +124,12 @@ def _rewrite(
     try:
         to_disk(file.fd)  # else a power cut could leave what no later run dares to replace
         payloads, placed = _payloads(container), []
-        forms: dict[int, _Form | None] = {}
+        compressions: dict[int, _Compression | None] = {}
         for done, (expected, family) in enumerate(payloads, start=1):
             array = _read(container, expected)
-            if family not in forms:
-                forms[family] = _choose_form(array, codec, level)
-            placed.append(_add(file, expected, array, forms[family], level))
+            if family not in compressions:
+                compressions[family] = _choose_compression(array, codec, level)
+            placed.append(_add(file, expected, array, compressions[family], level))
             if progress is not None:
                 progress(done, len(payloads))
         file.finish(placed, {**container.tables, **container.optional}, complete=container.complete)
@@ -156,7 +156,7 @@ def _read(container: Container, expected: Expected) -> np.ndarray:
 def _payloads(container: Container) -> list[tuple[Expected, int]]:
     """List all payloads, with those of kept elements and their positions, and the number of each one's family.
 
-    A family is stored in one form: payloads of one tensor that have one dtype and shape are chunks of one dataset, and
+    All payloads of one tensor, dtype and shape are compressed in one way: they are chunks of one dataset, and
     a payload may belong to several tensors.
     """
     index = container.tables["index"]
@@ -180,7 +180,7 @@ def _payloads(container: Container) -> list[tuple[Expected, int]]:
     return [(expected, root(expected.number)) for expected in sorted(found.values())]
 
 
-class _Form(NamedTuple):
+class _Compression(NamedTuple):
     """How the payloads of a family are compressed.
 
     Args:
@@ -205,38 +205,44 @@ class _Form(NamedTuple):
         return sum(1 << at for at, other in enumerate(self.codecs, start=self.shuffle) if other != codec)
 
 
-def _choose_form(array: np.ndarray, codec: int, level: int) -> _Form | None:
+def _choose_compression(array: np.ndarray, codec: int, level: int) -> _Compression | None:
     """Find out on the first payload of a family whether compression makes it smaller, and how; None if not."""
     if array.nbytes <= _SMALL or not array.ndim or array.ndim > INDEX_DIMS:
         return None
     chunk = chunk_shape(array.shape, array.itemsize)
-    form = _Form(chunk, _shuffles(array, chunk, codec, level), tuple(dict.fromkeys((codec, h5z.FILTER_DEFLATE))))
-    return form if sum(len(data) for data, _ in _compressed(array, form, level)) < array.nbytes else None
+    compression = _Compression(
+        chunk, _shuffles(array, chunk, codec, level), tuple(dict.fromkeys((codec, h5z.FILTER_DEFLATE)))
+    )
+    return compression if sum(len(data) for data, _ in _compressed(array, compression, level)) < array.nbytes else None
 
 
-def _compressed(array: np.ndarray, form: _Form, level: int) -> list[tuple[memoryview, int]]:
+def _compressed(array: np.ndarray, compression: _Compression, level: int) -> list[tuple[memoryview, int]]:
     """Return the chunks of an array, and the mask of each: one that would be larger is stored as it is."""
     made: list[tuple[memoryview, int]] = []
-    for codec in form.codecs:
+    for codec in compression.codecs:
         made = []
-        for _, part in _cut(array, form.chunk):
-            data = memoryview(compress(part, codec=codec, shuffle=form.shuffle, level=level))
+        for _, part in _cut(array, compression.chunk):
+            data = memoryview(compress(part, codec=codec, shuffle=compression.shuffle, level=level))
             smaller = len(data) < part.nbytes
             plain = part.reshape(-1).view(np.uint8).data
-            made.append((data, form.mask(codec)) if smaller else (plain, form.mask(None)))
+            made.append((data, compression.mask(codec)) if smaller else (plain, compression.mask(None)))
         if array.nbytes <= _MOST_RATIO * sum(len(data) for data, _ in made):
             break
     return made
 
 
-def _add(file: PayloadFile, expected: Expected, array: np.ndarray, form: _Form | None, level: int) -> Placed:
-    """Write a payload into a file, in the form of its family."""
+def _add(
+    file: PayloadFile, expected: Expected, array: np.ndarray, compression: _Compression | None, level: int
+) -> Placed:
+    """Write a payload into a file, compressed as its family is."""
     number, dtype = expected.number, expected.dtype
-    if form is None:
+    if compression is None:
         data = np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
         return Placed(number, dtype, array.shape, file.write(data) if array.nbytes else None)
-    stored = [(file.write(data), len(data), mask) for data, mask in _compressed(array, form, level)]
-    return Placed(number, dtype, array.shape, None, Chunks(form.chunk, form.filters(array.itemsize, level), stored))
+    stored = [(file.write(data), len(data), mask) for data, mask in _compressed(array, compression, level)]
+    return Placed(
+        number, dtype, array.shape, None, Chunks(compression.chunk, compression.filters(array.itemsize, level), stored)
+    )
 
 
 def _shuffles(array: np.ndarray, chunk: tuple[int, ...], codec: int, level: int) -> bool:

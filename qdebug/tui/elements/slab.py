@@ -88,14 +88,14 @@ class Slab:
 
     def steps(self, index: tuple[int, ...]) -> float | None:
         """Return the difference of one element in steps of the backend's scale; None if it is not quantized."""
-        from qdebug.numerics.steps import steps_between
+        from qdebug.numerics.lsb import lsb_between
 
         scale = self.scale_at(index)
         if scale is None:
             return None
         theirs, ours = float(self.reference[index]), float(self.backend[index])
         if scale > 0 and all(map(math.isfinite, (scale, theirs, ours))):
-            return steps_between(theirs, ours, scale)
+            return lsb_between(theirs, ours, scale)
         with np.errstate(all="ignore"):
             return float(self.difference(index) / scale)
 

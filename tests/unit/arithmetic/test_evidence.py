@@ -110,9 +110,9 @@ def test_sums_are_looked_at_of_products_alone():
 @pytest.mark.parametrize(
     ("kind", "axes", "last", "layout"),
     [
-        ("linear", 1, False, Layout(channel=0, spatial=())),
-        ("linear", 2, False, Layout(channel=1, spatial=(0,))),
-        ("linear", 2, True, Layout(channel=1, spatial=(0,))),
+        ("linear", 1, False, Layout(channel=0, spatial=(), vectors=True)),
+        ("linear", 2, False, Layout(channel=1, spatial=(0,), vectors=True)),
+        ("linear", 2, True, Layout(channel=1, spatial=(0,), vectors=True)),
         ("add", 2, False, Layout(channel=1, spatial=(0,))),
         ("add", 0, False, Layout()),
         ("add", 1, False, Layout(channel=0, spatial=())),
@@ -193,7 +193,7 @@ def test_only_a_node_without_a_layout_of_its_own_takes_that_of_the_nodes_before(
 @pytest.mark.parametrize(
     ("shape", "kind", "detail"),
     [
-        ((6, 60), "linear", "only in the last 2 channels of 60"),
+        ((6, 60), "linear", "only in the last 2 features of 60"),
         ((60,), "requantize", "only in the last 2 channels of 60"),
         ((6, 60), "requantize", "only in the last 2 channels of 60"),
         ((2, 6, 60), "requantize", "only in the last 2 channels of 60"),

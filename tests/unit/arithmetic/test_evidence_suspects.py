@@ -10,7 +10,7 @@ import pytest
 import qdebug
 from qdebug.arithmetic.evidence import _in_own_order, residual_of
 from qdebug.arithmetic.patterns.residual import PATTERNS, residual
-from qdebug.arithmetic.patterns.wrong_evidence import Evidence
+from qdebug.arithmetic.patterns.wrong_evidence import CodesOfTensor
 from qdebug.arithmetic.patterns.wrong_places import Layout
 from qdebug.arithmetic.search import search
 from qdebug.arithmetic.suspects import suspects, turned_sign
@@ -201,7 +201,7 @@ def test_wrong_elements_are_named_in_the_order_of_the_recording(quantized, last)
     """The batch within a sample counts as more samples; channels come first while patterns are looked for."""
     unit = replace(unit_of(quantized.conv("")), channels_last=last)
     rows = np.zeros((6, 7), np.int8)
-    found = residual(Evidence(expected=rows, recorded=rows + (np.arange(42).reshape(6, 7) == 24), layout=Layout()))
+    found = residual(CodesOfTensor(expected=rows, recorded=rows + (np.arange(42).reshape(6, 7) == 24), layout=Layout()))
     assert found.elements == ((3, 3),)
     assert _in_own_order(found, unit, (2, 7)).elements == ((1, 1, 3),)
     assert _in_own_order(found, unit, (7,)) is found
@@ -263,3 +263,15 @@ def test_codes_of_a_bias_in_other_units_are_no_known_arithmetic():
         (node,) = qdebug.explain(rec.recording).nodes
         assert node.status == status
     assert "bias are added to the sums as they are" in node.residual.likely
+
+
+@pytest.mark.parametrize(("scale", "zero", "said"), [(0.03, 40, "scale and zero point"), (0.05, 40, "zero point")])
+def test_a_result_in_the_scale_or_zero_point_of_the_operand_is_named(scale, zero, said):
+    codes = np.random.default_rng(5).integers(0, 256, (6, 60)).astype(np.uint8)
+    with qdebug.Recorder(None, backend="board") as rec:
+        rec.put("x", codes, scale=0.05, zero_point=130)
+        wrong = np.where(codes < 130, np.rint(0.1 * codes.astype(int) + 0.9 * 130), codes).astype(np.uint8)
+        attrs = {"alpha": 0.1}
+        rec.put("y", wrong, node="act", op="LeakyRelu", inputs=("x",), attrs=attrs, scale=scale, zero_point=zero)
+    (node,) = qdebug.explain(rec.recording).nodes
+    assert node.residual.likely.startswith(f"the result has the {said} of the operand, not the output's")

@@ -86,3 +86,151 @@ def test_what_is_right_or_unknown_has_no_mistake():
     assert qdebug.explain(recorded(GEMM, values, made)).nodes[0].status == "in_band"
     odd = recorded(GEMM, values, made * np.float32(1.37))
     assert "likely" not in qdebug.explain(odd).nodes[0].reason
+
+
+def assert_named(right, values, made, said):
+    result = qdebug.diff(recorded(right, values, run_node(right, values, OPSET)["y"]), recorded(right, values, made))
+    assert [said in found.sentence for found in result["n"].findings if found.role == "cause"] == [True]
+    (told,) = qdebug.explain(recorded(right, values, made)).nodes
+    assert said in told.reason
+
+
+@pytest.mark.parametrize(("right", "values"), [(GEMM, DENSE), (CONV, IMAGE)])
+@pytest.mark.parametrize(("axis", "said"), [(-2, "row is written one row late"), (-1, "is written one column late")])
+def test_rows_that_are_written_late_are_named_whatever_the_first_one_holds(right, values, axis, said):
+    made = np.roll(run_node(right, values, OPSET)["y"], 1, axis)
+    np.moveaxis(made, axis, 0)[0] = 7
+    assert_named(right, values, made, said)
+
+
+def test_the_scale_of_the_block_before_is_named():
+    packed = node("MatMulNBits", "x w s", K=64, N=8, bits=4, block_size=16)
+    packed = replace(packed, domain="com.microsoft")
+    codes = RNG.integers(0, 256, (8, 4, 8)).astype(np.uint8)
+    values = {"x": real(6, 64), "w": codes, "s": RNG.uniform(0.1, 1, (8, 4)).astype(np.float32)}
+    made = run_node(packed, {**values, "s": np.roll(values["s"], 1, -1)}, OPSET)["y"]
+    assert_named(packed, values, made, "the scale of the block before is used")
+
+
+def test_an_element_of_each_tile_that_is_never_written_is_located():
+    values = {"x": real(40, 8), "w": real(8, 24)}
+    made = run_node(node("MatMul", "x w"), values, OPSET)["y"]
+    made[3::4, 7::8] = 0
+    (told,) = qdebug.explain(recorded(node("MatMul", "x w"), values, made)).nodes
+    for said in ("only in 10 of 40 rows", "last of every 8 of the features", "hold 0: they may never be written"):
+        assert said in told.reason
+
+
+POOL = node("AveragePool", "x", kernel_shape=(3, 3), pads=(1, 1, 1, 1))
+PACKED = replace(node("MatMulNBits", "x w s", K=64, N=8, bits=4, block_size=16), domain="com.microsoft")
+BLOCKS = {
+    "x": real(6, 64),
+    "w": RNG.integers(0, 256, (8, 4, 8)).astype(np.uint8),
+    "s": RNG.uniform(0.1, 1, (8, 4)).astype(np.float32),
+}
+RESIZE = replace(
+    node("Resize", "x", mode="linear", coordinate_transformation_mode="align_corners"), inputs=("x", "", "s")
+)
+SCALED = {"x": real(1, 2, 6, 6), "s": np.array([1, 1, 2, 2], np.float32)}
+
+
+def with_attribute(base, **attrs):
+    return replace(base, attrs={**base.attrs, **attrs})
+
+
+@pytest.mark.parametrize(
+    ("right", "values", "wrong", "changed", "said"),
+    [
+        (POOL, {"x": real(1, 2, 7, 7)}, with_attribute(POOL, count_include_pad=1), {}, "the padding is counted"),
+        (
+            RESIZE,
+            SCALED,
+            with_attribute(RESIZE, coordinate_transformation_mode="asymmetric"),
+            {},
+            "taken for asymmetric, not align_corners",
+        ),
+        (
+            PACKED,
+            BLOCKS,
+            replace(PACKED, inputs=("x", "w", "s", "z")),
+            {"z": np.zeros((8, 4), np.float32)},
+            "the zero point of the weight is not subtracted",
+        ),
+        (
+            replace(PACKED, inputs=("x", "w", "s", "z")),
+            BLOCKS | {"z": RNG.integers(0, 256, (8, 2)).astype(np.uint8)},
+            PACKED,
+            {},
+            "the zero points of the weight are ignored",
+        ),
+        (
+            node("MatMul", "x w"),
+            {"x": real(5, 72), "w": (weight := real(72, 9))},
+            node("MatMul", "x w"),
+            {"w": np.where(np.arange(72)[:, None] < 64, weight, 0)},
+            "the last 8 of the 72 products of each sum are left out",
+        ),
+    ],
+)
+def test_what_kernels_leave_out_or_take_for_something_else_is_named(right, values, wrong, changed, said):
+    assert_named(right, values, run_node(wrong, {**values, **changed}, OPSET)["y"], said)
+
+
+def test_a_mistake_that_tells_all_elements_comes_before_one_that_tells_a_part():
+    right = node("ConvTranspose", "x w", strides=(2,), pads=(1, 0), output_padding=(1,))
+    values = {"x": real(2, 4, 12), "w": real(4, 6, 3)}
+    made = run_node(with_attribute(right, pads=(0, 1)), values, OPSET)["y"]
+    assert_named(right, values, made, "the padding is (0, 1), not (1, 0)")
+
+
+def test_the_place_of_wrong_real_numbers_is_in_the_verdict():
+    right, values = node("MatMul", "x w"), {"x": real(20, 8), "w": real(8, 24)}
+    made = run_node(right, values, OPSET)["y"]
+    wrong = made.copy()
+    wrong[:, -3:] = 0
+    sentence = qdebug.diff(*(recorded(right, values, each) for each in (made, wrong))).verdict.sentence
+    assert "wrong elements: only in the last 3 features of 24, which hold 0: they may never be written" in sentence
+
+
+DILATED = node("Conv", "x w", dilations=(2, 2), pads=(2, 2, 2, 2))
+NORM = node("LayerNormalization", "x s b", epsilon=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("right", "values", "wrong", "change", "said"),
+    [
+        (DILATED, IMAGE, with_attribute(DILATED, dilations=(1, 1), pads=(1, 1, 1, 1)), None, "the dilation is ignored"),
+        (DILATED, IMAGE, with_attribute(DILATED, dilations=(1, 1)), lambda y: y[:, :, :-2, :-2], "the dilation is"),
+        (
+            NORM,
+            {"x": real(6, 16) * np.float32(0.05), "s": real(16), "b": real(16)},
+            with_attribute(NORM, epsilon=0.0),
+            None,
+            "epsilon is taken for 0",
+        ),
+        (
+            node("HardSwish", "x"),
+            {"x": (data := real(6, 16))},
+            node("HardSigmoid", "x"),
+            lambda y: y * data,
+            "HardSigmoid has the usual parameters of that operator, not alpha 0.1667, beta 0.5",
+        ),
+        (
+            node("MatMul", "x w"),
+            {"x": (rows := real(5, 7)), "w": real(7, 6)},
+            replace(node("MatMul", "x2 w"), inputs=("x2", "w")),
+            None,
+            "'x' is read in column-major order",
+        ),
+        (
+            node("MatMul", "x w"),
+            {"x": real(5, 7), "w": real(7, 13)},
+            node("MatMul", "x w"),
+            lambda y: np.pad(y, ((0, 0), (0, 3))).reshape(-1)[: y.size].reshape(y.shape),
+            "padded to a multiple of 4 elements, and read without these gaps",
+        ),
+    ],
+)
+def test_more_mistakes_of_public_reports_are_named(right, values, wrong, change, said):
+    made = run_node(wrong, {**values, "x2": rows.reshape(7, 5).T}, OPSET)["y"]
+    assert_named(right, values, made if change is None else change(made), said)

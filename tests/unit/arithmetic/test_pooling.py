@@ -1,4 +1,4 @@
-"""Evidence of sibling nodes narrows what reproduces each of them."""
+"""CodesOfTensor of sibling nodes narrows what reproduces each of them."""
 
 from __future__ import annotations
 

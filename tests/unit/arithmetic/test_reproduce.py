@@ -56,7 +56,7 @@ def compared(*runs, **limits):
 
 
 def test_a_node_is_within_if_a_known_arithmetic_gives_its_codes():
-    node = compared(*sides(COARSE))
+    node = compared(*sides(COARSE), min_output_sqnr=10)
     assert node.introduced.max_lsb > 5
     assert node.reproduced is True
     assert "power of two" in node.explained
@@ -64,22 +64,26 @@ def test_a_node_is_within_if_a_known_arithmetic_gives_its_codes():
     assert node.samples[0].status is Status.WITHIN
 
 
-def test_what_a_known_arithmetic_costs_is_said_and_is_the_origin_where_the_output_suffers():
-    node = compared(*sides(COARSE))
+def test_what_a_known_arithmetic_costs_is_said_and_diverges_where_it_alone_ruins_the_output():
+    node = compared(*sides(COARSE), min_output_sqnr=10)
     (cost,) = node.findings
     assert (cost.kind, cost.role, cost.limit, cost.unit) == ("arithmetic", "cost", 1.5, "LSB")
     assert cost.amount == node.judged.amount > 20
     assert cost.sentence.endswith(f"a known arithmetic gives the same bits: {node.explained}")
     short, enough = (DiffSession(*sides(COARSE), limits=Limits(min_output_sqnr=db)).result() for db in (20, 10))
     assert (enough.status, enough.origin) == (Status.WITHIN, None)
-    assert (short.status, short.origin) == (Status.ACCUMULATED, "fc")
-    assert cost.sentence in short.verdict.sentence
+    assert (short.status, short.first_divergence, short.origin) == (Status.DIVERGED, "fc", "fc")
+    assert short.verdict.sentence.startswith(f"The backend diverges first at MatMul 'fc' (tensor 'y'): {cost.sentence}")
+    assert "nearly all of the error of the output 'y'" in short.verdict.sentence
+    (row,) = (each for each in short.nodes if each.tensor == "y")
+    assert (row.status, row.samples[0].status) == (Status.DIVERGED, Status.DIVERGED)
+    assert short.verdict.contributors[0].node == "fc"
 
 
 @pytest.mark.parametrize("columns", [2, 64])
 def test_sums_that_saturate_are_believed_in_small_nodes_too(columns):
     wide = QuantParams(dtype="int8", scale=np.float32(1.5), zero_point=-3)
-    node = compared(*sides("acc=pairsat16:hwc", columns=columns, most=127, y=wide, step=wide.scale))
+    node = compared(*sides("acc=pairsat16:hwc", columns=columns, most=127, y=wide, step=wide.scale), min_output_sqnr=0)
     assert node.judged.amount > 1.5
     assert (node.status, node.findings[0].role) == (Status.WITHIN, "cost")
 

@@ -9,15 +9,15 @@ import pytest
 
 from qdebug.numerics.block_error import add_double, exact_difference, read_block, real_differences, real_values
 from qdebug.numerics.blocks import RealBlocks, scratch
-from qdebug.numerics.steps import Steps
+from qdebug.numerics.lsb import LsbSizes
 from qdebug.numerics.tally import Block, Tally
 
-NO_STEPS = Steps(None, ())
+NO_LSB = LsbSizes(None, ())
 EDGES = [0, 1, -1, 2**31, -(2**31), 2**32 - 1, 2**53, 2**53 + 1, -(2**53) - 1, 2**63 - 1, -(2**63)]
 
 
 def block_of(a, b):
-    return read_block((RealBlocks(np.asarray(a)), RealBlocks(np.asarray(b))), (0, len(a)), NO_STEPS, scratch())
+    return read_block((RealBlocks(np.asarray(a)), RealBlocks(np.asarray(b))), (0, len(a)), NO_LSB, scratch())
 
 
 @pytest.mark.parametrize("value", EDGES)
@@ -46,10 +46,10 @@ def test_real_values_of_wide_integers_are_the_nearest_floats():
     assert real_values(np.array([1.5]), None).tolist() == [1.5]
 
 
-def tally_of(a, b, steps=NO_STEPS):
+def tally_of(a, b, lsb=NO_LSB):
     tally = Tally(shape=(10 + len(a),))
     with np.errstate(all="ignore"):
-        add_double(tally, Block(reference=np.array(a), backend=np.array(b), start=10, steps=steps))
+        add_double(tally, Block(reference=np.array(a), backend=np.array(b), start=10, lsb=lsb))
     return tally
 
 
@@ -66,8 +66,8 @@ def test_positions_after_left_out_elements_are_right():
 
 
 def test_steps_follow_left_out_elements():
-    steps = Steps(None, (3,), 0.5)
-    assert tally_of([math.nan, 0.0], [math.nan, 1.0], steps).max_lsb == 2.0
+    lsb = LsbSizes(None, (3,), 0.5)
+    assert tally_of([math.nan, 0.0], [math.nan, 1.0], lsb).max_lsb == 2.0
 
 
 @pytest.mark.parametrize("scale", [1e-310, 1e-170, 1e170, 1e307])

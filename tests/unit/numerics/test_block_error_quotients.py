@@ -5,7 +5,7 @@ import pytest
 
 from qdebug.numerics.block_error import add_single, lowest
 from qdebug.numerics.blocks import scratch
-from qdebug.numerics.steps import Steps
+from qdebug.numerics.lsb import LsbSizes
 from qdebug.numerics.tally import Block, Tally
 
 F32 = np.float32
@@ -13,9 +13,9 @@ F32 = np.float32
 
 def added(a, b, tally=None, step=None):
     tally = Tally(shape=(len(a),)) if tally is None else tally
-    steps = Steps(None, (len(a),), step)
+    lsb = LsbSizes(None, (len(a),), step)
     with np.errstate(all="ignore"):
-        done = add_single(tally, Block(reference=F32(a), backend=F32(b), start=0, steps=steps), scratch())
+        done = add_single(tally, Block(reference=F32(a), backend=F32(b), start=0, lsb=lsb), scratch())
     return done, tally
 
 

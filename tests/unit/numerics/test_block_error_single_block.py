@@ -8,17 +8,17 @@ import pytest
 from qdebug.numerics.accumulate import ErrorAccumulator
 from qdebug.numerics.block_error import add_single
 from qdebug.numerics.blocks import scratch
-from qdebug.numerics.steps import Steps, difference_in_steps
+from qdebug.numerics.lsb import LsbSizes, difference_in_lsb
 from qdebug.numerics.tally import Block, Tally
 
 F32 = np.float32
-NO_STEPS = Steps(None, ())
+NO_LSB = LsbSizes(None, ())
 
 
-def added(a, b, tally=None, steps=NO_STEPS):
+def added(a, b, tally=None, lsb=NO_LSB):
     tally = Tally(shape=(len(a),)) if tally is None else tally
     with np.errstate(all="ignore"):
-        done = add_single(tally, Block(reference=F32(a), backend=F32(b), start=0, steps=steps), scratch())
+        done = add_single(tally, Block(reference=F32(a), backend=F32(b), start=0, lsb=lsb), scratch())
     return done, tally
 
 
@@ -66,9 +66,9 @@ def test_steps_of_values_beside_the_lattice_are_told_apart(seed):
     beside = generator.random(2500) < 0.5
     a[beside] = np.nextafter(a[beside], F32(-99))
     b = (codes + 2).astype(F32) * scale
-    done, tally = added(a, b, steps=Steps(None, (2500,), float(scale)))
+    done, tally = added(a, b, lsb=LsbSizes(None, (2500,), float(scale)))
     assert done
-    assert tally.max_lsb == np.abs(difference_in_steps(a.astype(np.float64), b.astype(np.float64), float(scale))).max()
+    assert tally.max_lsb == np.abs(difference_in_lsb(a.astype(np.float64), b.astype(np.float64), float(scale))).max()
 
 
 def test_codes_too_wide_for_float32_are_still_whole_steps_apart():
@@ -76,7 +76,7 @@ def test_codes_too_wide_for_float32_are_still_whole_steps_apart():
     scale, codes = F32(2.5766313527242346e-08), (2878, -5134264)
     a, b = (F32(code) * scale for code in codes)
     assert np.rint(float(a - b) / float(scale)) == codes[0] - codes[1] - 1
-    done, tally = added([a], [b], steps=Steps(None, (1,), float(scale), whole=True))
+    done, tally = added([a], [b], lsb=LsbSizes(None, (1,), float(scale), whole=True))
     assert done
     assert tally.max_lsb == codes[0] - codes[1]
 

@@ -6,15 +6,15 @@ import pytest
 from qdebug.model import QuantParams
 from qdebug.numerics.affine import BLOCK
 from qdebug.numerics.blocks import RealBlocks, scratch
+from qdebug.numerics.lsb import LsbSizes
 from qdebug.numerics.profile import SmallTensors
-from qdebug.numerics.steps import Steps
 
 QUANT = QuantParams(dtype="int8", scale=np.float32([0.5, 2.0]), axis=0)
 
 
 @pytest.mark.parametrize("count", [1, 2, 5])
 def test_values_follow_one_another_as_real_values(count):
-    row = SmallTensors((2, 2), Steps(None, (2, 2)))
+    row = SmallTensors((2, 2), LsbSizes(None, (2, 2)))
     for k in range(count):
         codes = np.int8([[k, 1], [2, 3]])
         row.add((RealBlocks(codes.astype(np.float32)), RealBlocks(codes, QUANT)), sample=k, step=0)
@@ -25,7 +25,7 @@ def test_values_follow_one_another_as_real_values(count):
 
 
 def test_a_row_is_of_one_shape_and_no_longer_than_a_block():
-    row = SmallTensors((BLOCK // 2,), Steps(None, (BLOCK // 2,)))
+    row = SmallTensors((BLOCK // 2,), LsbSizes(None, (BLOCK // 2,)))
     sides = RealBlocks(np.zeros(BLOCK // 2, np.float32)), RealBlocks(np.zeros(BLOCK // 2, np.float32))
     row.add(sides, 0, 0)
     assert row.takes((BLOCK // 2,))

@@ -11,7 +11,7 @@ from qdebug.model import QuantParams
 from qdebug.numerics.accumulate import ErrorAccumulator
 from qdebug.numerics.affine import BLOCK
 from qdebug.numerics.blocks import RealBlocks
-from qdebug.numerics.steps import Steps
+from qdebug.numerics.lsb import LsbSizes
 from qdebug.numerics.tally import Block
 from qdebug.numerics.worst import WorstPlaces, worst_elements
 
@@ -133,8 +133,8 @@ def test_tensors_of_several_samples_and_steps():
     keeper = WorstPlaces(3)
     for sample, step, values in ((0, 0, [1, 5]), (0, 1, [7, 0]), (2, 0, [5, 6])):
         sides = RealBlocks(np.zeros(2)), RealBlocks(np.float64(values))
-        keeper.start(sides, Steps(None, (2,)), sample, step)
-        block = Block(reference=np.zeros(2), backend=np.float64(values), start=0, steps=Steps(None, ()))
+        keeper.start(sides, LsbSizes(None, (2,)), sample, step)
+        block = Block(reference=np.zeros(2), backend=np.float64(values), start=0, lsb=LsbSizes(None, ()))
         keeper.add(block, np.float64(values))
     assert [(e.sample, e.step, e.index, e.backend) for e in keeper.found().elements()] == [
         (0, 1, (0,), 7.0),
@@ -144,7 +144,7 @@ def test_tensors_of_several_samples_and_steps():
 
 
 def test_a_tensor_must_be_begun_with():
-    block = Block(reference=np.zeros(1), backend=np.ones(1), start=0, steps=Steps(None, ()))
+    block = Block(reference=np.zeros(1), backend=np.ones(1), start=0, lsb=LsbSizes(None, ()))
     with pytest.raises(UsageError, match="no tensor"):
         WorstPlaces(1).add(block, np.ones(1))
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from qdebug.arithmetic.patterns.residual import PATTERNS, residual
-from qdebug.arithmetic.patterns.wrong_evidence import Evidence
+from qdebug.arithmetic.patterns.wrong_evidence import CodesOfTensor
 from qdebug.arithmetic.patterns.wrong_places import Layout, places
 from qdebug.arithmetic.patterns.wrong_values import _Codes, _is_shift, _spared
 from qdebug.model.thresholds.patterns import JUMP_MIN_CODES
@@ -20,7 +20,7 @@ def codes(shape=(2, 24, 12, 16), seed=0, low=-90, high=90):
 
 
 def found(expected, recorded, **facts):
-    told = residual(Evidence(expected=expected, recorded=recorded, layout=facts.pop("layout", NCHW), **facts))
+    told = residual(CodesOfTensor(expected=expected, recorded=recorded, layout=facts.pop("layout", NCHW), **facts))
     assert told is not None
     assert told.pattern in PATTERNS
     return told
@@ -34,7 +34,7 @@ def spoil(expected, where, seed=1):
 
 
 def test_equal_codes_leave_nothing():
-    assert residual(Evidence(expected=codes(), recorded=codes(), layout=NCHW)) is None
+    assert residual(CodesOfTensor(expected=codes(), recorded=codes(), layout=NCHW)) is None
 
 
 def test_what_is_wrong_is_counted():
@@ -404,11 +404,11 @@ def test_right_elements_count_as_spared_only_inside_the_codes():
     recorded = expected.copy()
     recorded[0, :100] += 1
     distance = np.where(np.arange(400) < 200, 0.1, 0.4)[None]
-    evidence = Evidence(expected=expected, recorded=recorded, layout=Layout(), distance=distance)
+    evidence = CodesOfTensor(expected=expected, recorded=recorded, layout=Layout(), distance=distance)
     assert _spared(evidence) == 0
     expected[0, 100:130] = 110
     recorded[0, 100:130] = 110
-    assert _spared(Evidence(expected=expected, recorded=recorded, layout=Layout(), distance=distance)) == 30
+    assert _spared(CodesOfTensor(expected=expected, recorded=recorded, layout=Layout(), distance=distance)) == 30
 
 
 def test_a_constant_in_some_channels_is_told_from_one_in_each():
@@ -454,7 +454,7 @@ def test_a_shift_of_one_channel_is_told_if_its_elements_hardly_lie_there_by_chan
     expected = codes((1, 4, wrong, 1))
     recorded = expected.copy()
     recorded[:, 2] += 1
-    evidence = Evidence(expected=expected, recorded=recorded, layout=NCHW)
+    evidence = CodesOfTensor(expected=expected, recorded=recorded, layout=NCHW)
     assert _is_shift(evidence, slice(None), np.array([1.0]), 0.25) == shift
 
 

@@ -203,3 +203,16 @@ def test_six_indices_are_listed(many):
     hit = [0, 1, 3, 6, 7, 9, 12, 17][:many]
     ((_, detail),) = told(wrong_in((2, 23, 50), np.s_[:, hit]), Layout(channel=0))
     assert detail == f"only in {many} of 23 channels: 0, 1, 3, 6, 7, 9{', ...' * (many > 6)}"
+
+
+@pytest.mark.parametrize(
+    ("shape", "axis", "name"), [((9, 7), 0, "row"), ((2, 9, 7), 1, "token"), ((2, 9, 7), 2, "feature")]
+)
+def test_axes_of_a_product_with_a_matrix_go_by_their_roles(shape, axis, name):
+    part = tuple(slice(-1, None) if at == axis else slice(None) for at in range(len(shape)))
+    layout = Layout(channel=len(shape) - 1, spatial=tuple(range(len(shape) - 1)), vectors=True)
+    wrong = np.zeros((3, *shape), bool)
+    wrong[:, *part] = True
+    (place,) = places(wrong, layout)
+    assert place.detail == f"only in the last {name} of {shape[axis]}"
+    assert place.channels is (name == "feature")

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from qdebug.arithmetic.patterns import wrong_values
-from qdebug.arithmetic.patterns.wrong_evidence import Evidence
+from qdebug.arithmetic.patterns.wrong_evidence import CodesOfTensor
 from qdebug.arithmetic.patterns.wrong_places import Layout
 from qdebug.arithmetic.patterns.wrong_values import (
     _clamp,
@@ -45,7 +45,7 @@ def random_codes(shape=(2, 4, 12, 16), low=-90, high=90):
 def evidence_of(expected, recorded, layout=FLAT, **facts):
     kept = facts.pop("dtype", np.int8)
     arrays = (np.asarray(codes, kept) for codes in (expected, recorded))
-    return Evidence(**dict(zip(("expected", "recorded"), arrays, strict=True)), layout=layout, **facts)
+    return CodesOfTensor(**dict(zip(("expected", "recorded"), arrays, strict=True)), layout=layout, **facts)
 
 
 def said(traits):

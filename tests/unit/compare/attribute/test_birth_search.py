@@ -69,6 +69,19 @@ def test_half_precision_is_known_though_its_values_are_kept_in_float32():
     )
 
 
+def test_an_exponential_that_overflows_on_the_way_to_a_small_result_is_named():
+    x = np.linspace(-9, 9, 64, dtype=np.float32).astype(np.float16).astype(np.float32)[None]
+    x[0, 7] = 20
+    with np.errstate(over="ignore"):
+        half = np.log1p(np.exp(x.astype(np.float16))).astype(np.float32)
+    arrays = {"x": x, "y": np.logaddexp(0, x)}
+    found = born([("Softplus", "x", "y")], arrays, {"y": half})
+    assert (found.rule, found.format, found.selected) == (BirthRule.INSIDE_OVERFLOW, "float16", ())
+    assert found.sentence.endswith("exp of 'x', which is 20, is beyond 65504, the largest float16, on the way to 20")
+    half[0, 9] = INF  # where nothing overflows
+    assert born([("Softplus", "x", "y")], arrays, {"y": half}).rule is BirthRule.ARITHMETIC
+
+
 def test_few_values_do_not_tell_that_they_were_rounded_to_half_precision():
     found = born([("Mul", "x x", "y")], {"x": row(2, 300), "y": row(4, 90000)}, {"y": row(4, INF)})
     assert (found.rule, found.exact) == (BirthRule.ARITHMETIC, 90000)

@@ -41,7 +41,7 @@ def test_the_verdict_names_the_place_of_wrong_codes():
     wrong = run(SCALES, np.s_[:, -2:])
     found = cause_of_codes(wrong, "y")
     assert not found.certain
-    assert "only in the last 2 channels of 16" in found.sentence
+    assert "only in the last 2 features of 16" in found.sentence
     assert found.sentence in qdebug.diff(run(SCALES), wrong).verdict.sentence
 
 

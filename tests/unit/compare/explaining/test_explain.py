@@ -13,6 +13,7 @@ from qdebug.compare.explaining.explanation import ExplainStatus
 from qdebug.errors import UsageError
 from qdebug.model import Fidelity, Graph, MemoryRecording, Node, QuantParams, Role, RunInfo, TensorInfo
 from qdebug.numerics.fixedpoint import quantize_multiplier
+from qdebug.present.explained import headline
 from qdebug.present.reports.schema import load_schema
 from qdebug.recording.recorder import Recorder
 from qdebug.replay.evaluate import compute
@@ -418,3 +419,20 @@ def test_recorded_integers_explain_what_the_scales_do_not(quantized):
     assert node.recorded.ratio == pytest.approx(1.07, rel=1e-6)
     assert node.reason.endswith("they stand for 1.07 times the quotient of the recorded scales")
     assert all("given" in text for text in node.variants)
+
+
+def test_what_an_answer_assumes_beyond_the_recorded_types_is_in_the_summary():
+    rng = np.random.default_rng(4)
+    x, w = (rng.standard_normal(shape).astype(np.float32) for shape in ((4, 64), (64, 8)))
+    x *= np.float32(1e-6)  # subnormals of float16, whose bits TF32 keeps
+    half = x.astype(np.float16).astype(np.float32) @ w.astype(np.float16).astype(np.float32)
+
+    def explained(y):
+        graph = Graph([Node(name="fc", op="MatMul", inputs=("x", "w"), outputs=("y",))], inputs=["x"], outputs=["y"])
+        return explain_recording(MemoryRecording.single(graph, {"x": x, "w": w, "y": y}))
+
+    assert explained(x @ w).summary["assumed"] == {}
+    found = explained(half)
+    assert found.summary["assumed"] == {"inputs rounded to float16": 1}
+    assert headline(found).endswith("; assumed: inputs rounded to float16 (1 node)")
+    assert found.to_dict()["nodes"][0]["assumed"] == "inputs rounded to float16"

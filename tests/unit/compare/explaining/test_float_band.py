@@ -98,7 +98,7 @@ def test_a_wrong_column_is_out_of_every_band():
     found = judged(a, b, y)
     assert not found.within
     assert "times the rounding bound" in found.reason
-    assert "last 2 channels of 32" in found.reason
+    assert "last 2 features of 32" in found.reason
 
 
 def test_a_nan_on_one_side_is_no_band():

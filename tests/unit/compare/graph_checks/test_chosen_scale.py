@@ -10,6 +10,7 @@ from sweeps import sweep
 from qdebug.api import diff
 from qdebug.arithmetic.presets import preset
 from qdebug.compare.align.pairs import UnmatchedKind
+from qdebug.compare.explaining.explain import explain_recording
 from qdebug.compare.graph_checks.own_nodes import _wrong_chosen
 from qdebug.model import Graph, MemoryRecording, Node, QuantParams, Role, TensorInfo
 from qdebug.replay.run import run_graph
@@ -491,6 +492,8 @@ def packed(*, level):
 def test_codes_packed_in_blocks_are_within_whether_data_may_be_rounded_or_not(level):
     result = diff(plain(), packed(level=level))
     assert (result.exit_code, lost(result)) == (0, [])
+    (explained,) = explain_recording(packed(level=level)).nodes
+    assert ("accuracy_level 4" in (explained.assumed or "")) is (level == 4)
 
 
 def test_a_sum_behind_a_product_of_codes_is_looked_for_in_what_comes_next():

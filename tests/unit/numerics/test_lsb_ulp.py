@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from qdebug.errors import UsageError
 from qdebug.numerics.blocks import scratch
 from qdebug.numerics.histogram import count_rows
-from qdebug.numerics.steps import UlpCounter, shared_type, ulp_distance
+from qdebug.numerics.lsb import UlpCounter, shared_type, ulp_distance
 
 BF16 = np.dtype(ml_dtypes.bfloat16)
 F16, F32, F64 = map(np.dtype, (np.float16, np.float32, np.float64))

@@ -1,9 +1,9 @@
-"""Differences in steps of a scale (LSB), and in units in the last place of a float type (ULP).
+"""Differences in LSB, and in units in the last place of a float type (ULP).
 
-Differences in steps of a scale, exact where both sides lie on its lattice. The position of a real value x on the
-lattice of scale s is the integer k if x is the real value of the code k steps from the zero point, else x / s. So two
-codes of equal quantization differ by exactly their integer difference, although their real values are rounded to
-float32.
+An LSB is one step of a scale. Differences are exact where both sides lie on its lattice. The position of a real value x
+on the lattice of scale s is the integer k if x is the real value of the code k steps from the zero point, else x / s.
+So two codes of equal quantization differ by exactly their integer difference, although their real values are rounded
+to float32.
 
 Distance of two floats in units in the last place: how many floats of their type lie between them. The bits of a float,
 sign and magnitude, are mapped to integers in the order of the numbers, +0 and -0 to the same; the distance is the
@@ -27,19 +27,19 @@ from qdebug.numerics.affine import ScaleMap
 from qdebug.numerics.blocks import Scratch
 
 __all__ = [
-    "Steps",
+    "LsbSizes",
     "UlpCounter",
     "UlpErrors",
-    "difference_in_steps",
+    "difference_in_lsb",
+    "lsb_between",
     "shared_type",
-    "steps_between",
-    "sum_in_steps",
+    "sum_in_lsb",
     "ulp_distance",
-    "whole_steps",
+    "whole_lsb",
 ]
 
 
-class Steps:
+class LsbSizes:
     """The size of an LSB for each element of a tensor.
 
     Args:
@@ -79,7 +79,7 @@ class Steps:
 
     @property
     def known(self) -> bool:
-        """Whether differences can be measured in steps at all."""
+        """Whether differences can be measured in LSB at all."""
         return self.uniform is not None or self._map is not None
 
     def of(self, start: int, stop: int) -> np.ndarray | float:
@@ -99,8 +99,8 @@ def _positive(scale: np.ndarray) -> np.ndarray:
     return np.where(np.isfinite(scale) & (scale > 0), scale, np.nan)
 
 
-def whole_steps(difference: np.ndarray, step: np.ndarray | float) -> np.ndarray:
-    """Return differences of codes on one lattice in steps.
+def whole_lsb(difference: np.ndarray, step: np.ndarray | float) -> np.ndarray:
+    """Return differences of codes on one lattice, in LSB.
 
     Args:
         difference: backend - reference in real units, float64.
@@ -109,8 +109,8 @@ def whole_steps(difference: np.ndarray, step: np.ndarray | float) -> np.ndarray:
     return np.asarray(np.rint(difference / step))
 
 
-def difference_in_steps(reference: np.ndarray, backend: np.ndarray, step: np.ndarray | float) -> np.ndarray:
-    """Return backend - reference in steps.
+def difference_in_lsb(reference: np.ndarray, backend: np.ndarray, step: np.ndarray | float) -> np.ndarray:
+    """Return backend - reference in LSB.
 
     Args:
         reference: Real values, float64.
@@ -120,18 +120,18 @@ def difference_in_steps(reference: np.ndarray, backend: np.ndarray, step: np.nda
     Returns:
         Signed differences, float64.
     """
-    steps = np.asarray(_position(backend, step) - _position(reference, step))
-    lost = np.isnan(steps)
+    lsb = np.asarray(_position(backend, step) - _position(reference, step))
+    lost = np.isnan(lsb)
     if lost.any():  # both positions are beyond float64; their difference need not be
-        steps = np.where(lost, (backend - reference) / step, steps)
-    return steps
+        lsb = np.where(lost, (backend - reference) / step, lsb)
+    return lsb
 
 
-def steps_between(reference: float, backend: float, step: float) -> float:
-    """Return backend - reference in steps, as `difference_in_steps` does, for two finite numbers."""
+def lsb_between(reference: float, backend: float, step: float) -> float:
+    """Return backend - reference in LSB, as `difference_in_lsb` does, for two finite numbers."""
     low, high = reference / step, backend / step
     if not math.isfinite(high - low):
-        return float(difference_in_steps(np.array([reference]), np.array([backend]), step)[0])
+        return float(difference_in_lsb(np.array([reference]), np.array([backend]), step)[0])
     return _one_position(backend, high, step) - _one_position(reference, low, step)
 
 
@@ -141,8 +141,8 @@ def _one_position(value: float, quotient: float, step: float) -> float:
     return float(nearest) if value in (real, float(np.float32(real))) else quotient
 
 
-def sum_in_steps(mantissa: np.ndarray, exponent: np.ndarray, step: np.ndarray | float) -> tuple[float, int, int]:
-    """Sum signed differences in steps, whatever their magnitude.
+def sum_in_lsb(mantissa: np.ndarray, exponent: np.ndarray, step: np.ndarray | float) -> tuple[float, int, int]:
+    """Sum signed differences in LSB, whatever their magnitude.
 
     Args:
         mantissa: The differences as `numpy.frexp` gives them, float64; no NaN, not infinite.
