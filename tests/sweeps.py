@@ -11,12 +11,9 @@ def sweep(cases: Iterable[object], gate: int) -> list[object]:
     """Mark all cases but some, evenly spread over the sweep, as slow.
 
     Args:
-        cases: The cases, those of one family beside each other.
+        cases: The cases, those of one family beside each other; a tuple is the values of several parameters.
         gate: How many the gate runs, the first and the last among them.
     """
-    listed = list(cases)
+    listed = [case if isinstance(case, tuple) else (case,) for case in cases]
     kept = {round(at * (len(listed) - 1) / max(gate - 1, 1)) for at in range(gate)}
-    return [
-        case if at in kept else pytest.param(*(case if isinstance(case, tuple) else (case,)), marks=pytest.mark.slow)
-        for at, case in enumerate(listed)
-    ]
+    return [pytest.param(*case, marks=() if at in kept else pytest.mark.slow) for at, case in enumerate(listed)]

@@ -98,7 +98,7 @@ def shares_of(source):
 CODES = np.random.default_rng(3).permutation(np.arange(-60, 60))
 
 
-@pytest.mark.parametrize("wrong", sweep([(), (5,), (5, 11), tuple(range(20))], 2))
+@pytest.mark.parametrize("wrong", sweep((((),), ((5,),), ((5, 11),), (tuple(range(20)),)), 2))
 @pytest.mark.parametrize(
     "text", ["", "steps=mul,zp,away,sat", "m=q31 steps=mul,shr.up,zp,sat", "m=q16:d:xw/y steps=mul,shr.floor,zp,sat"]
 )
