@@ -250,7 +250,7 @@ _NAMES = frozenset(
     (
         *("Convolution", "GroupConvolution", "ConvolutionBackpropData", "GroupConvolutionBackpropData", "Clamp"),
         *("Multiply", "Subtract", "Divide", "Power", "Maximum", "Minimum", "Negative", "Ceiling", "Select"),
-        *("ReLU", "SoftMax", "LogSoftmax", "HSwish", "HSigmoid", "SoftPlus", "SoftSign", "AvgPool", "Broadcast"),
+        *("ReLU", "SoftMax", "HSwish", "HSigmoid", "SoftPlus", "SoftSign", "AvgPool", "Broadcast"),
         *("Interpolate", "StridedSlice", "VariadicSplit", "BatchNormInference", "FakeQuantize"),
     )
 )

@@ -8,6 +8,7 @@ from qdebug.compare.measure.recordings import with_understood_graph
 from qdebug.compare.result.finding import Status
 from qdebug.errors import KernelError
 from qdebug.model import Graph, Node, QuantParams, Role, TensorInfo
+from qdebug.model.operators import openvino_rules
 from qdebug.model.operators.dialects import translated
 from qdebug.numerics.affine import quantize
 from qdebug.recording.recorder import Recorder
@@ -483,3 +484,12 @@ def test_a_bias_and_an_activation_that_openvino_fuses_are_computed():
     relu = computed("MatMul", turned | {"activation": "Relu"}, given, (2, 3))
     assert relu == pytest.approx(np.maximum(rows @ m.T + b, 0), abs=1e-5)
     assert computed("ConvolutionBackpropData", fused, {"x": x, "w": w[:, :3]}, (1, 3, 6, 6)) is None
+
+
+def test_words_that_mark_a_graph_as_openvinos_are_no_operators_of_onnx():
+    onnx = pytest.importorskip("onnx", reason="needs the extra onnx")
+    for op in sorted({schema.name for schema in onnx.defs.get_all_schemas()}):
+        node = Node(name="n", op=op, inputs=("x",), outputs=("y",), attrs={"axis": -1})
+        cut = Node(name="m", op="Slice", inputs=("y", "starts", "ends", "axes"), outputs=("z",))
+        graph = Graph([node, cut], inputs=("x",), outputs=("z",))
+        assert not openvino_rules.is_openvino(cut, graph), op
