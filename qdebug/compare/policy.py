@@ -317,11 +317,10 @@ def verdict(
     if first is not None and given is not None:
         sentence = f"{nan_input_sentence(given, first)} {sentence}"
         first, origin, way = given, given, (given,)
-    elif first is not None and cause is not None and _has_no_cause(first):
-        said = cause(first)
-        sentence += "" if said is None else f" At {first.op} {first.node!r}, {said}."
-    elif nonfinite is not None:
-        sentence += _born(of, nonfinite, first, origin)
+    else:
+        said = cause(first) if first is not None and cause is not None and _has_no_cause(first) else None
+        sentence += f" At {first.op} {first.node!r}, {said}." if first is not None and said is not None else ""
+        sentence += "" if nonfinite is None else _born(of, nonfinite, first, origin)
     if short and graph is not None and floor is not None:
         fall = _fallen(of, short[0], floor, graph)
         headline = _accumulated(short, floor, sole) + _said_costs(costs, origin, judged=True)
