@@ -70,11 +70,9 @@ def examined(monkeypatch):
     return seen
 
 
-def sidecar(pair):
-    """The file of the results; what was made of them has a dot in its name."""
-    kept = pair[1].with_name("int8.h5.qdebug-cache").iterdir()
-    (found,) = (path for path in kept if "." not in path.name)
-    return found
+def sidecars(pair):
+    """The files of what is kept: the results, and what was made of them."""
+    return sorted(pair[1].with_name("int8.h5.qdebug-cache").iterdir())
 
 
 def test_the_second_comparison_computes_nothing_and_says_the_same(pair, examined):
@@ -104,7 +102,7 @@ def test_what_was_not_compared_to_the_end_is_not_kept(pair):
     next(session.results())
     assert not pair[1].with_name("int8.h5.qdebug-cache").exists()
     session.result()
-    assert sidecar(pair)
+    assert sidecars(pair)
 
 
 def test_a_session_keeps_nothing_unless_asked(pair):
@@ -149,13 +147,13 @@ def test_results_of_another_version_are_computed_anew_and_that_is_known(pair, ex
 
 def test_a_damaged_cache_is_computed_anew_and_replaced(pair, examined):
     told = diff(*pair).to_json()
-    path = sidecar(pair)
-    content = path.read_bytes()
-    path.write_bytes(content[:-1] + bytes([content[-1] ^ 255]))
+    contents = {path: path.read_bytes() for path in sidecars(pair)}
+    for path, content in contents.items():
+        path.write_bytes(content[:-1] + bytes([content[-1] ^ 255]))
     del examined[:]
     assert diff(*pair).to_json() == told
     assert examined
-    assert sidecar(pair).read_bytes() == content
+    assert {path: path.read_bytes() for path in sidecars(pair)} == contents
 
 
 def test_values_that_were_edited_in_place_are_not_taken_for_what_was_recorded(pair):
@@ -180,7 +178,7 @@ def test_a_recording_that_was_replaced_is_compared_anew(pair):
 def test_workers_are_only_asked_for_what_is_not_kept(pair):
     with ThreadPoolExecutor(2) as executor:
         first = diff(*pair, executor=executor)
-    assert sidecar(pair)
+    assert sidecars(pair)
     refusing = ThreadPoolExecutor(1)
     refusing.shutdown()  # takes no more work
     assert diff(*pair, executor=refusing).to_json() == first.to_json()
