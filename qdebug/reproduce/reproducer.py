@@ -480,12 +480,17 @@ def _arithmetic(units: Units, source: UnitSource) -> tuple[Variant, int]:
             return variant, 0
     counts: Counter[Variant] = Counter()
     rates = {variant: rate for rate, variant in own}  # an arithmetic of its kind may not know what this node asks for
-    for sibling in _siblings(units, source):
-        counts.update(variant for rate, variant in _closest(sibling) if rate == 1.0 and variant in rates)
     # What another version or another processor computes by says nothing of this run.
     stated = KnownRuntime(source.recording.info).variant(unit.kind, unit.dtypes, unit.branch)
-    if not counts:
-        return stated if stated in rates else own[0][1], 0
+    for any_branch in (False, True):
+        for sibling in _siblings(units, source, any_branch=any_branch):
+            counts.update(variant for rate, variant in _closest(sibling) if rate == 1.0 and variant in rates)
+        if counts:
+            break
+        if stated in rates:
+            return stated, 0
+    if not counts:  # what comes closest to codes that are wrong is a guess
+        return own[0][1], 0
     # Of those that reproduce most nodes the runtime's own, or what is nearest here, the first tried of equals.
     variant = max(counts, key=lambda each: (counts[each], each == stated, rates[each]))
     return variant, counts[variant]
@@ -516,8 +521,8 @@ def _reproduces(source: UnitSource, variant: Variant) -> bool:
     return all(np.array_equal(compute(source.unit(place), variant), source.codes(place)) for place in source.places)
 
 
-def _siblings(units: Units, source: UnitSource) -> Iterator[UnitSource]:
-    """Yield other nodes of the same operator, kind and types."""
+def _siblings(units: Units, source: UnitSource, *, any_branch: bool = False) -> Iterator[UnitSource]:
+    """Yield other nodes of the same operator, kind and types, and of the same branch unless any will do."""
     unit = source.unit(source.places[0])
     looked = 0
     for node in source.recording.graph.nodes:
@@ -531,7 +536,7 @@ def _siblings(units: Units, source: UnitSource) -> Iterator[UnitSource]:
         other = units.missing(node, node.outputs[0]) or units.find(node, node.outputs[0])
         if isinstance(other, UnitSource):
             its = other.unit(other.places[0])
-            if (its.kind, its.branch, its.dtypes) == (unit.kind, unit.branch, unit.dtypes):
+            if (its.kind, its.dtypes) == (unit.kind, unit.dtypes) and (any_branch or its.branch == unit.branch):
                 looked += 1
                 yield other
 

@@ -87,6 +87,16 @@ def test_a_broken_node_is_held_against_what_reproduces_its_siblings():
     assert np.array_equal(found.expected, compute(found.unit, preset("gemmlowp").variant("conv")))
 
 
+def test_a_broken_node_without_siblings_is_held_against_those_of_another_branch():
+    depthwise = conv("c1", "a", "y", weight="w1", group=4)
+    shallow = RNG.integers(-128, 128, (4, 1, 3, 3)).astype(np.int8)
+    wrong = break_at(*((0, channel, row, 0) for channel in range(4) for row in range(20)))
+    run = recorded([conv("c0", "x", "a"), depthwise], images(size=40), {"c1": wrong}, w1=shallow, **weights())
+    found = make_reproducer(run, "c1")
+    assert (found.siblings, found.wrong) == (1, 80)
+    assert np.array_equal(found.expected, compute(found.unit, preset("gemmlowp").variant("conv")))
+
+
 def test_the_sample_with_most_errors_is_taken_unless_one_is_named():
     wrong = iter([(), ((0, 0, 0, 0), (0, 0, 1, 1)), ((0, 0, 0, 0),)])
 
