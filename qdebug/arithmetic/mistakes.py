@@ -291,7 +291,7 @@ def _of_packed_zero_points(node: Node, values: Mapping[str, np.ndarray]) -> Iter
 
 
 def _of_sums(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
-    """Yield products with a matrix whose last terms are not summed: what a tile leaves over, or parts of all."""
+    """Yield matrix products without the last terms of each sum: the remainder of a tile, or a part such as half."""
     if operators.of(node.op).sums is not Sums.MATRIX or len(node.inputs) < 2 or not node.inputs[1]:
         return
     name = node.inputs[1]

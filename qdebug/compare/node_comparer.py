@@ -34,7 +34,8 @@ from qdebug.compare.graph_checks.graph_check import GraphCheck
 from qdebug.compare.measure.compare import compare_pair
 from qdebug.compare.measure.joined_parts import joined_parts
 from qdebug.compare.measure.recordings import RecentTensors
-from qdebug.compare.policy import judge, judge_sample, lost_part
+from qdebug.compare.outputs import lost_part
+from qdebug.compare.policy import judge, judge_sample
 from qdebug.compare.result.finding import Finding, FindingRole, JudgedBy, Status
 from qdebug.compare.result.limits import Limits, RuleFinder
 from qdebug.compare.result.node_result import is_doubt

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 import numpy as np
 
@@ -13,9 +12,10 @@ from qdebug.compare.attribute.graph_walk import downstream, upstream
 from qdebug.compare.checks.context import NodeContext
 from qdebug.compare.checks.error_checks import ERROR_CHECKS
 from qdebug.compare.checks.measured import Error, Measured
+from qdebug.compare.outputs import lost_part
 from qdebug.compare.result.finding import Finding, FindingKind, FindingRole, apart
 from qdebug.compare.result.inputs import different_inputs_clause, nan_input, nan_input_sentence
-from qdebug.compare.result.limits import Limits, RuleFinder
+from qdebug.compare.result.limits import Limits
 from qdebug.compare.result.node_result import (
     JudgedBy,
     blamed,
@@ -37,7 +37,6 @@ from qdebug.compare.result.result import (
 )
 from qdebug.compare.result.result_table import ResultTable
 from qdebug.model import Fidelity, Graph, RunInfo
-from qdebug.model.dtypes import is_integer
 from qdebug.model.thresholds.verdict import (
     CONTRIBUTOR_MAX_DISTANCE,
     CONTRIBUTORS_NAMED,
@@ -49,13 +48,9 @@ from qdebug.numerics.stats import ErrorStats
 from qdebug.plural import agreeing, plural
 
 __all__ = [
-    "beyond_by_its_arithmetic",
-    "costs_that_count",
     "judge",
     "judge_error",
     "judge_sample",
-    "lost_part",
-    "short_outputs",
     "shortcomings",
     "verdict",
     "verdict_on_different_inputs",
@@ -318,8 +313,7 @@ def verdict(
         sentence = f"{nan_input_sentence(given, first)} {sentence}"
         first, origin, way = given, given, (given,)
     else:
-        said = cause(first) if first is not None and cause is not None and _has_no_cause(first) else None
-        sentence += f" At {first.op} {first.node!r}, {said}." if first is not None and said is not None else ""
+        sentence += _said_cause(first, cause)
         sentence += "" if nonfinite is None else _born(of, nonfinite, first, origin)
     if short and graph is not None and floor is not None:
         fall = _fallen(of, short[0], floor, graph)
@@ -330,16 +324,8 @@ def verdict(
     if graph is not None and (first is not None or short or of.having(Status.INCOMPARABLE).any()):
         sentence += _selected(of, graph, [node.tensor for node in short] or outputs)
     sentence += "" if output is None or short else _at_output(output, sample, outputs, diverged=first is not None)
-    sentence += (
-        _codes_apart(of)
-        + _said_unjudged(of)
-        + _overruled(of)
-        + _short(of)
-        + _partly(of)
-        + _compounded(compounding)
-        + _acknowledged(of)
-        + _missed(missing, accepted)
-    )
+    sentence += "".join(said(of) for said in (_codes_apart, _said_unjudged, _overruled, _short, _partly))
+    sentence += _compounded(compounding) + _acknowledged(of) + _missed(missing, accepted)
     return Verdict(
         status=status,
         first_divergence=first.node if first else None,
@@ -354,6 +340,12 @@ def verdict(
         together=None if contributing is None else contributing.together,
         nonfinite=nonfinite,
     )
+
+
+def _said_cause(first: NodeResult | None, cause: Callable[[NodeResult], str | None] | None) -> str:
+    """Say why the first divergence may be wrong, if it has no cause yet and one is found."""
+    said = cause(first) if first is not None and cause is not None and _has_no_cause(first) else None
+    return f" At {first.op} {first.node!r}, {said}." if first is not None and said is not None else ""
 
 
 def _has_no_cause(node: NodeResult) -> bool:
@@ -387,93 +379,6 @@ def verdict_on_different_inputs(
     sentence = f"{clause[0].upper()}{clause[1:]}. No node is accused: record both runs with the same inputs."
     sentence += _missed(missing, accepted)
     return Verdict(status=Status.INCOMPLETE, first_divergence=None, origin=None, sentence=sentence)
-
-
-def short_outputs(of: ResultTable, graph: Graph, limits: Limits) -> list[NodeResult]:
-    """Return the network's outputs whose SQNR is below the limit of outputs, the worst first; none if a node is beyond.
-
-    A node that is beyond its limit and was accepted may be why. Then the outputs are judged only if the user says so.
-
-    Integers that are no codes have no SQNR to speak of. An output that a rule of the user fits is judged by that alone,
-    unless the limit of outputs is the user's too; one that was accepted counts for nothing.
-
-    Args:
-        of: How compared tensors stand.
-        graph: The backend's graph.
-        limits: The limits in force.
-    """
-    floor, rules = limits.output_sqnr_in_force, RuleFinder(limits.rules)
-    if floor is None or (of.breaking if limits.min_output_sqnr is None else of.beyond).any():
-        return []
-    found: list[tuple[float, NodeResult]] = []
-    for row in of.rows_of(graph.outputs):
-        node = of[row]
-        info = graph.tensors[node.tensor]
-        whole = node.quant is None and info.dtype is not None and (is_integer(info.dtype) or info.dtype == "bool")
-        ruled = limits.min_output_sqnr is None and rules.find(node) is not None
-        level = None if node.metrics is None else node.metrics.sqnr_db
-        part = lost_part(node)
-        if level is not None and part is not None and part.amount is not None:
-            level = min(level, part.amount)
-        if level is not None and level < floor and not (whole or ruled or is_excused(node)):
-            found.append((level, node))
-    return [node for _, node in sorted(found, key=lambda each: each[0])]
-
-
-def costs_that_count(of: ResultTable, graph: Graph, limits: Limits, short: Sequence[NodeResult]) -> list[NodeResult]:
-    """Return the tensors whose codes lose too much, in order: those above an output that is short of SQNR.
-
-    Where all outputs that were judged have enough, those that lead to none of these: nothing tells whether it matters.
-    None where a node is beyond its limit, or limits of the user judge the tensor.
-
-    Args:
-        of: How compared tensors stand.
-        graph: The backend's graph.
-        limits: The limits in force.
-        short: What `short_outputs` found.
-    """
-    if of.breaking.any():
-        return []
-    rules = RuleFinder(limits.rules)
-    costs = [
-        node
-        for node in of.nodes
-        if cost_of(node) is not None
-        and node.metrics is not None
-        and not limits.under(rules.find(node)).judge_whole(node.metrics)
-    ]
-    if not costs:
-        return []
-    judged = [of[row].tensor for row in of.rows_of(graph.outputs) if of[row].metrics is not None]
-    above = upstream(graph, [node.tensor for node in short] or judged)
-    return [node for node in costs if (node.tensor in above) is bool(short)]
-
-
-def beyond_by_its_arithmetic(sole: NodeResult, output: NodeResult) -> NodeResult | None:
-    """Return the result of a node whose arithmetic alone ruins an output, as one beyond its limit; None if it does not.
-
-    That a known arithmetic gives the same bits excuses a node as long as its outputs are right.
-
-    Args:
-        sole: The node that makes nearly all of the output's loss.
-        output: The output.
-    """
-    cost = cost_of(sole)
-    if cost is None or cost.kind is not FindingKind.ARITHMETIC:
-        return None
-    level = None if output.metrics is None else output.metrics.sqnr_db
-    said = cost.sentence
-    if level is not None:
-        said += f"; this makes nearly all of the error of the output {output.tensor!r} (SQNR {level:.3g} dB)"
-    found = replace(cost, role=FindingRole.BREACH, sentence=said)
-    samples = [replace(each, status=Status.DIVERGED) if each.max_abs else each for each in sole.samples]
-    others = (each for each in sole.findings if each is not cost)
-    return replace(sole, status=Status.DIVERGED, reason=said, findings=(found, *others), samples=tuple(samples))
-
-
-def lost_part(output: NodeResult) -> Finding | None:
-    """Return what was found of a part of an output that is beyond the limit of outputs; None if there is none."""
-    return next((found for found in output.findings if found.role is FindingRole.OUTPUT), None)
 
 
 def _accumulated(short: Sequence[NodeResult], floor: float, sole: NodeResult | None) -> str:

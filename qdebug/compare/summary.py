@@ -8,14 +8,8 @@ import numpy as np
 
 from qdebug.compare.align.leftover import as_unchecked
 from qdebug.compare.align.pairs import Unmatched
-from qdebug.compare.policy import (
-    beyond_by_its_arithmetic,
-    costs_that_count,
-    short_outputs,
-    shortcomings,
-    verdict,
-    verdict_on_different_inputs,
-)
+from qdebug.compare.outputs import beyond_by_its_arithmetic, costs_that_count, short_outputs
+from qdebug.compare.policy import shortcomings, verdict, verdict_on_different_inputs
 from qdebug.compare.result.finding import FindingKind
 from qdebug.compare.result.inputs import different_inputs, different_inputs_clause
 from qdebug.compare.result.limits import Limits
@@ -76,19 +70,8 @@ def sum_up(
     """
     of = ResultTable(tuple(nodes))
     _check_comparable(of)
-    compared = len(of) - int(np.count_nonzero(of.having(Status.INCOMPARABLE)))
-    samples = len({sample.sample for node in of.nodes for sample in node.samples})
-    coverage = Coverage(
-        compared=compared, samples=samples, unmatched=_as_checked(unmatched, of), judged=Judgements.of(of.nodes)
-    )
+    coverage = _coverage(of, unmatched)
     missing = shortcomings(*runs, coverage, of, limits=limits)
-    short = short_outputs(of, graph, limits)
-    contributions = contributing(of, short[0]) if short and contributing is not None else None
-    sole = sole_contributor(of, short[0], contributions, limits.output_sqnr_in_force) if short else None
-    guilty = None if sole is None else beyond_by_its_arithmetic(sole, short[0])
-    if guilty is not None:
-        of, short = of.replacing(guilty), []
-    born = nonfinite_of(of, graph)
     every = shortcomings(*runs, coverage, of, limits=limits.accepting_nothing())
     accepted = [clause for clause in every if clause not in missing]
     different = different_inputs(of)
@@ -97,6 +80,13 @@ def sum_up(
     if different:
         found = verdict_on_different_inputs(different, missing, accepted)
     else:
+        short = short_outputs(of, graph, limits)
+        contributions = contributing(of, short[0]) if short and contributing is not None else None
+        sole = sole_contributor(of, short[0], contributions, limits.output_sqnr_in_force) if short else None
+        guilty = None if sole is None else beyond_by_its_arithmetic(sole, short[0])
+        if guilty is not None:
+            of, short = of.replacing(guilty), []
+        born = nonfinite_of(of, graph)
         found = verdict(
             of,
             missing,
@@ -125,6 +115,16 @@ def sum_up(
         shortcomings=(different_inputs_clause(different), *missing) if different else missing,
         outputs=outputs,
         network_outputs=tuple(name for name in graph.outputs if name in of.rows),
+    )
+
+
+def _coverage(of: ResultTable, unmatched: Sequence[Unmatched]) -> Coverage:
+    """Return how much was compared."""
+    return Coverage(
+        compared=len(of) - int(np.count_nonzero(of.having(Status.INCOMPARABLE))),
+        samples=len({sample.sample for node in of.nodes for sample in node.samples}),
+        unmatched=_as_checked(unmatched, of),
+        judged=Judgements.of(of.nodes),
     )
 
 

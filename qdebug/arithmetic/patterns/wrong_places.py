@@ -44,12 +44,12 @@ class Layout:
 
     @property
     def channel_name(self) -> str:
-        """What an index along the axis of channels is called."""
+        """Channel or feature: the role of the channel axis."""
         return "feature" if self.vectors else "channel"
 
     @property
     def spatial_names(self) -> list[tuple[str, str]]:
-        """What one index, and several, along each axis of positions are called."""
+        """The role of each spatial axis, in singular and plural."""
         many = len(self.spatial)
         if self.vectors:
             vector = ("row", "rows") if many == 1 else ("token", "tokens")

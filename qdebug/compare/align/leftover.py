@@ -246,7 +246,7 @@ def _only_moves(tensor: str, run: IndexedRecording, paired: set[str]) -> bool:
 
     def moved(name: str) -> bool:
         node = graph.producer(name)
-        return node is not None and bool(operators.of(node.op).moves or run.handed_on(node) is not None)
+        return node is not None and (operators.of(node.op).moves is not None or run.handed_on(node) is not None)
 
     return moved(tensor) and all(
         run.of_shape(output)

@@ -205,7 +205,7 @@ class ExplainedRun(JsonObject):
 
     @property
     def assumptions(self) -> Mapping[str, int]:
-        """What answers assume beyond the recorded types, each with the number of nodes."""
+        """The number of nodes by assumption beyond the recorded types."""
         return Counter(node.assumed for node in self.nodes if node.assumed is not None)
 
     @property

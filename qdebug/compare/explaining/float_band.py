@@ -204,7 +204,7 @@ def wrong_place(recording: Recording, node: Node, tensor: str, at: Sequence[Plac
 
 
 def assumption(recording: Recording, tensor: str, band: Band) -> str | None:
-    """Say what a precision assumes beyond the type that was recorded, in a clause; None if nothing.
+    """Return the assumption that a precision makes beyond the recorded type, as a clause; None if there is none.
 
     Args:
         recording: The backend's recording.

@@ -70,7 +70,7 @@ def _gives(
     opset: Mapping[str, int],
     right: np.ndarray | None,
 ) -> bool:
-    """Tell whether a node with a mistake gives what was recorded, but for rounding.
+    """Tell whether a node with a mistake reproduces the recorded output up to rounding.
 
     Args:
         mistake: The mistake.

@@ -118,8 +118,8 @@ class _Search:
         row = operators.plain(node)
         if not first or (row.reduces and not row.picks_index):
             return
-        read = (first,) if row.arranges or row.moves is operators.Move.GATHER else operators.operands(node)
         every = row.arranges or row.moves is operators.Move.GATHER
+        read = (first,) if every else operators.operands(node)
         known = {name: self._shape(name) for name in read if name and not self._graph.is_constant(name)}
         yield from (
             (name, extents)
@@ -142,9 +142,8 @@ def _own(graph: Graph, node: Node, rank: int) -> int | None:
     channels = operators.channels_of(plain.name)
     if channels == "second":
         return rank - 1 if node.attrs.get("channels_last") or row.channels_last else 1
-    return (
-        rank - 1 if channels == "last" or (plain.moves is operators.Move.GATHER and _picks_rows(graph, node)) else None
-    )
+    picks_rows = plain.moves is operators.Move.GATHER and _picks_rows(graph, node)
+    return rank - 1 if channels == "last" or picks_rows else None
 
 
 def _picks_rows(graph: Graph, node: Node) -> bool:

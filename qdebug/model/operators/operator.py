@@ -39,12 +39,12 @@ class Move(Enum):
 
 
 class Count(Enum):
-    """What an operator gives that is never in codes, whatever it reads."""
+    """The kind of a result that is never in codes, even where the inputs are."""
 
     COMPARISON = auto()
     """Which of two elements is the larger, or whether they are equal."""
     EXTENTS = auto()
-    """The extents of what it reads."""
+    """The shape of an input."""
     OTHER = auto()
     """Indices, sizes or truth values."""
 

@@ -80,6 +80,18 @@ def test_what_a_known_arithmetic_costs_is_said_and_diverges_where_it_alone_ruins
     assert short.verdict.contributors[0].node == "fc"
 
 
+def test_what_a_known_arithmetic_ruins_is_not_accused_where_inputs_differ():
+    runs = []
+    for sign, side in zip((1, -1), sides(COARSE), strict=True):
+        graph = Graph(side.graph.nodes, tensors=side.graph.tensors.values(), inputs=["x", "w", "other"], outputs=["y"])
+        arrays = {name: side.load(name) for name in ("x", "w", "y")}
+        runs.append(MemoryRecording.single(graph, {**arrays, "other": np.full(8, sign, np.float32)}))
+    result = DiffSession(*runs, limits=Limits(min_output_sqnr=20)).result()
+    assert (result.status, result.origin) == (Status.INCOMPLETE, None)
+    assert "No node is accused" in result.verdict.sentence
+    assert [node.tensor for node in result.nodes if node.status is Status.DIVERGED] == []
+
+
 @pytest.mark.parametrize("columns", [2, 64])
 def test_sums_that_saturate_are_believed_in_small_nodes_too(columns):
     wide = QuantParams(dtype="int8", scale=np.float32(1.5), zero_point=-3)
