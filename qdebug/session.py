@@ -24,20 +24,23 @@ from qdebug.compare.attribute.graph_walk import part_of
 from qdebug.compare.attribute.plan import NamedEntries, PlannedNode, plan, recorded_places
 from qdebug.compare.budget import LEAST_SHARE, BudgetPowers, BudgetTask, ErrorBudget, KeptPowers, ShareOut
 from qdebug.compare.constant_pairs import ConstantPairs
+from qdebug.compare.diagnosis import diagnosed
 from qdebug.compare.explaining.code_cause import CodeCause, cause_of_codes
 from qdebug.compare.measure.pair_values import OpenPair, PairedValues, PairReader, open_pair
 from qdebug.compare.measure.recordings import OneSample, as_compared
 from qdebug.compare.node_comparer import NodeComparer
 from qdebug.compare.result.kept import from_columns, kept_columns, kept_results, result_facts, to_columns
 from qdebug.compare.result.limits import Acknowledgement, Limits, checked_limits
-from qdebug.compare.result.origin import with_gain
+from qdebug.compare.result.origin import with_gain, worst_output
 from qdebug.compare.result.result import NUMERICS_VERSION, Contributions, NodeResult, OutputRanking, RunComparison
 from qdebug.compare.result.result_table import ResultTable
 from qdebug.compare.result.scores import rank_outputs
 from qdebug.compare.summary import sum_up
 from qdebug.compare.timing import Timing
+from qdebug.compare.weight_channels import reason_of_weights
 from qdebug.compare.workers import check_version, in_parts, in_workers
 from qdebug.model import Recording
+from qdebug.model.thresholds.verdict import CONTRIBUTORS_REPLAYED
 from qdebug.numerics.profile import TensorProfile
 from qdebug.numerics.stats import ErrorStats, WorstElement
 from qdebug.recording.cache import ColumnCache
@@ -241,7 +244,7 @@ class DiffSession:
         for count in self._compared():
             if progress is not None:
                 progress(count, self.total)
-        return sum_up(
+        found = sum_up(
             self._results,
             (self.reference.info, self.backend.info),
             self.backend.graph,
@@ -253,6 +256,22 @@ class DiffSession:
             remark=_SWAPPED if self._seems_swapped else "",
             cause=self._cause if self.limits.explain else None,
         )
+        return self._diagnosed(found, contributors=contributors)
+
+    def _diagnosed(self, result: RunComparison, *, contributors: bool) -> RunComparison:
+        """Return a comparison with its diagnosis: every fault, and its share of the worst output's error."""
+        of, graph, contributing = ResultTable(result.nodes), self.backend.graph, None
+        if contributors and not self._seems_swapped and not result.different_inputs:
+            names = result.verdict.short or ((of[worst_output(of, graph)].tensor,) if of.beyond.any() else ())
+            output = of[of.rows[names[0]]] if names else None
+            if output is not None and output.metrics is not None and output.tensor in graph.outputs:
+                contributing = self._contributions(of, output)
+
+        def weights(node: NodeResult) -> str | None:
+            with one_thread(), np.errstate(all="ignore"):
+                return reason_of_weights(self._constant_pairs, self.reference, self.backend, node.tensor)
+
+        return diagnosed(result, graph, self.reference.graph, contributing=contributing, weights=weights)
 
     @cached_property
     def _seems_swapped(self) -> bool:
@@ -285,8 +304,8 @@ class DiffSession:
 
     def _contributions(self, of: ResultTable, output: NodeResult) -> Contributions:
         if self._contributing is None or self._contributing[0] != output.tensor:
-            make = partial(self._examiner.contributions, self._plan, of, output)
-            found = self._made_once(f"contributions to {output.tensor}", Contributions, make)
+            make = partial(self._examiner.contributions, self._plan, of, output, replayed=CONTRIBUTORS_REPLAYED)
+            found = self._made_once(f"shares of {output.tensor}", Contributions, make)
             self._contributing = output.tensor, found
         return self._contributing[1]
 

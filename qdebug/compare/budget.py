@@ -17,19 +17,14 @@ from typing import Annotated
 
 import numpy as np
 
-from qdebug.compare.align.layouts import in_one_order
-from qdebug.compare.attribute.backend_replay import real_values
 from qdebug.compare.attribute.band import difference, finite_norm, norm
 from qdebug.compare.attribute.graph_walk import upstream
 from qdebug.compare.attribute.plan import PlannedNode, recorded_places
 from qdebug.compare.graph_checks.graph_check import GraphCheck
-from qdebug.compare.measure.joined_parts import JoinedPart
-from qdebug.compare.own_error import NOT_FINITE, PARTS, ErrorReplay, Replayed
-from qdebug.compare.result.result import Contributions, Contributor, Together
+from qdebug.compare.own_error import PARTS, ErrorReplay, Replayed
 from qdebug.compare.result.result_table import ResultTable
 from qdebug.model import Graph, RunInfo
 from qdebug.model.json_object import JsonObject, SchemaPart
-from qdebug.model.thresholds.verdict import CONTRIBUTORS_NAMED
 from qdebug.numerics.checkpoint import checkpoint
 
 __all__ = [
@@ -41,9 +36,10 @@ __all__ = [
     "NodeShare",
     "OutputBudget",
     "ShareOut",
+    "above_output",
     "budget_of_output",
     "budget_powers",
-    "contributions",
+    "share_reaching",
 ]
 
 LEAST_SHARE = 0.01
@@ -295,7 +291,7 @@ def budget_of_output(
     """
     recorded = recorded_places(graphs.replays.ref.recording, graphs.replays.be.recording, output)
     places = [place for place in recorded if places is None or place in places]
-    entries = _above(graphs, plan, output)
+    entries = above_output(graphs, plan, output)
     sums, task, done, total = _Sums(), partial(BudgetTask, output=output), 0, 0
     replay_in = lru_cache(maxsize=1)(partial(ErrorReplay, graphs, output))  # the next task is mostly in the same place
 
@@ -330,7 +326,9 @@ def budget_of_output(
     )
     if not sums.error or not math.isfinite(sums.error):
         return base
-    found = _sorted_out(entries, measured, of, _reaching(graphs.replays.be.recording.graph, output.tensor, of), least)
+    found = _sorted_out(
+        entries, measured, of, share_reaching(graphs.replays.be.recording.graph, output.tensor, of), least
+    )
     replays = list(made([task(place=place, alone=each) for place in places for each in _in_chunks(found.alone)]))
     stopped = {node: reason for each in reversed(replays) for node, reason in each.stopped.items()}
     shares = {entry.tensor: sums.share(entry.tensor, "") for entry in found.alone}
@@ -387,7 +385,7 @@ def _sorted_out(
     return _SortedOut(known=wrong, alone=alone, unknown=unknown)
 
 
-def _reaching(graph: Graph, output: str, of: ResultTable) -> Mapping[str, float]:
+def share_reaching(graph: Graph, output: str, of: ResultTable) -> Mapping[str, float]:
     """Estimate which part of an output's error, in power, comes in by each tensor above it.
 
     Backwards from the output: of what a tensor's error makes there, its node passes on the part that it did not make
@@ -452,155 +450,7 @@ def _given(
     )
 
 
-def contributions(
-    graphs: GraphCheck,
-    plan: Sequence[PlannedNode],
-    of: ResultTable,
-    output: PlannedNode,
-    *,
-    most: float | None = None,
-    part: JoinedPart | None = None,
-) -> Contributions:
-    """Rank nodes by what their own errors make of an output, in the sample that comes out worst there.
-
-    That is the budget of one sample in decibels. Nodes with the largest bound come first. Where that is too much work,
-    or there is no replay, the bound stands: the node's own error relative to its signal, times the growth of the whole
-    relative error from there to the output.
-
-    Args:
-        graphs: Holds the two graphs against each other.
-        plan: What was compared.
-        of: How it came out.
-        output: The output.
-        most: Work after which no more is replayed, in multiplications; if None, as much as the thresholds say.
-        part: The part of the output that is looked at; None for all of it.
-    """
-    place = _worst_place(graphs, of, output)
-    replay = ErrorReplay(graphs, output, place)
-    off = partial(_relative, replay.signal, part=part)
-    at_output = float(of.carried[of.rows[output.tensor]]) if part is None else off(replay.recorded)
-    why, bounds, unknown = dict[str, None](), list[tuple[float, PlannedNode]](), 0
-    for entry in _above(graphs, plan, output):
-        checkpoint()
-        size, carried = replay.size(entry), float(of.carried[of.rows[entry.tensor]])
-        if isinstance(size, str) or not math.isfinite(carried):
-            unknown += 1
-            finite = isinstance(size, str) and size != NOT_FINITE
-            why[str(size) if finite else f"the error of {entry.node!r} is not finite"] = None
-        elif size and carried:
-            bounds.append((size * at_output / carried, entry))
-    bounds.sort(key=lambda item: -item[0])
-    left = replay.allowed if most is None else most
-    chosen = list[tuple[float, PlannedNode]]()
-    for bound, entry in bounds:
-        checkpoint()
-        left -= replay.work(entry)
-        if left < 0:
-            break
-        chosen.append((bound, entry))
-    shares = list[float | None]()
-    for made in replay.outputs([[(entry, None)] for _, entry in chosen]):
-        shares.append(_share(made, off, why))
-    if len(chosen) < len(bounds):
-        why["replaying all would take too long"] = None
-    shares += [None] * (len(bounds) - len(chosen))
-    found = [
-        Contributor(
-            node=entry.node,
-            tensor=entry.tensor,
-            output=output.tensor,
-            sqnr_db=_decibels(bound if share is None else share),
-            how="bounded" if share is None else "exact",
-        )
-        for (bound, entry), share in zip(bounds, shares, strict=True)
-    ]
-    ordered = tuple(sorted(found, key=lambda each: (each.how != "exact", each.sqnr_db)))
-    entries = {entry.tensor: entry for _, entry in bounds}
-    together = _together(replay, off, why, ordered, entries, complete=not unknown)
-    sample = place[0] if len(of[of.rows[output.tensor]].samples) > 1 else None
-    return Contributions(nodes=ordered, unknown=unknown, why=tuple(why), together=together, sample=sample)
-
-
-def _together(
-    replay: ErrorReplay,
-    off: Callable[[np.ndarray], float],
-    why: dict[str, None],
-    ordered: Sequence[Contributor],
-    entries: Mapping[str, PlannedNode],
-    *,
-    complete: bool,
-) -> Together | None:
-    """Replay the errors of the nodes that contribute most at once, and those of all others.
-
-    Args:
-        replay: Replays errors.
-        off: Measures a replayed output.
-        why: Gets the reasons why that cannot be.
-        ordered: The contributions, the most first.
-        entries: All tensors whose own error is known, by name.
-        complete: Whether these are all that have one.
-    """
-    first = [each for each in ordered if each.how == "exact"][:CONTRIBUTORS_NAMED]
-    if len(first) < 2:
-        return None  # a single node needs no combined figure
-    named = {each.tensor for each in first}
-    share = _share(replay.output([entries[tensor] for tensor in named]), off, why)
-    if share is None:
-        return None
-    others = [entry for tensor, entry in entries.items() if tensor not in named]
-    rest = _share(replay.output(others), off, why) if complete and others else None
-    return Together(
-        nodes=tuple(each.node for each in first),
-        sqnr_db=_decibels(share),
-        without_db=None if rest is None else _decibels(rest),
-    )
-
-
-def _share(made: Replayed, off: Callable[[np.ndarray], float], why: dict[str, None]) -> float | None:
-    """Return the error of a replayed output over its signal; None, with the reason, if it is no finite number."""
-    share = math.nan if made.values is None else off(made.values)
-    if math.isfinite(share):
-        return share
-    reason = (
-        "the reference's output has no signal to measure an error against" if made.values is not None else made.reason
-    )
-    if reason:
-        why[reason] = None
-    return None
-
-
-def _relative(theirs: np.ndarray, made: np.ndarray, *, part: JoinedPart | None) -> float:
-    """Return the norm of an error of an output, or of a part of it, over that of its signal."""
-    off = difference(theirs, made.reshape(theirs.shape))
-    if part is not None:
-        off, theirs = part.of(off), part.of(theirs)
-    signal = finite_norm(theirs)
-    return norm(off) / signal if signal else math.inf
-
-
-def _decibels(share: float) -> float:
-    """Return the SQNR of an error relative to its signal."""
-    return -20 * math.log10(share) if share else math.inf
-
-
-def _above(graphs: GraphCheck, plan: Sequence[PlannedNode], output: PlannedNode) -> list[PlannedNode]:
+def above_output(graphs: GraphCheck, plan: Sequence[PlannedNode], output: PlannedNode) -> list[PlannedNode]:
     """List the compared tensors that an output depends on."""
     above = upstream(graphs.replays.be.recording.graph, (output.tensor,))
     return [each for each in plan if each.tensor in above and each.op != "Input"]
-
-
-def _worst_place(graphs: GraphCheck, of: ResultTable, output: PlannedNode) -> tuple[int, int]:
-    """Return the sample and step in which an output is worst, relative to its signal."""
-    reference, backend = graphs.replays.ref.recording, graphs.replays.be.recording
-    samples = of[of.rows[output.tensor]].samples
-    worst = min(samples, key=lambda each: math.inf if each.sqnr_db is None else each.sqnr_db, default=None)
-    places = [each for each in recorded_places(reference, backend, output) if worst is None or each[0] == worst.sample]
-
-    def off(place: tuple[int, int]) -> float:
-        theirs = real_values(reference, output.reference_tensor, place)
-        ours = real_values(backend, output.tensor, place)
-        theirs, ours = in_one_order(theirs, output.pair.reference_view, ours, output.pair.backend_view)
-        off = norm(difference(theirs, ours.reshape(theirs.shape)))
-        return math.inf if math.isnan(off) else off / (finite_norm(theirs) or 1.0)
-
-    return max(places, key=off) if len(places) > 1 else next(iter(places), (0, 0))

@@ -25,11 +25,11 @@ from qdebug.compare.budget import (
     ShareOut,
     budget_of_output,
     budget_powers,
-    contributions,
 )
 from qdebug.compare.checks import arithmetic
 from qdebug.compare.checks.context import NodeContext, Runs
 from qdebug.compare.checks.table import findings_of
+from qdebug.compare.contributions import contributions
 from qdebug.compare.graph_checks.graph_check import GraphCheck
 from qdebug.compare.measure.compare import compare_pair
 from qdebug.compare.measure.joined_parts import joined_parts
@@ -108,20 +108,24 @@ class NodeComparer:
             self.timing.add(spent)
             yield result
 
-    def contributions(self, plan: Sequence[PlannedNode], of: ResultTable, output: NodeResult) -> Contributions:
-        """Find what each node's own error contributes to an output, see `qdebug.compare.budget.contributions`.
+    def contributions(
+        self, plan: Sequence[PlannedNode], of: ResultTable, output: NodeResult, *, replayed: int | None
+    ) -> Contributions:
+        """Find what nodes' own errors contribute to an output, see `qdebug.compare.contributions`.
 
         Args:
             plan: What was compared.
             of: How it came out.
             output: The output.
+            replayed: Nodes that are replayed at most, those beyond their limit first; None for all.
         """
         entry = next(each for each in plan if each.tensor == output.tensor)
         lost = lost_part(output)
         parts = () if lost is None else joined_parts(self._runs.backend, output.tensor)
         part = next((each for each in parts if lost is not None and each.tensor == lost.evidence), None)
         with _alike():
-            return contributions(self._runs.graphs, plan, of, entry, part=part)
+            always = {of[row].tensor for row in np.flatnonzero(of.beyond)}
+            return contributions(self._runs.graphs, plan, of, entry, always=always, replayed=replayed, part=part)
 
     def budget(
         self,

@@ -41,6 +41,7 @@ from qdebug.model.thresholds.verdict import (
     CONTRIBUTION_ELEMENT_WORK,
     CONTRIBUTION_MAX_WORK,
     CONTRIBUTION_NODE_WORK,
+    CONTRIBUTION_REPLAYS,
 )
 from qdebug.numerics.accumulate import same_elements
 from qdebug.numerics.affine import dequantize, on_grid, quantize
@@ -507,9 +508,10 @@ class ErrorReplay:
 
     @property
     def allowed(self) -> float:
-        """Work that replays may take: as much as replaying every node in every sample, but not too little."""
+        """Work that replays may take: as much as replaying every node a few times in every sample, or some at least."""
         places = len(self._reference.places())
-        return max(CONTRIBUTION_MAX_WORK, places * sum(map(self._work, self._reference.graph.nodes)))
+        whole = sum(map(self._work, self._reference.graph.nodes))
+        return max(CONTRIBUTION_MAX_WORK, CONTRIBUTION_REPLAYS * places * whole)
 
     def work(self, entry: PlannedNode) -> float:
         """Return the work of replaying what is below a node, in multiplications."""

@@ -307,36 +307,37 @@ def verdict(
     if status is Status.ACCUMULATED:
         origin = costliest(of, costs, contributing, floor)
     sample = None if output is None else _worst_sample(output)
-    sentence = _sentence(of, first, origin, graph)
+    where, why, loss = _sentence(of, first, origin, graph), "", ""
     given = None if first is None or graph is None else nan_input(of, first, graph)
     if first is not None and given is not None:
-        sentence = f"{nan_input_sentence(given, first)} {sentence}"
+        where = f"{nan_input_sentence(given, first)} {where}"
         first, origin, way = given, given, (given,)
     else:
-        sentence += _said_cause(first, cause)
-        sentence += "" if nonfinite is None else _born(of, nonfinite, first, origin)
+        why = _said_cause(first, cause) + ("" if nonfinite is None else _born(of, nonfinite, first, origin))
     if short and graph is not None and floor is not None:
-        fall = _fallen(of, short[0], floor, graph)
-        headline = _accumulated(short, floor, sole) + _said_costs(costs, origin, judged=True)
-        sentence = headline + _contributed(of, short, contributing, floor) + fall + f" {sentence}"
+        loss = _accumulated(short, floor, sole) + _said_costs(costs, origin, judged=True)
+        loss += _contributed(of, short, contributing, floor) + _fallen(of, short[0], floor, graph)
     else:
-        sentence += _said_costs(costs, origin, judged=False)
+        why += _said_costs(costs, origin, judged=False)
+    remarks = [said(of) for said in (_codes_apart, _said_unjudged, _overruled, _short, _partly)]
+    if output is not None and not short:
+        remarks.insert(0, _at_output(output, sample, outputs, diverged=first is not None))
     if graph is not None and (first is not None or short or of.having(Status.INCOMPARABLE).any()):
-        sentence += _selected(of, graph, [node.tensor for node in short] or outputs)
-    sentence += "" if output is None or short else _at_output(output, sample, outputs, diverged=first is not None)
-    sentence += "".join(said(of) for said in (_codes_apart, _said_unjudged, _overruled, _short, _partly))
-    sentence += _compounded(compounding) + _acknowledged(of) + _missed(missing, accepted)
+        remarks.insert(0, _selected(of, graph, [node.tensor for node in short] or outputs))
+    remarks = [*remarks, _compounded(compounding), _acknowledged(of), _missed(missing, accepted)]
+    said = [remark, loss, where, why, *remarks]
     return Verdict(
         status=status,
         first_divergence=first.node if first else None,
         origin=blamed(origin) if origin else None,
         way=tuple(node.tensor for node in way),
         short=tuple(node.tensor for node in short),
-        sentence=f"{remark} {sentence}".lstrip(),
+        sentence=" ".join(part.strip() for part in said if part),
+        cause=why.strip(),
+        remarks=tuple(part.strip() for part in (remark, *remarks) if part),
         worst_sample=sample,
         compounding=tuple(compounding),
         contributors=() if contributing is None else contributing.nodes,
-        cost_sample=None if contributing is None else contributing.sample,
         together=None if contributing is None else contributing.together,
         nonfinite=nonfinite,
     )
@@ -429,20 +430,25 @@ def _contributed(of: ResultTable, short: Sequence[NodeResult], contributing: Con
         return f" Which nodes contribute most is not known: {why}." if left else ""
     counting = [each for each in exact if each.sqnr_db < exact[0].sqnr_db + CONTRIBUTOR_MAX_DISTANCE]
     named = ", ".join(_contributor(of, each, floor) for each in counting[:CONTRIBUTORS_NAMED])
-    own = [each for node in short if node.tensor == exact[0].output for each in node.samples]
-    level = next((each.sqnr_db for each in own if each.sample == contributing.sample), None)
-    where = "" if contributing.sample is None else f" in sample {contributing.sample}, the worst"
-    where += "" if level is None or not where else f" (output SQNR {_decibels(level, floor)} dB)"
-    text = f" Costliest nodes{where}, each with the output's SQNR if it alone had an error: {named}"
+    text = f" Costliest nodes, each with the output's SQNR if it alone had an error: {named}"
     if len(counting) == 1:
-        text = f" Costliest node{where}, with the output's SQNR if it alone had an error: {named}"
+        text = f" Costliest node, with the output's SQNR if it alone had an error: {named}"
     both = contributing.together if len(counting) > 1 else None
     if both is not None:
         text += f"; if these alone had errors: {_decibels(both.sqnr_db, floor)} dB"
-    if both is not None and both.without_db is not None:
-        text += f"; if all others had: {_decibels(both.without_db, floor)} dB; these need not add up to the whole"
-    text += "."
+        text += f"; without what they make: {_decibels(both.without_db, floor)} dB"
+    text += f".{_worst_of(short, exact[0].output, floor)}"
     return text + (f" The contribution of {left} more is not known: {why}." if left else "")
+
+
+def _worst_of(short: Sequence[NodeResult], output: str, floor: float) -> str:
+    """Name the sample in which an output is worst, of several."""
+    samples = next((node.samples for node in short if node.tensor == output), ())
+    known = [each for each in samples if each.sqnr_db is not None and not math.isnan(each.sqnr_db)]
+    if len(known) < 2:
+        return ""
+    worst = min(known, key=lambda each: each.sqnr_db or 0.0)
+    return f" Sample {worst.sample} is the worst: {_decibels(worst.sqnr_db or 0.0, floor)} dB."
 
 
 def _contributor(of: ResultTable, entry: Contributor, floor: float) -> str:

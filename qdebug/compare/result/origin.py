@@ -164,8 +164,7 @@ def sole_contributor(
     known = [each for each in (() if contributing is None else contributing.nodes) if each.how == "exact"]
     if contributing is None or not known or floor is None or not known[0].sqnr_db < floor:
         return None
-    levels = {each.sample: each.sqnr_db for each in output.samples}
-    level = levels.get(contributing.sample or 0, _sqnr(output.metrics)) or 0.0
+    level = _sqnr(output.metrics)
     powers = [10.0 ** (-each.sqnr_db / 10.0) for each in known]
     most = SOLE_CONTRIBUTOR_MIN_SHARE * sum(powers)
     if powers[0] < most or not abs(known[0].sqnr_db - level) <= SOLE_CONTRIBUTOR_MAX_DISTANCE:

@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import Annotated, Any
 
 from qdebug.compare.align.pairs import Unmatched
+from qdebug.compare.result.diagnosis import Diagnosis, RuledOut
 from qdebug.compare.result.flat_rows import flat_row
 from qdebug.compare.result.inputs import input_finding
 from qdebug.compare.result.limits import LIMITS_SCHEMA
@@ -139,6 +140,8 @@ class Contributor(JsonObject):
         sqnr_db: SQNR in dB of that output if all other nodes were as in the reference.
         how: "exact" if the reference was replayed with that error from the node to the output, "bounded" if it is the
             node's own relative error times the growth of the whole relative error from there to the output.
+        share: Power of what the error alone makes of the output, over that of the output's error, all samples together;
+            None if it is bounded. Errors that cancel each other have shares above 1.
     """
 
     node: str
@@ -146,6 +149,7 @@ class Contributor(JsonObject):
     output: str
     sqnr_db: float
     how: Annotated[str, SchemaPart(enum=["exact", "bounded"])]
+    share: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,12 +159,14 @@ class Together(JsonObject):
     Args:
         nodes: The backend nodes.
         sqnr_db: SQNR in dB of the output with the errors of these nodes, and of no other.
-        without_db: SQNR in dB of the output with the errors of all other nodes; None if one of them is not known.
+        without_db: SQNR in dB of the output if what they make of it is taken off.
+        left: Power of the output's error that is left then, over that of the whole; None of an output without error.
     """
 
     nodes: tuple[str, ...]
     sqnr_db: float
-    without_db: float | None
+    without_db: float
+    left: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,14 +178,12 @@ class Contributions:
         unknown: How many tensors above the output have an error of their own that is not known.
         why: Why not all were replayed, each reason once.
         together: What the first few of those that were replayed make together; None if that could not be replayed.
-        sample: The sample that all this is of, in which the output is worst; None if there is no other.
     """
 
     nodes: tuple[Contributor, ...]
     unknown: int = 0
     why: tuple[str, ...] = ()
     together: Together | None = None
-    sample: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -190,11 +194,14 @@ class Verdict(JsonObject):
         status: How the whole comparison came out.
         first_divergence: The first node beyond its limit, in the backend's topological order; None if there is none.
         origin: The node whose own error feeds the worst output error; None if there is none.
-        sentence: What a person would say.
+        sentence: All that is to be said, in one paragraph.
+        cause: The part of it that says why the first divergence is wrong, and where what is not finite goes; "" for
+            none.
+        remarks: The parts of it that are true beside the diagnosis, a sentence or two each.
         worst_sample: The sample that comes out worst at the worst output; None if nothing is compared.
         compounding: Nodes that enlarge error far more than others of their kind, the largest excess first.
-        contributors: Where an output alone is beyond its limit, what each node contributes to that, the most first.
-        cost_sample: The sample that this is of; None if there is one only.
+        contributors: What nodes contribute to the error of the worst output over all samples, the most first; empty
+            where the outputs are within their limits.
         together: What the first of these make together, and what is left without them; None if that is not known.
         nonfinite: Where a NaN or an infinity is born and how it reaches the outputs; None if none is, or nobody knows.
         way: Backend tensors from the worst output to the one at which the origin was found, that one last. It is made
@@ -208,10 +215,11 @@ class Verdict(JsonObject):
     first_divergence: str | None
     origin: str | None
     sentence: str
+    cause: str = ""
+    remarks: tuple[str, ...] = ()
     worst_sample: int | None = None
     compounding: tuple[Compounding, ...] = ()
     contributors: tuple[Contributor, ...] = ()
-    cost_sample: int | None = None
     together: Together | None = None
     nonfinite: Nonfinite | None = None
     way: tuple[str, ...] = ()
@@ -232,12 +240,14 @@ class RunComparison(JsonObject):
         shortcomings: What is missing and not allowed to be, a clause each; any makes the exit code 3.
         outputs: For each network output that may hold scores, whether its winner is still the same.
         network_outputs: Backend tensors that are outputs of the network and were compared.
+        diagnosis: What is wrong, the largest share of the outputs' error first; empty where all is well.
+        ruled_out: What was looked for and is not there.
     """
 
     json_format = "diff"
     json_keys = (
-        "numerics_version reference backend fidelity limits verdict shortcomings judged=coverage.judged "
-        "coverage outputs network_outputs nodes"
+        "numerics_version reference backend fidelity limits verdict diagnosis ruled_out shortcomings "
+        "judged=coverage.judged coverage outputs network_outputs nodes"
     )
 
     reference: RunInfo
@@ -249,6 +259,8 @@ class RunComparison(JsonObject):
     shortcomings: tuple[str, ...] = ()
     outputs: tuple[OutputRanking, ...] = ()
     network_outputs: tuple[str, ...] = ()
+    diagnosis: tuple[Diagnosis, ...] = ()
+    ruled_out: tuple[RuledOut, ...] = ()
 
     @property
     def exit_code(self) -> int:

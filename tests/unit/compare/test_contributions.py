@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from qdebug.compare.budget import contributions
+from qdebug.compare.contributions import contributions
 from qdebug.compare.graph_checks.graph_check import GraphCheck
 from qdebug.compare.result.finding import FindingRole, Status
 from qdebug.compare.result.limits import Acknowledgement, LimitRule, Limits

@@ -1,0 +1,282 @@
+"""Draws the conclusion of a comparison: every fault with its share of the outputs' error, and what was ruled out."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from qdebug.compare.attribute.graph_walk import downstream
+from qdebug.compare.result.diagnosis import Diagnosis, FaultClass, RuledOut, class_of
+from qdebug.compare.result.finding import Finding, FindingKind, FindingRole, JudgedBy, Status
+from qdebug.compare.result.inputs import input_finding
+from qdebug.compare.result.node_result import cost_of, is_beyond
+from qdebug.compare.result.result import Contributions, NodeResult, RunComparison
+from qdebug.compare.result.result_table import ResultTable
+from qdebug.model import Fidelity, Graph
+from qdebug.model.thresholds.verdict import DIAGNOSED_MIN_SHARE, DIAGNOSED_NODES
+from qdebug.plural import agreeing, plural
+
+__all__ = ["WeightReason", "diagnosed"]
+
+WeightReason = Callable[[NodeResult], str | None]
+"""Says why a node's weights keep too little in codes; None if they do not."""
+
+_ROLES = (FindingRole.DIFFERENCE, FindingRole.BREACH, FindingRole.CAUSE)
+_NAME_OR_NUMBER = re.compile(r"'[^']*'|[-+]?\d[\d.,e+-]*")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Parts:
+    """Shares of a node's own error, in power."""
+
+    constants: float
+    clipping: float
+    rounding: float
+
+    @classmethod
+    def of(cls, node: NodeResult) -> _Parts | None:
+        """Split a node's own error; None where it is not known."""
+        constants, arithmetic, clipping = (_power(part) for part in (node.constants, node.arithmetic, node.clipping))
+        whole = constants + arithmetic
+        if not whole or not math.isfinite(whole):
+            return None
+        clipped = min(clipping, arithmetic)
+        return cls(constants=constants / whole, clipping=clipped / whole, rounding=(arithmetic - clipped) / whole)
+
+
+def _power(stats: object) -> float:
+    rmse = getattr(stats, "rmse", None)
+    return 0.0 if rmse is None else float(rmse) ** 2
+
+
+def diagnosed(
+    result: RunComparison,
+    graph: Graph,
+    reference: Graph,
+    *,
+    contributing: Contributions | None = None,
+    weights: WeightReason | None = None,
+) -> RunComparison:
+    """Return a comparison with its diagnosis.
+
+    Args:
+        result: The comparison.
+        graph: The backend's graph.
+        reference: The reference's graph.
+        contributing: What nodes contribute to the worst output; None if nobody looked.
+        weights: Says why a node's weights keep too little; None to leave that out.
+    """
+    of = ResultTable(result.nodes)
+    source = _Sources(of, graph, reference, contributing, weights)
+    if result.different_inputs:
+        found = [source.of_input(node) for node in result.different_inputs]
+    elif of.beyond.any():
+        found = _in_order(source.grouped(_faults(result, of, graph)), result)
+    elif result.status is Status.ACCUMULATED:
+        found = source.of_costs(result)
+    else:
+        found = []
+    return replace(result, diagnosis=tuple(found), ruled_out=tuple(_ruled_out(result, of, found)))
+
+
+def _faults(result: RunComparison, of: ResultTable, graph: Graph) -> list[tuple[NodeResult, Finding]]:
+    """Return the nodes that are beyond their limit by their own doing, each with what was found of it.
+
+    A NaN or an infinity is a fault where it is born. A tensor that only its whole error judges may be beyond its limit
+    because of a fault above it: then it is none of its own.
+    """
+    found: list[tuple[NodeResult, Finding]] = []
+    born = None if result.verdict.nonfinite is None else result.verdict.nonfinite.row
+    for row in np.flatnonzero(of.beyond).tolist():
+        node = of[row]
+        finding = _deciding(node)
+        if finding is None or (node.status is Status.NONFINITE and born not in (None, row)):
+            continue
+        if finding.kind is FindingKind.ERROR and node.judged_by is not JudgedBy.REPLAY and found:
+            below = downstream(graph, [other.tensor for other, _ in found])
+            if node.tensor in below:
+                continue
+        found.append((node, finding))
+    if not found:  # a limit of the user on a tensor that nothing else speaks against
+        found = [(node, finding) for node in of.nodes if is_beyond(node) and (finding := _deciding(node)) is not None]
+    return found
+
+
+def _deciding(node: NodeResult) -> Finding | None:
+    """Return the finding that says most of why a tensor is beyond its limit."""
+    deciding = [each for each in node.findings if each.role in _ROLES]
+    causes = [each for each in deciding if each.role is not FindingRole.BREACH]
+    return next(iter(causes or deciding), None)
+
+
+class _Sources:
+    """Knows what a diagnosis says of a node.
+
+    Args:
+        of: How compared tensors stand.
+        graph: The backend's graph.
+        reference: The reference's graph.
+        contributing: What nodes contribute to the worst output; None if nobody looked.
+        weights: Says why a node's weights keep too little; None to leave that out.
+    """
+
+    def __init__(
+        self,
+        of: ResultTable,
+        graph: Graph,
+        reference: Graph,
+        contributing: Contributions | None,
+        weights: WeightReason | None,
+    ) -> None:
+        self._of, self._graph, self._reference, self._weights = of, graph, reference, weights
+        self._known = () if contributing is None else contributing.nodes
+        self._shares = {each.tensor: each.share for each in self._known if each.how == "exact"}
+        self._output = next((each.output for each in self._known), None)
+
+    def of_input(self, node: NodeResult) -> Diagnosis:
+        """Return what is said of an input that differs between the two runs."""
+        found = input_finding(node)
+        why = "differs between the two runs" + ("" if found is None else f": {found.sentence}")
+        return replace(self._of_node(node, FaultClass.RECORDING, why), share={})
+
+    def grouped(self, faults: Sequence[tuple[NodeResult, Finding]]) -> list[Diagnosis]:
+        """Return a diagnosis for each fault; nodes of which the same is said, but for names and numbers, share one."""
+        groups: dict[tuple[FaultClass, str, str], list[tuple[NodeResult, Finding]]] = {}
+        for node, finding in faults:
+            key = class_of(finding.kind), str(finding.kind), _NAME_OR_NUMBER.sub("", finding.sentence)
+            groups.setdefault(key, []).append((node, finding))
+        return [self._of_group(fault, members) for (fault, _, _), members in groups.items()]
+
+    def _of_group(self, fault: FaultClass, members: Sequence[tuple[NodeResult, Finding]]) -> Diagnosis:
+        known = [self._shares.get(node.tensor) for node, _ in members]
+        at = max(range(len(members)), key=lambda at: (known[at] or 0.0, -at))
+        node, finding = members[at]
+        others = len(members) - 1
+        why = finding.sentence + (f"; so it is at {plural(others, 'more node')}" if others else "")
+        made = self._of_node(node, fault, why, finding)
+        nodes = dict.fromkeys([made.node, *(found.node for _, found in members)])
+        shares = [share for share in known if share is not None]
+        share = {} if self._output is None else {self._output: sum(shares) if shares else None}
+        evidence = dict.fromkeys(found.evidence for _, found in members if found.evidence is not None)
+        return replace(made, nodes=tuple(nodes), share=share, evidence=tuple(evidence))
+
+    def of_costs(self, result: RunComparison) -> list[Diagnosis]:
+        """Return what an output loses most by where no node is beyond its limit, the largest share first."""
+        costs = [node for node in self._of.nodes if cost_of(node) is not None]
+        exact = [each for each in self._known if each.how == "exact" and (each.share or 0.0) >= DIAGNOSED_MIN_SHARE]
+        nodes = [self._of[self._of.rows[each.tensor]] for each in exact[:DIAGNOSED_NODES]]
+        named = {node.tensor for node in nodes}
+        origin = [node for node in costs if node.node == result.origin or cost_of(node).node == result.origin]  # type: ignore[union-attr]
+        nodes += [node for node in [*origin, *costs] if node.tensor not in named][: DIAGNOSED_NODES - len(nodes)]
+        return [self._of_cost(node) for node in nodes]
+
+    def _of_cost(self, node: NodeResult) -> Diagnosis:
+        cost, parts = cost_of(node), _Parts.of(node)
+        said = [] if cost is None else [cost.sentence]
+        if parts is not None and cost is None:
+            said.append(_of_parts(node, parts))
+        if parts is None or parts.constants >= 0.25:
+            reason = None if self._weights is None else self._weights(node)
+            said += [] if reason is None else [reason]
+        coded = node.quant is not None or cost is not None
+        fault = FaultClass.QUANTIZATION if coded else FaultClass.NUMERIC
+        if cost is not None and cost.kind is FindingKind.ARITHMETIC:
+            fault = FaultClass.KERNEL
+        return self._of_node(node, fault, "; ".join(said) or "nothing tells why its error counts", cost)
+
+    def _of_node(self, node: NodeResult, fault: FaultClass, why: str, finding: Finding | None = None) -> Diagnosis:
+        producer = self._graph.producer(node.tensor)
+        into = self._of.rows_of(() if producer is None else producer.inputs)
+        worst = max(into, key=self._of.carried.__getitem__, default=None)
+        share = self._shares.get(node.tensor)
+        return Diagnosis(
+            fault=fault,
+            node=node.node if finding is None else finding.node,
+            op=node.op,
+            tensor=node.tensor,
+            model_node=self._model_node(node),
+            why=why,
+            nodes=(node.node if finding is None else finding.node,),
+            share={} if self._output is None else {self._output: share},
+            before_db=None if worst is None else _sqnr_db(self._of[worst]),
+            after_db=_sqnr_db(node),
+            evidence=() if finding is None or finding.evidence is None else (finding.evidence,),
+        )
+
+    def _model_node(self, node: NodeResult) -> str | None:
+        """Return what the source model calls a node: as the reference does, else as the backend says."""
+        theirs = self._reference.producer(node.reference_tensor)
+        if theirs is not None:
+            return theirs.name
+        producer = self._graph.producer(node.tensor)
+        if producer is not None and producer.origin:
+            return producer.origin[0]
+        return None
+
+
+def _sqnr_db(node: NodeResult) -> float | None:
+    return None if node.metrics is None else node.metrics.sqnr_db
+
+
+def _of_parts(node: NodeResult, parts: _Parts) -> str:
+    """Say what most of a node's own error comes from."""
+    names = {
+        "its weights, rounded to codes,": parts.constants,
+        "values that the range of its codes cuts off": parts.clipping,
+        "rounding to its codes" if node.quant is not None else "the rounding of its sums": parts.rounding,
+    }
+    first = max(names, key=names.__getitem__)
+    clipped = node.saturation.clipped if node.saturation is not None and "cuts off" in first else 0
+    many = f" ({clipped / node.saturation.total:.2%} of them)" if clipped and node.saturation is not None else ""
+    own = None if node.introduced is None else node.introduced.sqnr_db
+    level = "" if own is None else f", an error of its own that leaves {own:.1f} dB"
+    if names[first] > 0.995:
+        return f"{first}{many} make{'' if first.startswith('values') else 's'} all of its own error{level}"
+    verb = "make" if first.startswith(("values", "its")) else "makes"
+    return f"{first}{many} {verb} {names[first]:.0%} of its own error{level}"
+
+
+def _in_order(found: list[Diagnosis], result: RunComparison) -> list[Diagnosis]:
+    """Put faults in the order of their shares; where none is known, the origin and the first divergence first."""
+
+    def key(each: Diagnosis) -> tuple[float, bool]:
+        share = max((value for value in each.share.values() if value is not None), default=-1.0)
+        return -share, not {result.origin, result.first_divergence} & {*each.nodes, each.node}
+
+    return sorted(found, key=key)
+
+
+def _ruled_out(result: RunComparison, of: ResultTable, found: Sequence[Diagnosis]) -> Iterable[RuledOut]:
+    """Yield what was looked for and is not there; only what replays or hashes prove."""
+    there = {each.fault for each in found}
+    looked = [node for node in of.nodes if node.reproduced is not None]
+    right = sum(node.reproduced is True for node in looked)
+    if FaultClass.KERNEL not in there and looked and right == len(looked):
+        many = len(looked)
+        said = f"{many} of {many} quantized nodes that differ {agreeing(many, 'is')} what a known arithmetic gives"
+        yield RuledOut(fault=FaultClass.KERNEL, sentence=f"{said}, bit for bit")
+    replayed = [node for node in of.nodes if node.judged_by is JudgedBy.REPLAY]
+    plain = [node for node in replayed if node.reproduced is None]
+    if FaultClass.KERNEL not in there and plain and not any(is_beyond(node) for node in of.nodes):
+        yield RuledOut(
+            fault=FaultClass.KERNEL,
+            sentence=f"{plural(len(plain), 'node')} replayed on the backend's own inputs: within what rounding makes",
+        )
+    if FaultClass.MODEL not in there and replayed and not of.declared.any():
+        yield RuledOut(
+            fault=FaultClass.MODEL,
+            sentence="weights, attributes and operators of both graphs agree, but for rounding, at "
+            f"{plural(len(replayed), 'replayed node')}",
+        )
+    counted = [node.metrics for node in of.nodes if node.metrics is not None]
+    if FaultClass.NUMERIC not in there and counted and not any(stats.nonfinite for stats in counted):
+        yield RuledOut(fault=FaultClass.NUMERIC, sentence="no NaN or infinity is in one run alone")
+    both = (result.reference.fidelity, result.backend.fidelity)
+    if FaultClass.RECORDING not in there and both == (Fidelity.BIT_EQUAL, Fidelity.BIT_EQUAL):
+        yield RuledOut(
+            fault=FaultClass.RECORDING, sentence="recording changed neither run: their outputs are bit-equal"
+        )

@@ -1,0 +1,83 @@
+"""Says why a node's weights keep too little in codes: one scale for unlike channels, an outlier, codes at their end."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from qdebug.compare.constant_pairs import ConstantPairs
+from qdebug.compare.measure.pair_values import PairReader
+from qdebug.errors import QdebugError
+from qdebug.model import Graph, QuantParams, Recording, operators
+from qdebug.model.thresholds.verdict import CODES_MIN_SQNR
+from qdebug.plural import agreeing, plural
+from qdebug.replay.real_form import real_form
+
+__all__ = ["reason_of_weights"]
+
+
+def reason_of_weights(pairs: ConstantPairs, reference: Recording, backend: Recording, tensor: str) -> str | None:
+    """Say what is wrong with the codes of the constants that a tensor is computed of; None if they keep enough.
+
+    Args:
+        pairs: Pairs constants of both runs.
+        reference: The reference run.
+        backend: The backend run.
+        tensor: The backend tensor.
+    """
+    found, _ = pairs.of(tensor)
+    for pair in found:
+        quant = backend.graph.tensors[pair.backend].quant
+        if quant is None:
+            continue
+        try:
+            values = PairReader(pairs.reference(pair), backend, pair).values(0, 0)
+            codes = backend.load(pair.backend)
+        except QdebugError:  # not recorded: then nothing is said of it
+            continue
+        axis = _channel_axis(reference.graph, pair.reference)
+        said = _of_ends(codes, quant) or _of_channels(values.reference, values.backend, quant, axis)
+        if said is not None:
+            return said
+    return None
+
+
+def _channel_axis(graph: Graph, name: str) -> int | None:
+    """Return the dimension of a reference's weight that counts output channels; None of what is no weight."""
+    for node in graph.consumers(name):
+        form, _ = real_form(node, graph.opset)
+        axis = operators.output_axis(form)
+        if axis is not None and operators.titled_input(form, 1) == name:
+            return axis
+    return None
+
+
+def _of_ends(codes: np.ndarray, quant: QuantParams) -> str | None:
+    """Say that wide codes, as those of a bias, are at the ends of their type: no other values are cut off there."""
+    if codes.dtype.kind != "i" or codes.dtype.itemsize < 4:
+        return None
+    ends = np.iinfo(codes.dtype)
+    many = int(np.count_nonzero((codes == ends.min) | (codes == ends.max)))
+    if not many:
+        return None
+    step = float(quant.scale.min())
+    said = f"{plural(many, 'bias code')} {agreeing(many, 'is')} at the end of {codes.dtype.name}"
+    return f"{said}: the scale, {step:.3g}, is too small"
+
+
+def _of_channels(theirs: np.ndarray, ours: np.ndarray, quant: QuantParams, axis: int | None) -> str | None:
+    """Say of a weight in one scale how many of its channels keep too little."""
+    if quant.per_channel or quant.block_size or axis is None or theirs.ndim < 2 or not np.isfinite(theirs).all():
+        return None
+    rows, made = (
+        np.moveaxis(each, axis, 0).reshape(each.shape[axis], -1).astype(np.float64) for each in (theirs, ours)
+    )
+    signal, noise = np.sum(rows**2, axis=1), np.sum((rows - made) ** 2, axis=1)
+    counted = (signal > 0) & (noise > 0)
+    if not counted.any():
+        return None
+    levels = 10 * np.log10(signal[counted] / noise[counted])
+    many = int(np.count_nonzero(levels < CODES_MIN_SQNR))
+    largest, deviation = float(np.abs(rows).max()), float(rows.std())
+    kept = f"{many} less than {CODES_MIN_SQNR:g} dB" if many else f"the worst {levels.min():.1f} dB"
+    said = f"one scale for {len(rows)} channels of weights, of which rounding leaves {kept}"
+    return f"{said} (largest weight {largest:.3g}, standard deviation {deviation:.2g})"
