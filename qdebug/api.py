@@ -20,6 +20,7 @@ from qdebug.errors import UsageError
 from qdebug.limits.map_file import load_map
 from qdebug.model import Recording
 from qdebug.present.numbers import plain_digits
+from qdebug.repair.remedies import with_remedies
 from qdebug.running.explain_file import explain as explain_run
 from qdebug.running.explain_file import explained_by
 from qdebug.running.model_files import is_model, record_runs
@@ -165,6 +166,8 @@ def diff(
     inputs: str | Path | None = None,
     executor: Executor | None = None,
     progress: Callable[[int, int], None] | None = None,
+    quick: bool = False,
+    thorough: bool = False,
 ) -> DiffResult:
     """Compare a backend recording with a reference recording.
 
@@ -186,6 +189,8 @@ def diff(
             Random values if None, with a warning: they hide what real ones show.
         executor: Compares tensors in its workers; both sides must then be paths. The result is the same.
         progress: Called with the number of tensors compared and their total.
+        quick: Leave out what takes longer than the comparison: shares of the outputs' error, and what to try.
+        thorough: Replay all nodes for their shares, and try edits on all that are named, in all samples.
 
     Raises:
         RecordingError: A file cannot be read.
@@ -215,7 +220,8 @@ def diff(
         session = DiffSession(ref, other, limits=limits, cache=True, given=given)
         if executor is not None:
             session.compare_in(executor, _path(reference), _path(backend))
-        return DiffResult.made_of(session.result(progress=progress))
+        result = session.result(progress=progress, contributors=not quick, thorough=thorough)
+        return DiffResult.made_of(result if quick else with_remedies(session, result, thorough=thorough))
 
 
 def _recorded(

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 __all__ = ["agreeing", "plural"]
 
-_MANY = {"is": "are", "was": "were", "does": "do"}
+_MANY = {"is": "are", "was": "were", "does": "do", "match": "match"}
+_ONE = {"match": "matches"}
 
 
 def plural(count: int, noun: str, *, number: str | None = None) -> str:
@@ -27,6 +28,6 @@ def agreeing(count: int, verb: str) -> str:
 
     Args:
         count: How many.
-        verb: "is", "was" or "does".
+        verb: "is", "was", "does" or "match".
     """
-    return verb if count == 1 else _MANY[verb]
+    return _ONE.get(verb, verb) if count == 1 else _MANY[verb]

@@ -65,7 +65,7 @@ def _nobody_said(node: str) -> None:
     """Return None: nothing is acknowledged."""
 
 
-_Made = TypeVar("_Made", CodeCause, Contributions)
+_Made = TypeVar("_Made")
 
 
 class DiffSession:
@@ -129,6 +129,7 @@ class DiffSession:
         self._constants: dict[str, Pair] = {}
         self._results: list[NodeResult] = []
         self._outputs: tuple[OutputRanking, ...] | None = None
+        self._thorough = False
         self._contributing: tuple[str, Contributions] | None = None
         self._shared: Callable[[Sequence[PlannedNode]], Iterator[NodeResult]] | None = None
         self._replays_shared: ShareOut | None = None
@@ -230,17 +231,25 @@ class DiffSession:
         self.limits = replace(self.limits, acknowledged=entries)
         self._results = self._acknowledged(self._results)
 
-    def result(self, *, progress: Callable[[int, int], None] | None = None, contributors: bool = True) -> RunComparison:
+    def result(
+        self,
+        *,
+        progress: Callable[[int, int], None] | None = None,
+        contributors: bool = True,
+        thorough: bool = False,
+    ) -> RunComparison:
         """Compare everything that is left and sum up.
 
         Args:
             progress: Called with the number of tensors compared and their total.
-            contributors: Whether to look for the nodes that contribute most to an output that alone is beyond its
-                limit; that takes about 10 s at most, or as long as replaying every node once.
+            contributors: Whether to look for the nodes that contribute most to the error of the worst output; that
+                takes about a third of the time of the comparison.
+            thorough: Whether to replay all of them, rather than those with the largest estimates.
 
         Raises:
             AlignmentError: No pair has comparable values.
         """
+        self._thorough = thorough
         for count in self._compared():
             if progress is not None:
                 progress(count, self.total)
@@ -271,7 +280,12 @@ class DiffSession:
             with one_thread(), np.errstate(all="ignore"):
                 return reason_of_weights(self._constant_pairs, self.reference, self.backend, node.tensor)
 
-        return diagnosed(result, graph, self.reference.graph, contributing=contributing, weights=weights)
+        def model_name(node: NodeResult) -> str | None:
+            return self._constant_pairs.main_name(node.tensor)
+
+        theirs = self.reference.graph
+        made = partial(diagnosed, contributing=contributing, weights=weights, model_name=model_name)
+        return made(result, graph, theirs)
 
     @cached_property
     def _seems_swapped(self) -> bool:
@@ -283,13 +297,19 @@ class DiffSession:
     def _cause(self, node: NodeResult) -> str | None:
         """Look for the cause of codes that no known arithmetic reproduces."""
         with one_thread(), np.errstate(all="ignore"):
-            found = self._made_once(
+            found = self.made_once(
                 f"cause of {node.tensor}", CodeCause, partial(cause_of_codes, self.backend, node.tensor)
             )
         return found.sentence
 
-    def _made_once(self, what: str, kind: type[_Made], make: Callable[[], _Made]) -> _Made:
-        """Take a result from the cache, or make it and keep it there."""
+    def made_once(self, what: str, kind: type[_Made], make: Callable[[], _Made]) -> _Made:
+        """Take a result from the cache, or make it and keep it there.
+
+        Args:
+            what: Tells it from others of the same two runs.
+            kind: Its dataclass, see `qdebug.compare.result.kept.to_columns`.
+            make: Makes it.
+        """
         cache = self._further_cache(what)
         columns = None if cache is None else cache.read()
         with suppress(ValueError):  # not what we wrote: made anew
@@ -303,10 +323,11 @@ class DiffSession:
         return made
 
     def _contributions(self, of: ResultTable, output: NodeResult) -> Contributions:
-        if self._contributing is None or self._contributing[0] != output.tensor:
-            make = partial(self._examiner.contributions, self._plan, of, output, replayed=CONTRIBUTORS_REPLAYED)
-            found = self._made_once(f"shares of {output.tensor}", Contributions, make)
-            self._contributing = output.tensor, found
+        most = None if self._thorough else CONTRIBUTORS_REPLAYED
+        what = f"shares of {output.tensor}, {most}"
+        if self._contributing is None or self._contributing[0] != what:
+            make = partial(self._examiner.contributions, self._plan, of, output, replayed=most)
+            self._contributing = what, self.made_once(what, Contributions, make)
         return self._contributing[1]
 
     def budget(

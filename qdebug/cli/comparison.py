@@ -55,15 +55,30 @@ def opened(
         return DiffSession(*sides, limits=limits, cache=True, told=told, given=given)
 
 
-def compare(session: DiffSession, *, sample: int | None = None, on_progress: OnProgress) -> RunComparison:
+def compare(
+    session: DiffSession,
+    *,
+    pair: str = "REF BACKEND",
+    sample: int | None = None,
+    quick: bool = False,
+    thorough: bool = False,
+    on_progress: OnProgress,
+) -> RunComparison:
     """Compare everything.
 
     Args:
         session: The two recordings.
+        pair: What commands call the two files.
         sample: The only sample that the session looks at; None for all.
+        quick: Whether to leave out what costs more than the comparison: shares of the outputs' error, and remedies.
+        thorough: Whether to finish these.
         on_progress: Called as tensors are done.
     """
-    result = session.result(progress=on_progress)
+    result = session.result(progress=on_progress, contributors=not quick, thorough=thorough)
+    if not quick:
+        from qdebug.repair.remedies import with_remedies
+
+        result = with_remedies(session, result, pair=pair, thorough=thorough)
     if sample is None:
         return result
     from qdebug.compare.measure.recordings import renumbered

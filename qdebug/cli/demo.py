@@ -15,6 +15,7 @@ from qdebug.cli.sources import command
 from qdebug.present.text import safe_text
 
 if TYPE_CHECKING:
+    from qdebug.compare.result.result import RunComparison
     from qdebug.running.demo import DemoRun
 
 __all__ = ["DemoOptions", "fill_parser", "run"]
@@ -70,10 +71,20 @@ def run(arguments: argparse.Namespace) -> int:
     reference, backend = Path(demo.reference), Path(demo.backend)
     emit(_told(demo))
     emit("")
-    emit(diff_text(demo.result, "table"))
+    emit(diff_text(_diagnosed(demo), "table"))
     emit("")
     emit(_next(reference, backend, demo.result.first_divergence))
     return 0
+
+
+def _diagnosed(demo: DemoRun) -> RunComparison:
+    """Return the comparison as `qdebug diff` shows it: with what to try."""
+    from qdebug.repair.remedies import with_remedies
+    from qdebug.session import DiffSession, opened_recording
+
+    with opened_recording(demo.reference) as reference, opened_recording(demo.backend) as backend:
+        session = DiffSession(reference, backend, cache=True)
+        return with_remedies(session, demo.result, pair=command(demo.reference, demo.backend))
 
 
 def _told(demo: DemoRun) -> str:

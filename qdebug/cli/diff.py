@@ -6,6 +6,7 @@ import argparse
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -109,6 +110,8 @@ class DiffOptions:
     allow_unfaithful: bool
     allow_different_inputs: bool
     allow_uncompared: Sequence[str]
+    quick: bool
+    thorough: bool
     explain: bool
     node: str | None
     sample: int | None
@@ -171,6 +174,11 @@ def fill_parser(parser: Parser) -> None:
     parser.add_argument("reference", type=Path, metavar="REF", help="recording or model of the reference")
     parser.add_argument("backends", type=Path, nargs="+", metavar="BACKEND", help="recording or model of a backend")
     parser.add_argument("--explain-metrics", action=_ExplainMetrics, nargs=0, help="say what every metric means")
+    effort = parser.add_mutually_exclusive_group()
+    effort.add_argument(
+        "--quick", action="store_true", help="leave out each node's share of the outputs' error, and what to try"
+    )
+    effort.add_argument("--thorough", action="store_true", help="replay all nodes and try all edits for these")
     parser.add_argument(
         "--no-explain",
         action="store_false",
@@ -249,7 +257,7 @@ def run(arguments: argparse.Namespace) -> int:
                 details.append(_asked(session, result, options.node, options))
                 texts.append(_node_part(details[-1], options))
             elif options.form != "json":
-                texts.append(_whole_part(result, options))
+                texts.append(_whole_part(result, options, backend))
             if options.budget:
                 budgets[name] = _budget(session)
                 if options.form not in _EXCHANGE:
@@ -308,7 +316,9 @@ def _compared(
         if executor is not None:
             session.compare_in(executor, options.reference, backend, sample=options.sample)
         with progress("comparing") as note:
-            return session, compare(session, sample=options.sample, on_progress=note)
+            pair = command(options.reference, backend)
+            made = partial(compare, session, pair=pair, sample=options.sample, on_progress=note)
+            return session, made(quick=options.quick, thorough=options.thorough)
     except AlignmentError as error:
         if len(options.backends) == 1:
             raise
@@ -359,11 +369,12 @@ def _asked(session: DiffSession, result: RunComparison, name: str, options: Diff
     return detail
 
 
-def _whole_part(result: RunComparison, options: DiffOptions) -> str:
+def _whole_part(result: RunComparison, options: DiffOptions, backend: Path) -> str:
     width = terminal_width() or max(map(len, _next_lines(options, result, None)))
     lines = 1 + sum(-(-len(line) // width) for line in _next_lines(options, result, None))
     plain = options.output is not None
-    return diff_text(result, options.form, extent=options.extent, plain=plain, below=lines)
+    again = command("qdebug", "diff", options.reference, backend)
+    return diff_text(result, options.form, extent=options.extent, plain=plain, below=lines, again=again)
 
 
 def _node_part(detail: NodeDetail, options: DiffOptions) -> str:
@@ -438,18 +449,34 @@ def _after(
 
 def _next_lines(options: DiffOptions, result: RunComparison, shown: str | None) -> list[str]:
     """Return what to type next, a command a line; `shown` is the node that is shown in full already."""
-    pair, node = (options.reference, options.backends[0]), result.first_divergence
-    commands = []
-    if node is not None and shown is None:
-        commands += [["qdebug", "diff", *pair, "--node", node], ["qdebug", "tui", *pair]]
-    else:
-        commands.append(["qdebug", "tui", *pair, *(["--node", shown] if shown else [])])
-    unexplained = next((entry.node for entry in result.nodes if entry.reproduced is False), None)
-    if unexplained is not None and shown is None:
-        commands.append(["qdebug", "explain", pair[1], "--node", unexplained])
-        if options.verbose:
-            commands.append(["qdebug", "export", "repro", *pair, "--node", unexplained, "-o", "test_node.py"])
+    pair = (options.reference, options.backends[0])
+    commands = [] if shown is not None else _commands(pair, result)
+    commands.append(["qdebug", "tui", *pair, *(["--node", shown] if shown else [])])
+    if options.verbose and commands[0][1] == "explain":
+        commands.append(["qdebug", "export", "repro", *pair, "--node", commands[0][-1], "-o", "test_node.py"])
     return [f"{'      ' if at else 'next: '}{command(*words)}" for at, words in enumerate(commands)]
+
+
+def _commands(pair: tuple[Path, Path], result: RunComparison) -> list[list[str | Path]]:
+    """Return the commands that lead on from the first fault: by its class, and to its node."""
+    from qdebug.compare.result.diagnosis import FaultClass
+
+    unexplained = next((entry.node for entry in result.nodes if entry.reproduced is False), None)
+    explain: list[list[str | Path]] = []
+    if unexplained is not None:
+        explain = [["qdebug", "explain", pair[1], "--node", unexplained]]
+    if not result.diagnosis:
+        return explain
+    first = result.diagnosis[0]
+    closer: list[str | Path] = ["qdebug", "diff", *pair, "--node", first.node]
+    by_class: dict[FaultClass, list[list[str | Path]]] = {
+        FaultClass.KERNEL: [["qdebug", "explain", pair[1], "--node", first.node], closer],
+        FaultClass.QUANTIZATION: [["qdebug", "repair", *pair], closer],
+        FaultClass.MODEL: [closer, ["qdebug", "lint", *pair]],
+        FaultClass.RECORDING: [["qdebug", "info", pair[1]]],
+    }
+    found = by_class.get(first.fault, [closer])
+    return [*found, *(each for each in explain if first.fault is not FaultClass.KERNEL)]
 
 
 def _incomplete(result: RunComparison) -> str:

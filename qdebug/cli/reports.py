@@ -30,6 +30,8 @@ __all__ = [
 
 
 _UNBOUNDED = 10_000
+_ROWS_KEPT = 5
+"""Rows that a short report keeps as long as something else can be left out."""
 _NARROW = 100
 """Characters a line of a report has that no terminal shows."""
 
@@ -52,7 +54,13 @@ class ReportExtent:
 
 
 def diff_text(
-    result: RunComparison, form: str, *, extent: ReportExtent | None = None, plain: bool = False, below: int = 0
+    result: RunComparison,
+    form: str,
+    *,
+    extent: ReportExtent | None = None,
+    plain: bool = False,
+    below: int = 0,
+    again: str = "",
 ) -> str:
     """Return a comparison as text, which fits the screen unless more was asked for.
 
@@ -62,6 +70,7 @@ def diff_text(
         extent: How much is said; what fits the screen if None.
         plain: For a file: no colours, and as wide as the names need.
         below: Lines that the screen has to show besides.
+        again: The command that makes this report again, for Markdown; "" for none.
     """
     from qdebug.present.reports.comparison import diff_markdown, title
     from qdebug.present.reports.short import short_document
@@ -73,7 +82,9 @@ def diff_text(
     if form == "markdown":
         if whole:
             return diff_markdown(result)
-        return document_text(short_document(result, choice=extent.choice), form)
+        from qdebug.present.reports.markdown import folded
+
+        return folded(short_document(result, choice=extent.choice), command=again)
     if whole:
         from qdebug.present.reports.diff_table import diff_report, fitting_width
 
@@ -92,13 +103,16 @@ def _fitting(result: RunComparison, extent: ReportExtent, *, plain: bool, lines:
     """Return the short report with as many of the usual rows as fit so many lines, and one at least."""
     from qdebug.present.reports.short import MOST_ROWS, short_document
 
-    most = MOST_ROWS
+    most, whys = MOST_ROWS, 3
     while True:
-        document = short_document(result, choice=extent.choice, most=most)
+        document = short_document(result, choice=extent.choice, most=most, whys=whys)
         text = document_text(document, "table", plain=plain, narrow=True)
-        if most == 1 or extent.choice is not None or text.rstrip("\n").count("\n") < lines:
+        if (most, whys) == (1, 1) or extent.choice is not None or text.rstrip("\n").count("\n") < lines:
             return text
-        most -= 1
+        if whys > 1 and most <= _ROWS_KEPT:
+            whys -= 1
+        else:
+            most -= 1
 
 
 def exchange_text(

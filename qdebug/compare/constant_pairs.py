@@ -55,6 +55,20 @@ class ConstantPairs:
         lone = [name for name in read if known.isdisjoint({name, *self._be.members(name)}) and self._be.has(name)]
         return found, lone  # what is held in codes and as real numbers is one constant
 
+    def main_name(self, tensor: str) -> str | None:
+        """Return what the reference calls the node that a backend tensor's own node does the work of.
+
+        Args:
+            tensor: Backend tensor.
+
+        Returns:
+            None where the reference has no such node, or several.
+        """
+        pair, producer = self._pairs.get(tensor), self._be.graph.producer(tensor)
+        segment = None if pair is None else self._finder.of(pair)
+        main = None if segment is None or producer is None else main_node(producer, segment)
+        return None if main is None else main.name
+
     def _of_node(self, node: Node, segment: Segment) -> list[Pair]:
         main = main_node(node, segment)
         if main is None:

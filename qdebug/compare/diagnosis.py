@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from enum import StrEnum
 
 import numpy as np
 
@@ -20,12 +21,14 @@ from qdebug.model import Fidelity, Graph
 from qdebug.model.thresholds.verdict import DIAGNOSED_MIN_SHARE, DIAGNOSED_NODES
 from qdebug.plural import agreeing, plural
 
-__all__ = ["WeightReason", "diagnosed"]
+__all__ = ["ErrorPart", "WeightReason", "diagnosed", "main_part"]
 
 WeightReason = Callable[[NodeResult], str | None]
 """Says why a node's weights keep too little in codes; None if they do not."""
 
 _ROLES = (FindingRole.DIFFERENCE, FindingRole.BREACH, FindingRole.CAUSE)
+_WEIGHTS_COUNT = 0.5
+"""Share of a node's own error from which on its weights are looked at."""
 _NAME_OR_NUMBER = re.compile(r"'[^']*'|[-+]?\d[\d.,e+-]*")
 
 
@@ -53,6 +56,27 @@ def _power(stats: object) -> float:
     return 0.0 if rmse is None else float(rmse) ** 2
 
 
+class ErrorPart(StrEnum):
+    """What a node's own error comes from."""
+
+    WEIGHTS = "weights"
+    CLIPPING = "clipping"
+    ROUNDING = "rounding"
+
+
+def main_part(node: NodeResult) -> ErrorPart | None:
+    """Return what most of a node's own error comes from; None where that is not known."""
+    parts = _Parts.of(node)
+    if parts is None:
+        return None
+    shares = {
+        ErrorPart.WEIGHTS: parts.constants,
+        ErrorPart.CLIPPING: parts.clipping,
+        ErrorPart.ROUNDING: parts.rounding,
+    }
+    return max(shares, key=shares.__getitem__)
+
+
 def diagnosed(
     result: RunComparison,
     graph: Graph,
@@ -60,6 +84,7 @@ def diagnosed(
     *,
     contributing: Contributions | None = None,
     weights: WeightReason | None = None,
+    model_name: Callable[[NodeResult], str | None] | None = None,
 ) -> RunComparison:
     """Return a comparison with its diagnosis.
 
@@ -69,13 +94,15 @@ def diagnosed(
         reference: The reference's graph.
         contributing: What nodes contribute to the worst output; None if nobody looked.
         weights: Says why a node's weights keep too little; None to leave that out.
+        model_name: Tells what the source model calls a node; None for the names that the graphs state.
     """
     of = ResultTable(result.nodes)
-    source = _Sources(of, graph, reference, contributing, weights)
+    source = _Sources(of, graph, reference, contributing, weights=weights, model_name=model_name)
     if result.different_inputs:
         found = [source.of_input(node) for node in result.different_inputs]
     elif of.beyond.any():
-        found = _in_order(source.grouped(_faults(result, of, graph)), result)
+        found = [_with_cause(each, result) for each in source.grouped(_faults(result, of, graph))]
+        found = _in_order(found, result)
     elif result.status is Status.ACCUMULATED:
         found = source.of_costs(result)
     else:
@@ -122,6 +149,7 @@ class _Sources:
         reference: The reference's graph.
         contributing: What nodes contribute to the worst output; None if nobody looked.
         weights: Says why a node's weights keep too little; None to leave that out.
+        model_name: Tells what the source model calls a node; None for the names that the graphs state.
     """
 
     def __init__(
@@ -130,9 +158,12 @@ class _Sources:
         graph: Graph,
         reference: Graph,
         contributing: Contributions | None,
+        *,
         weights: WeightReason | None,
+        model_name: Callable[[NodeResult], str | None] | None,
     ) -> None:
         self._of, self._graph, self._reference, self._weights = of, graph, reference, weights
+        self._model_name = model_name
         self._known = () if contributing is None else contributing.nodes
         self._shares = {each.tensor: each.share for each in self._known if each.how == "exact"}
         self._output = next((each.output for each in self._known), None)
@@ -176,12 +207,14 @@ class _Sources:
 
     def _of_cost(self, node: NodeResult) -> Diagnosis:
         cost, parts = cost_of(node), _Parts.of(node)
+        weights = None
+        if self._weights is not None and (parts is None or parts.constants >= _WEIGHTS_COUNT):
+            weights = self._weights(node)
         said = [] if cost is None else [cost.sentence]
-        if parts is not None and cost is None:
+        if weights is not None:
+            said.append(weights + ("" if parts is None or cost is not None else _of_own(parts.constants)))
+        elif parts is not None and cost is None:
             said.append(_of_parts(node, parts))
-        if parts is None or parts.constants >= 0.25:
-            reason = None if self._weights is None else self._weights(node)
-            said += [] if reason is None else [reason]
         coded = node.quant is not None or cost is not None
         fault = FaultClass.QUANTIZATION if coded else FaultClass.NUMERIC
         if cost is not None and cost.kind is FindingKind.ARITHMETIC:
@@ -195,6 +228,7 @@ class _Sources:
         share = self._shares.get(node.tensor)
         return Diagnosis(
             fault=fault,
+            kind=None if finding is None else finding.kind,
             node=node.node if finding is None else finding.node,
             op=node.op,
             tensor=node.tensor,
@@ -209,6 +243,9 @@ class _Sources:
 
     def _model_node(self, node: NodeResult) -> str | None:
         """Return what the source model calls a node: as the reference does, else as the backend says."""
+        known = None if self._model_name is None else self._model_name(node)
+        if known is not None:
+            return known
         theirs = self._reference.producer(node.reference_tensor)
         if theirs is not None:
             return theirs.name
@@ -224,20 +261,30 @@ def _sqnr_db(node: NodeResult) -> float | None:
 
 def _of_parts(node: NodeResult, parts: _Parts) -> str:
     """Say what most of a node's own error comes from."""
-    names = {
-        "its weights, rounded to codes,": parts.constants,
-        "values that the range of its codes cuts off": parts.clipping,
-        "rounding to its codes" if node.quant is not None else "the rounding of its sums": parts.rounding,
-    }
-    first = max(names, key=names.__getitem__)
-    clipped = node.saturation.clipped if node.saturation is not None and "cuts off" in first else 0
-    many = f" ({clipped / node.saturation.total:.2%} of them)" if clipped and node.saturation is not None else ""
+    rounding = "rounding to its codes" if node.quant is not None else "rounding of its sums"
+    shares = {"weights and bias in codes": parts.constants, "clipping": parts.clipping, rounding: parts.rounding}
+    first = max(shares, key=shares.__getitem__)
+    rails = node.saturation
+    if first == "clipping" and rails is not None and rails.total:
+        first = f"clipping of {rails.clipped / rails.total:.2%} of the values"
+    share = max(shares.values())
     own = None if node.introduced is None else node.introduced.sqnr_db
-    level = "" if own is None else f", an error of its own that leaves {own:.1f} dB"
-    if names[first] > 0.995:
-        return f"{first}{many} make{'' if first.startswith('values') else 's'} all of its own error{level}"
-    verb = "make" if first.startswith(("values", "its")) else "makes"
-    return f"{first}{many} {verb} {names[first]:.0%} of its own error{level}"
+    level = "" if own is None else f"; its own error leaves {own:.1f} dB"
+    return f"{first}{_of_own(share)}{level}"
+
+
+def _of_own(share: float) -> str:
+    return f" ({share:.0%} of its own error)"
+
+
+def _with_cause(fault: Diagnosis, result: RunComparison) -> Diagnosis:
+    """Return a fault with what a search found out about the first divergence, and where what is not finite goes on."""
+    verdict, why = result.verdict, fault.why
+    if verdict.cause and verdict.first_divergence in fault.nodes:
+        why = f"{verdict.cause} ({why})"
+    if verdict.way_on and fault.kind is FindingKind.NONFINITE:
+        why = f"{why}. {verdict.way_on}"
+    return replace(fault, why=why)
 
 
 def _in_order(found: list[Diagnosis], result: RunComparison) -> list[Diagnosis]:
@@ -257,26 +304,23 @@ def _ruled_out(result: RunComparison, of: ResultTable, found: Sequence[Diagnosis
     right = sum(node.reproduced is True for node in looked)
     if FaultClass.KERNEL not in there and looked and right == len(looked):
         many = len(looked)
-        said = f"{many} of {many} quantized nodes that differ {agreeing(many, 'is')} what a known arithmetic gives"
-        yield RuledOut(fault=FaultClass.KERNEL, sentence=f"{said}, bit for bit")
+        said = f"{many} of {many} quantized nodes {agreeing(many, 'match')} a known arithmetic bit for bit"
+        yield RuledOut(fault=FaultClass.KERNEL, sentence=said)
     replayed = [node for node in of.nodes if node.judged_by is JudgedBy.REPLAY]
     plain = [node for node in replayed if node.reproduced is None]
     if FaultClass.KERNEL not in there and plain and not any(is_beyond(node) for node in of.nodes):
         yield RuledOut(
             fault=FaultClass.KERNEL,
-            sentence=f"{plural(len(plain), 'node')} replayed on the backend's own inputs: within what rounding makes",
+            sentence=f"{plural(len(plain), 'other node')} {agreeing(len(plain), 'is')} within rounding of a replay",
         )
     if FaultClass.MODEL not in there and replayed and not of.declared.any():
         yield RuledOut(
             fault=FaultClass.MODEL,
-            sentence="weights, attributes and operators of both graphs agree, but for rounding, at "
-            f"{plural(len(replayed), 'replayed node')}",
+            sentence=f"the graphs agree at {plural(len(replayed), 'node')}, but for rounding of weights",
         )
     counted = [node.metrics for node in of.nodes if node.metrics is not None]
     if FaultClass.NUMERIC not in there and counted and not any(stats.nonfinite for stats in counted):
-        yield RuledOut(fault=FaultClass.NUMERIC, sentence="no NaN or infinity is in one run alone")
+        yield RuledOut(fault=FaultClass.NUMERIC, sentence="no NaN or infinity in one run alone")
     both = (result.reference.fidelity, result.backend.fidelity)
     if FaultClass.RECORDING not in there and both == (Fidelity.BIT_EQUAL, Fidelity.BIT_EQUAL):
-        yield RuledOut(
-            fault=FaultClass.RECORDING, sentence="recording changed neither run: their outputs are bit-equal"
-        )
+        yield RuledOut(fault=FaultClass.RECORDING, sentence="the outputs of both runs are bit-equal to plain runs")

@@ -307,13 +307,15 @@ def verdict(
     if status is Status.ACCUMULATED:
         origin = costliest(of, costs, contributing, floor)
     sample = None if output is None else _worst_sample(output)
-    where, why, loss = _sentence(of, first, origin, graph), "", ""
+    where, why, loss, told, way_on = _sentence(of, first, origin, graph), "", "", "", ""
     given = None if first is None or graph is None else nan_input(of, first, graph)
     if first is not None and given is not None:
         where = f"{nan_input_sentence(given, first)} {where}"
         first, origin, way = given, given, (given,)
     else:
-        why = _said_cause(first, cause) + ("" if nonfinite is None else _born(of, nonfinite, first, origin))
+        told = _said_cause(first, cause)
+        way_on = "" if nonfinite is None else _born(of, nonfinite, first, origin)
+        why = (f"At {first.op} {first.node!r}, {told}." if first is not None and told else "") + way_on
     if short and graph is not None and floor is not None:
         loss = _accumulated(short, floor, sole) + _said_costs(costs, origin, judged=True)
         loss += _contributed(of, short, contributing, floor) + _fallen(of, short[0], floor, graph)
@@ -333,7 +335,8 @@ def verdict(
         way=tuple(node.tensor for node in way),
         short=tuple(node.tensor for node in short),
         sentence=" ".join(part.strip() for part in said if part),
-        cause=why.strip(),
+        cause=told,
+        way_on=way_on.strip(),
         remarks=tuple(part.strip() for part in (remark, *remarks) if part),
         worst_sample=sample,
         compounding=tuple(compounding),
@@ -346,7 +349,7 @@ def verdict(
 def _said_cause(first: NodeResult | None, cause: Callable[[NodeResult], str | None] | None) -> str:
     """Say why the first divergence may be wrong, if it has no cause yet and one is found."""
     said = cause(first) if first is not None and cause is not None and _has_no_cause(first) else None
-    return f" At {first.op} {first.node!r}, {said}." if first is not None and said is not None else ""
+    return said or ""
 
 
 def _has_no_cause(node: NodeResult) -> bool:

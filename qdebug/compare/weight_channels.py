@@ -78,6 +78,6 @@ def _of_channels(theirs: np.ndarray, ours: np.ndarray, quant: QuantParams, axis:
     levels = 10 * np.log10(signal[counted] / noise[counted])
     many = int(np.count_nonzero(levels < CODES_MIN_SQNR))
     largest, deviation = float(np.abs(rows).max()), float(rows.std())
-    kept = f"{many} less than {CODES_MIN_SQNR:g} dB" if many else f"the worst {levels.min():.1f} dB"
-    said = f"one scale for {len(rows)} channels of weights, of which rounding leaves {kept}"
-    return f"{said} (largest weight {largest:.3g}, standard deviation {deviation:.2g})"
+    kept = f"{many} keep less than {CODES_MIN_SQNR:g} dB" if many > 1 else f"the worst keeps {levels.min():.1f} dB"
+    said = f"weights: one scale for {len(rows)} channels; {kept}"
+    return f"{said} (largest {largest:.3g}, standard deviation {deviation:.2g})"

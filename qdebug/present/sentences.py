@@ -37,6 +37,7 @@ __all__ = [
     "status_counts",
     "timing_sentence",
     "verdict_sentence",
+    "winners_clause",
 ]
 
 WAYS = "--min-sqnr, --max-lsb, --atol or --rtol"
@@ -183,6 +184,13 @@ def ranking_clause(output: OutputRanking) -> str:
     if output.unranked:
         parts.append(f"{numbers.grouped(output.unranked)} more without a winner in the reference")
     return "; ".join(parts)
+
+
+def winners_clause(output: OutputRanking) -> str:
+    """Say of how many score vectors the winner is the same."""
+    if output.top1_agreement is None:
+        return "no winner in the reference"
+    return f"top-1 {_of(output.top1_agreement, output.samples)}"
 
 
 def _of(share: float, samples: int) -> str:

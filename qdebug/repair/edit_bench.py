@@ -69,6 +69,11 @@ class EditBench:
         """Return what can be done about a node, the cheapest first; to fit them takes a moment."""
         return tuple(self._search.catalog.edits_of(unit.node.name))
 
+    def edits_everywhere(self, kind: str) -> Iterator[Edit]:
+        """Yield the edits of one kind of all nodes that have one."""
+        for name in self._search.catalog.units:
+            yield from self._search.catalog.edits_of(name, (kind,))
+
     def named(self, names: Sequence[str]) -> tuple[Edit, ...]:
         """Return the edits that are called so.
 

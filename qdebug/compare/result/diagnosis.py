@@ -9,7 +9,7 @@ from enum import StrEnum
 from qdebug.compare.result.finding import FindingKind
 from qdebug.model.json_object import JsonObject
 
-__all__ = ["Diagnosis", "FaultClass", "Remedy", "RuledOut", "class_of"]
+__all__ = ["Diagnosis", "FaultClass", "OutputGain", "Remedy", "RuledOut", "class_of"]
 
 
 class FaultClass(StrEnum):
@@ -25,13 +25,15 @@ class FaultClass(StrEnum):
     """Overflow, NaN, cancellation, too few digits."""
     REFERENCE = "reference"
     """The reference is wrong, not the backend."""
+    UNKNOWN = "unknown"
+    """Beyond a limit, and nothing tells why: the node cannot be replayed, or a limit of the user judges it."""
     RECORDING = "recording"
     """The two recordings cannot be held against each other, as where the inputs differ."""
 
 
 _CLASSES = {
     FindingKind.ARITHMETIC: FaultClass.KERNEL,
-    FindingKind.ERROR: FaultClass.KERNEL,
+    FindingKind.ERROR: FaultClass.UNKNOWN,
     FindingKind.STALE: FaultClass.KERNEL,
     FindingKind.OPERAND: FaultClass.KERNEL,
     FindingKind.WEIGHT: FaultClass.MODEL,
@@ -59,24 +61,39 @@ def class_of(kind: FindingKind) -> FaultClass:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OutputGain:
+    """By how many dB a change raises the SQNR of an output."""
+
+    output: str
+    db: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Remedy(JsonObject):
     """A change that was tried.
 
     Args:
         edit: What `qdebug repair` calls it: a kind of edit and a node.
         what: What it does, in words.
-        gain_db: By how many dB it raises the SQNR of each output, in the samples that were replayed.
+        gains: By how much it raises the SQNR of each output, in the samples that were replayed.
         samples: How many these were.
         cost: What it costs, in words.
         command: What makes it.
     """
 
+    json_keys = "edit what gain_db samples cost command"
+
     edit: str
     what: str
-    gain_db: Mapping[str, float]
+    gains: tuple[OutputGain, ...]
     samples: int
     cost: str
     command: str
+
+    @property
+    def gain_db(self) -> Mapping[str, float]:
+        """The gains by output."""
+        return {each.output: each.db for each in self.gains}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,6 +102,7 @@ class Diagnosis(JsonObject):
 
     Args:
         fault: What kind of fault it is.
+        kind: The kind of what was found of it; None where no node is beyond its limit.
         node: The backend node.
         op: Its operator.
         tensor: Its output; the input itself where an input of the network is meant.
@@ -99,9 +117,10 @@ class Diagnosis(JsonObject):
         remedies: Changes that were tried, the cheapest first.
     """
 
-    json_keys = "class=fault node op tensor model_node nodes share before_db after_db why evidence try=remedies"
+    json_keys = "class=fault kind node op tensor model_node nodes share before_db after_db why evidence try=remedies"
 
     fault: FaultClass
+    kind: FindingKind | None
     node: str
     op: str
     tensor: str

@@ -195,8 +195,8 @@ class Verdict(JsonObject):
         first_divergence: The first node beyond its limit, in the backend's topological order; None if there is none.
         origin: The node whose own error feeds the worst output error; None if there is none.
         sentence: All that is to be said, in one paragraph.
-        cause: The part of it that says why the first divergence is wrong, and where what is not finite goes; "" for
-            none.
+        cause: Why the codes of the first divergence are wrong, a clause; "" where nothing more is known.
+        way_on: Where what is not finite goes on to; "" where all is finite.
         remarks: The parts of it that are true beside the diagnosis, a sentence or two each.
         worst_sample: The sample that comes out worst at the worst output; None if nothing is compared.
         compounding: Nodes that enlarge error far more than others of their kind, the largest excess first.
@@ -216,6 +216,7 @@ class Verdict(JsonObject):
     origin: str | None
     sentence: str
     cause: str = ""
+    way_on: str = ""
     remarks: tuple[str, ...] = ()
     worst_sample: int | None = None
     compounding: tuple[Compounding, ...] = ()

@@ -108,6 +108,24 @@ DIAGNOSED_MIN_SHARE = threshold(
     "have 0.1 dB more.",
     source="derived: 10 log10(1 / 0.98)",
 )
+REMEDY_NODES = threshold(
+    "REMEDY_NODES",
+    2,
+    unit="nodes",
+    why="Edits are tried on as many nodes of the diagnosis; --thorough tries them on all.",
+)
+REMEDY_SAMPLES = threshold(
+    "REMEDY_SAMPLES",
+    16,
+    unit="samples",
+    why="What an edit gains is measured in as many samples, the worst among them; --thorough takes all.",
+)
+REMEDY_MIN_GAIN = threshold(
+    "REMEDY_MIN_GAIN",
+    0.5,
+    unit="dB",
+    why="An edit that raises no output by this much more than a cheaper one does is not offered.",
+)
 CONTRIBUTOR_MAX_DISTANCE = threshold(
     "CONTRIBUTOR_MAX_DISTANCE",
     20.0,
@@ -175,7 +193,7 @@ CONTRIBUTION_MAX_WORK = threshold(
     2e11,
     unit="multiplications",
     why="Work of the replays that find what nodes contribute to an output, where the net is not so large that "
-    "CONTRIBUTION_REPLAYS allow more. It is counted and not timed, so that results do not depend on the machine's load.",
+    "CONTRIBUTION_REPLAYS allow more. It is counted and not timed: results do not depend on the machine's load.",
     source="measured: about ten seconds of one core",
 )
 CONTRIBUTION_REPLAYS = threshold(

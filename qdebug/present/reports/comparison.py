@@ -9,12 +9,13 @@ from qdebug.compare.result.node_result import is_beyond
 from qdebug.compare.result.result import NodeResult, RunComparison
 from qdebug.model import Fidelity, RunInfo
 from qdebug.present import numbers, sentences
-from qdebug.present.reports.document import Block, Fact, FactList, Items, Section, Title
+from qdebug.present.answer import headline, verdict_word
+from qdebug.present.reports.document import Block, Fact, FactList, Items, Paragraph, Section, Title
 from qdebug.present.reports.markdown import code, markdown_blocks, markdown_table, markdown_text
 from qdebug.present.rows import STYLES, NodeRow, badness, columns, node_row
 from qdebug.present.text import safe_text
 
-__all__ = ["MARKDOWN_LIMIT", "comparison_facts", "coverage", "diff_markdown", "remarks", "title"]
+__all__ = ["MARKDOWN_LIMIT", "comparison_facts", "coverage", "diff_markdown", "remarks", "title", "verdict_blocks"]
 
 MARKDOWN_LIMIT = 900 * 1024
 """Bytes. GitHub drops a job summary above 1024 KiB as a whole, so this stays well below."""
@@ -29,8 +30,13 @@ _LISTED = 500
 
 
 def title(result: RunComparison) -> Title:
-    """Return the verdict."""
-    return Title(str(result.status).upper(), sentences.verdict_sentence(result), STYLES[result.status])
+    """Return the verdict in a word and a headline."""
+    return Title(verdict_word(result), headline(result), STYLES[result.status])
+
+
+def verdict_blocks(result: RunComparison) -> list[Block]:
+    """Return the verdict, and below it all that is to be said, in one paragraph."""
+    return [title(result), Paragraph(sentences.verdict_sentence(result))]
 
 
 def comparison_facts(result: RunComparison, *, ways: str = sentences.WAYS) -> FactList:
@@ -106,7 +112,7 @@ def diff_markdown(result: RunComparison, *, limit: int = MARKDOWN_LIMIT) -> str:
         result: What to show.
         limit: Most bytes in UTF-8.
     """
-    head = _lines([*markdown_blocks([title(result), comparison_facts(result)]), ""])
+    head = _lines([*markdown_blocks([*verdict_blocks(result), comparison_facts(result)]), ""])
     said = remarks(result.nodes)
     heading: list[Block] = [Section("Remarks")] if said.items else []
     rest = markdown_blocks([*heading, said, Section("Coverage"), coverage(result)])

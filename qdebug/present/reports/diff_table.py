@@ -14,7 +14,7 @@ from qdebug.compare.align.pairs import Match
 from qdebug.compare.result.node_result import breaks_limit, is_beyond
 from qdebug.compare.result.result import NodeResult, RunComparison, Status
 from qdebug.present import numbers
-from qdebug.present.reports.comparison import comparison_facts, coverage, remarks, title
+from qdebug.present.reports.comparison import comparison_facts, coverage, remarks, verdict_blocks
 from qdebug.present.reports.document import Item, Items
 from qdebug.present.reports.terminal import GAP, terminal
 from qdebug.present.rows import STYLES, Cell, Column, Gap, NodeRow, RowChoice, columns, node_row, select
@@ -134,7 +134,7 @@ def diff_report(
     """
     blank = Text("")
     return Group(
-        terminal([title(result), comparison_facts(result)]),
+        terminal([*verdict_blocks(result), comparison_facts(result)]),
         blank,
         *_node_section(result, width, select(result.nodes, everything=everything, choice=choice)),
         blank,

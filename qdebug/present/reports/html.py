@@ -34,7 +34,7 @@ from qdebug.present.reports.html_plots import (
     table,
 )
 from qdebug.present.reports.node import node_facts, node_numbers, worst_blocks
-from qdebug.present.reports.short import deciding, key_facts
+from qdebug.present.reports.short import MOST_ROWS, answer_blocks, deciding, key_facts
 from qdebug.present.rows import Cell, Gap, badness, columns, node_row, row_cell, select
 
 __all__ = ["DETAILS_SHOWN", "detail_section", "diff_fragment", "diff_html", "worth_detail"]
@@ -273,7 +273,11 @@ def _section(name: str, result: RunComparison, details: Sequence[NodeDetail], *,
     link = None if first is None else element("a", "Show its row.", href=f"#{prefix}{first.index}")
     badge = element("span", verdict.word, class_=f"badge {result.status}")
     made.append(element("p", badge, " ", verdict.text, " ", link, class_="verdict"))
-    made.extend(elements([key_facts(result, rest="further down")]))
+    if result.diagnosis:
+        made.extend(elements(answer_blocks(result, most=MOST_ROWS, whys=MOST_ROWS, rest="further down")))
+        made.append(element("p", sentences.verdict_sentence(result)))
+    else:
+        made.extend(elements([key_facts(result, rest="further down")]))
     if not result.nodes:
         made.append(element("p", "No node was compared."))
         return made

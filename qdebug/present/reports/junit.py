@@ -7,11 +7,14 @@ missing is skipped with its reason, so that nobody takes it for tested.
 from __future__ import annotations
 
 import xml.etree.ElementTree as ET
+from collections import Counter
 from collections.abc import Mapping
+from pathlib import PurePath
 
 from qdebug.compare.result.node_result import breaks_limit, is_excused
 from qdebug.compare.result.result import NodeResult, RunComparison, Status
 from qdebug.present import numbers, sentences
+from qdebug.present.answer import headline
 from qdebug.present.reports.comparison import comparison_facts
 from qdebug.present.text import safe_text
 
@@ -29,12 +32,24 @@ def diff_junit(results: Mapping[str, RunComparison]) -> str:
         results: One comparison for each backend, by the name shown for it.
     """
     root = ET.Element("testsuites", name="qdebug")
+    taken = Counter[str]()
     for name, result in results.items():
-        _suite(root, name, result)
+        identity = _identity(name, result)
+        taken[identity] += 1
+        _suite(root, identity if taken[identity] == 1 else f"{identity} ({taken[identity]})", result)
     totals = {key: sum(int(suite.get(key, 0)) for suite in root) for key in ("tests", "failures", "errors", "skipped")}
     root.attrib.update({key: str(value) for key, value in totals.items()})
     ET.indent(root)
     return f"<?xml version='1.0' encoding='utf-8'?>\n{ET.tostring(root, encoding='unicode')}\n"
+
+
+def _identity(name: str, result: RunComparison) -> str:
+    """Return what the cases of a backend are called by: its model and its runtime, which stay from run to run.
+
+    The name of a recording may hold a hash of what was recorded: with it, no test would have a history.
+    """
+    run = result.backend
+    return f"{PurePath(run.model).name} on {run.backend}" if run.model else name
 
 
 def _suite(root: ET.Element, name: str, result: RunComparison) -> None:
@@ -42,6 +57,7 @@ def _suite(root: ET.Element, name: str, result: RunComparison) -> None:
     properties = ET.SubElement(suite, "properties")
     for key, value in (
         ("verdict", str(result.status)),
+        ("headline", headline(result)),
         ("sentence", result.verdict.sentence),
         ("first_divergence", result.first_divergence),
         ("origin", result.origin),
@@ -52,7 +68,8 @@ def _suite(root: ET.Element, name: str, result: RunComparison) -> None:
         _case(suite, name, node, incomplete=bool(result.shortcomings))
     if result.status is Status.ACCUMULATED:  # no node fails, and the comparison does
         case = ET.SubElement(suite, "testcase", classname=_safe(name), name="outputs")
-        ET.SubElement(case, "failure", message=_safe(result.verdict.sentence), type=str(result.status))
+        failure = ET.SubElement(case, "failure", message=_safe(headline(result)), type=str(result.status))
+        failure.text = _safe(result.verdict.sentence)
     whole = ET.SubElement(suite, "testcase", classname=_safe(name), name="completeness")
     if result.shortcomings:  # a case has one outcome: the text names them all
         error = ET.SubElement(whole, "error", message=_safe(result.shortcomings[0]), type="incomplete")

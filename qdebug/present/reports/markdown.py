@@ -9,7 +9,7 @@ from qdebug.present.numbers import MISSING
 from qdebug.present.reports.document import Block, Document, FactList, Grid, Item, Items, Paragraph, Section, Title
 from qdebug.present.text import safe_text
 
-__all__ = ["code", "markdown", "markdown_blocks", "markdown_table", "markdown_text"]
+__all__ = ["code", "folded", "markdown", "markdown_blocks", "markdown_table", "markdown_text"]
 
 _SPECIAL = str.maketrans(
     {character: "\\" + character for character in "\\`*_{}[]<>()+!|~$&"}
@@ -58,6 +58,23 @@ def markdown(document: Document) -> str:
     return "\n".join(markdown_blocks(document)) + "\n"
 
 
+def folded(document: Document, *, command: str = "") -> str:
+    """Return a document as Markdown for a comment or a job summary: its title, and all else to be unfolded.
+
+    Args:
+        document: A title, and what follows it.
+        command: What makes the document again; "" for nothing.
+    """
+    title, *rest = document
+    word = title.word if isinstance(title, Title) else ""
+    icon = ":white_check_mark:" if word == "PASS" else ":x:" if word.startswith("FAIL") else ":warning:"
+    lines = markdown_blocks([title])
+    lines[0] = lines[0].replace("## ", f"## {icon} ", 1)
+    lines += ["", "<details><summary>where, why, what to try</summary>", "", *markdown_blocks(rest)]
+    lines += ["", f"Again: {code(command, limit=1000)}"] if command else []
+    return "\n".join([*lines, "", "</details>"]) + "\n"
+
+
 def markdown_blocks(document: Document) -> list[str]:
     """Return the lines of a document, with an empty one between two blocks."""
     lines: list[str] = []
@@ -91,10 +108,15 @@ def _item(item: Item) -> list[str]:
     return [f"- {kind}{markdown_text(item.text, limit=_LONG)}", *more]
 
 
+def _cell(text: str) -> str:
+    """Return a cell; a bar of "#" is drawn with blocks, which need no escape."""
+    return "\u2588" * len(text) if text and set(text) == {"#"} else markdown_text(text, limit=_LONG)
+
+
 def _table(grid: Grid) -> list[str]:
     rows = [
         [
-            code(text) if at in grid.names and text != MISSING else markdown_text(text, limit=_LONG)
+            code(text) if at in grid.names and text != MISSING else _cell(text)
             for at, text in enumerate(row)
         ]
         for row in grid.rows[:_MOST_ROWS]

@@ -5,17 +5,30 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from qdebug.compare.align.pairs import UnmatchedKind
+from qdebug.compare.result.diagnosis import Diagnosis
 from qdebug.compare.result.node_result import breaks_limit, is_beyond, is_excused
 from qdebug.compare.result.result import NodeResult, RunComparison, Status
 from qdebug.model import Fidelity
+from qdebug.plural import plural
 from qdebug.present import numbers, sentences
+from qdebug.present.answer import (
+    BAR,
+    level_change,
+    node_title,
+    ordered_outputs,
+    remedy_line,
+    ruled_out_line,
+    share_bar,
+    share_of,
+    share_text,
+)
 from qdebug.present.reports.comparison import title
 from qdebug.present.reports.document import Block, Document, Fact, FactList, Grid, Paragraph
 from qdebug.present.rows import STYLES, RowChoice, columns, node_row, ranked
-from qdebug.present.text import safe_text
+from qdebug.present.text import safe_text, shorten
 from qdebug.running.fitted_inputs import random_inputs_said
 
-__all__ = ["MOST_ROWS", "deciding", "key_facts", "short_document"]
+__all__ = ["MOST_ROWS", "answer", "answer_blocks", "deciding", "key_facts", "short_document", "where"]
 
 MOST_ROWS = 20
 """Rows of nodes in a short report that no screen limits."""
@@ -25,29 +38,120 @@ _ALWAYS = ("index", "status", "node", "op")
 _NAMES = ("node", "op")
 _OUTPUTS = 3
 _LOST = 3
-_REASON = 300
+_REASON = 500
 _DERIVED = "derived"
+_TRIED = 3
+"""Remedies that it shows."""
+_REMARKS = 3
+"""Remarks that it shows."""
+_LEAST_REST = 0.05
+"""Share of an output's error from which on it says that it is not accounted for."""
 
 
-def short_document(result: RunComparison, *, choice: RowChoice | None = None, most: int | None = MOST_ROWS) -> Document:
+def short_document(
+    result: RunComparison, *, choice: RowChoice | None = None, most: int | None = MOST_ROWS, whys: int = 3
+) -> Document:
     """Return the report of a comparison that fits a screen.
 
     Args:
         result: The comparison.
-        choice: Rows that were asked for; those that fail if None, or those that contribute most to an output that alone
-            is beyond its limit.
-        most: Most rows, where none were asked for.
+        choice: Rows that were asked for; where the faults are, why, and what to try, if None.
+        most: Most faults, or rows of nodes that could not be compared, where none were asked for.
+        whys: Faults of which it is said why.
     """
-    if choice is None:
-        positions = deciding(result)
-        left = len(positions) - len(positions[:most])
-        positions = positions[:most]
-    else:
-        positions, left = ranked(result.nodes, choice), 0
-    blocks: list[Block] = [title(result), _rows(result, sorted(positions))]
+    if choice is not None:
+        return [title(result), _rows(result, sorted(ranked(result.nodes, choice))), key_facts(result)]
+    if result.diagnosis:
+        return [title(result), *answer_blocks(result, most=most, whys=whys)]
+    positions = deciding(result)
+    left = len(positions) - len(positions[:most])
+    blocks: list[Block] = [title(result), _rows(result, sorted(positions[:most]))]
     if left:
         blocks.append(Paragraph(f"{numbers.grouped(left)} more like these: --only-failing", "dim"))
     return [*blocks, key_facts(result)]
+
+
+def answer_blocks(result: RunComparison, *, most: int | None, whys: int | None, rest: str = "--verbose") -> list[Block]:
+    """Return what follows the headline: outputs, faults with shares and reasons, what to try, what was ruled out.
+
+    Args:
+        result: The comparison, with a diagnosis.
+        most: Most faults.
+        whys: Faults of which it is said why.
+        rest: Where the reader finds what is only counted here.
+    """
+    faults = result.diagnosis[:most]
+    left = len(result.diagnosis) - len(faults)
+    more: list[Block] = [Paragraph(f"{plural(left, 'more fault')}: --only-failing", "dim")] if left else []
+    found = [where(result, faults, whys=len(faults) if whys is None else whys), *more, answer(result)]
+    return [FactList(_outputs(result)), *found, _facts(result, rest)]
+
+
+def where(result: RunComparison, faults: Sequence[Diagnosis], *, whys: int) -> Grid:
+    """Return the faults as a table: share of the output's error, node, the SQNR before and after it, and the reason.
+
+    Args:
+        result: The comparison.
+        faults: What is shown of its diagnosis.
+        whys: Faults of which the reason is shown.
+    """
+    at = {node.tensor: node.index for node in result.nodes}
+    shares = [share_of(each) for each in faults]
+    rows = []
+    for row, (each, share) in enumerate(zip(faults, shares, strict=True)):
+        mark = ">" if result.first_divergence in each.nodes else ""
+        more = f" +{len(each.nodes) - 1}" if len(each.nodes) > 1 else ""
+        name = f"{node_title(each)}{more}"
+        number = f"{mark}{at.get(each.tensor, '')}"
+        figures = [share_text(share), share_bar(share), number, name, safe_text(each.op, limit=60), level_change(each)]
+        rows.append([*figures, safe_text(each.why, limit=_REASON) if row < whys else ""])
+    rest = _rest(result)
+    if rest is not None and faults == result.diagnosis[: len(faults)]:
+        rows.append([share_text(rest[0]), "", "", rest[1], "", "", ""])
+    output = next((name for each in faults for name, share in each.share.items() if share is not None), None)
+    if output is None:
+        titles, rows = ["#", "node", "op", "SQNR dB", "why"], [row[2:] for row in rows]
+        return Grid(titles=titles, rows=rows, right=frozenset({0}), names=frozenset({1, 2}), below={4: ""})
+    of = f"of {shorten(safe_text(output), BAR - 3)}"
+    titles = ["share", of, "#", "node", "op", "SQNR dB", "why"]
+    return Grid(titles=titles, rows=rows, right=frozenset({0, 2}), names=frozenset({3, 4}), below={6: ""})
+
+
+def _rest(result: RunComparison) -> tuple[float, str] | None:
+    """Return the part of an output's error that the costliest nodes do not account for, and what it is made of."""
+    together = result.verdict.together
+    if together is None or together.left is None or not together.left >= _LEAST_REST:
+        return None
+    others = len(result.verdict.contributors) - len(together.nodes)
+    if others:
+        return together.left, f"{plural(others, 'other node')}, left without the first {len(together.nodes)}"
+    return together.left, "not attributed"
+
+
+def answer(result: RunComparison) -> FactList:
+    """Return what to try, and what was ruled out.
+
+    Args:
+        result: The comparison.
+    """
+    named = len(result.diagnosis) > 1
+    tried = [(each, remedy) for each in result.diagnosis for remedy in each.remedies][:_TRIED]
+    facts = [
+        Fact("" if at else "TRY", (f"{node_title(each)}: " if named else "") + remedy_line(remedy))
+        for at, (each, remedy) in enumerate(tried)
+    ]
+    ruled_out = ruled_out_line(result)
+    return FactList([*facts, *([Fact("NOT", ruled_out)] if ruled_out else [])])
+
+
+def _facts(result: RunComparison, rest: str) -> FactList:
+    """Return the coverage in a line, what is unusual about the two runs, and remarks on the comparison."""
+    said = [safe_text(each, limit=_REASON) for each in result.verdict.remarks]
+    shown = [Fact("" if at else "also", text) for at, text in enumerate(said[:_REMARKS])]
+    more = len(said) - len(shown)
+    if more > 0:
+        shown.append(Fact("", f"{plural(more, 'more remark')}: {rest}", "dim"))
+    return FactList([*shown, *_coverage(result, rest), *_runs(result, rest)])
 
 
 def deciding(result: RunComparison) -> list[int]:
@@ -104,11 +208,11 @@ def _rows(result: RunComparison, positions: Sequence[int]) -> Grid:
 def _outputs(result: RunComparison) -> list[Fact]:
     """Return how far each network output is off, and whether its winner is the same if it holds scores."""
     by_tensor = {node.tensor: node for node in result.nodes}
-    ranked = {output.tensor: sentences.ranking_clause(output) for output in result.outputs}
+    ranked = {output.tensor: sentences.winners_clause(output) for output in result.outputs}
     facts: list[Fact] = []
-    for tensor in result.network_outputs[:_OUTPUTS]:
+    for tensor in ordered_outputs(result)[:_OUTPUTS]:
         node = by_tensor[tensor]
-        scores = f"; if these are scores: {ranked[tensor]}" if tensor in ranked else ""
+        scores = f", {ranked[tensor]} if these are scores" if tensor in ranked else ""
         facts.append(Fact("" if facts else "outputs", f"{safe_text(tensor, limit=80)}: {_how_far(node)}{scores}"))
     more = len(result.network_outputs) - len(facts)
     return [*facts, Fact("", f"{numbers.grouped(more)} more outputs: --verbose", "dim")] if more else facts

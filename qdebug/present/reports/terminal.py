@@ -45,7 +45,8 @@ def terminal(document: Document, *, width: int = _ANY) -> RenderableType:
     before: Block | None = None
     for block in document:
         drawn = _drawn(block, width)
-        joined = before is None or isinstance(before, Section) or (isinstance(block, Paragraph))
+        facts = isinstance(before, Title) and isinstance(block, FactList)
+        joined = before is None or facts or isinstance(before, Section) or isinstance(block, Paragraph)
         if drawn:
             parts += drawn if joined else [Text(""), *drawn]
             before = block

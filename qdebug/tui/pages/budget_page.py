@@ -13,7 +13,7 @@ from qdebug.present import numbers
 from qdebug.present.reports.budget import budget_document
 from qdebug.present.reports.document import Grid, Items, Section, Title
 from qdebug.present.text import safe_text
-from qdebug.tui.pages.page import Constant, Line, Page, Scene, Table, cost_sample, grid_lines, paragraph, window
+from qdebug.tui.pages.page import Constant, Line, Page, Scene, Table, grid_lines, paragraph, window
 from qdebug.tui.provisional import Provisional, Until
 from qdebug.tui.reading.messages import BudgetWish
 from qdebug.tui.screens import ScreenId
@@ -180,5 +180,4 @@ def _state(scene: Scene) -> str:
         done, total = ready.replayed
         counted = f": {done} of {total} replays so far" if total else ""
         return f"replaying {ready.doing}{counted}; it waits while another screen is shown"
-    sample = cost_sample(scene) if table.costs else None
-    return "the budget of all samples" + ("" if sample is None else f"; the overview's dB s{sample} is of one alone")
+    return "the budget of all samples"

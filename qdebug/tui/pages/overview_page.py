@@ -19,7 +19,6 @@ from qdebug.tui.pages.page import (
     Line,
     Page,
     Scene,
-    cost_sample,
     in_part,
     origin_row,
     state_style,
@@ -149,7 +148,7 @@ class OverviewPage(Page):
         worst = f"{part.strip()} worst" if part else ""
         node = f"node {worst}".rstrip() if len(f"node {worst}") <= name_width else worst
         head = f"    {node.ljust(name_width)} {'op'.ljust(_OP)}"
-        head += "".join(f" {_heading(scene, title).rjust(size)}" for title, size in shown)
+        head += "".join(f" {_heading(title).rjust(size)}" for title, size in shown)
         lines: list[Line] = [[(head[:width], "accent")]]
         lines += [
             _culprit(scene, int(ranked[place]), shown, name_width, costs, here=place == at) for place in self._places
@@ -197,10 +196,9 @@ class OverviewPage(Page):
         return f"{safe_text(table.title(start), limit=60)}, along the profile"
 
 
-def _heading(scene: Scene, title: str) -> str:
-    """Return the heading of a column: that of what nodes cost says which sample it is of."""
-    sample = cost_sample(scene)
-    return title if title != "worst dB" else "alone dB" if sample is None else f"dB s{sample}"
+def _heading(title: str) -> str:
+    """Return the heading of a column."""
+    return title if title != "worst dB" else "alone dB"
 
 
 def _room(width: int, shown: Sequence[tuple[str, int]]) -> int:

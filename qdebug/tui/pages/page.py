@@ -31,7 +31,6 @@ __all__ = [
     "Scene",
     "Table",
     "accepted",
-    "cost_sample",
     "grid_lines",
     "heading",
     "in_part",
@@ -120,11 +119,6 @@ def origin_row(scene: Scene) -> int | None:
     """Return the row of the origin that the verdict names, or of the part that has this node inside; None if none."""
     way = () if scene.result is None else scene.result.verdict.way
     return scene.table.row_of(way[-1]) if way else None
-
-
-def cost_sample(scene: Scene) -> int | None:
-    """Return the sample that the table's costs are of: the one in which the output is worst; None if there is one."""
-    return None if scene.result is None else scene.result.verdict.cost_sample
 
 
 @dataclass(frozen=True, slots=True)

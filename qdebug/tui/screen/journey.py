@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from qdebug.present import numbers
 from qdebug.present.text import safe_text
 from qdebug.tui.nodes.walk import carried, inputs_of, own_share, walk_to_origin, worst_input
-from qdebug.tui.pages.page import Scene, cost_sample, origin_row
+from qdebug.tui.pages.page import Scene, origin_row
 from qdebug.tui.provisional import Provisional, Until
 from qdebug.tui.reading.messages import Computed, Event, Failed, Finished, StatusMessage, worst_first
 
@@ -221,9 +221,7 @@ def to_origin(scene: Scene) -> str:
     own = "" if share is None else f" ({numbers.percent(share, 1.0)} its own)"
     if not walk.failing:
         alone = costs.get(walk.rows[-1])
-        sample = cost_sample(scene)
-        where = "" if sample is None else f" in sample {sample}; B: in all samples"
-        own = own if alone is None else f" (its error alone leaves the output {numbers.number(alone)} dB{where})"
+        own = own if alone is None else f" (its error alone leaves the output {numbers.number(alone)} dB)"
     steps = len(walk.rows) - 1
     named = walk.rows[-1] in costs  # else nothing says that it is one
     where = "the origin" if walk.failing else "the largest cause" if named else "the end of the path"

@@ -1,0 +1,191 @@
+"""The answer of a comparison in words: PASS or FAIL, the headline, where, why, what to try, what was ruled out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+
+from qdebug.compare.result.diagnosis import Diagnosis, FaultClass, Remedy
+from qdebug.compare.result.finding import FindingKind, apart
+from qdebug.compare.result.node_result import is_beyond
+from qdebug.compare.result.result import RunComparison, Status
+from qdebug.plural import agreeing, plural
+from qdebug.present import numbers
+from qdebug.present.text import safe_text
+
+__all__ = [
+    "BAR",
+    "headline",
+    "level_change",
+    "node_title",
+    "ordered_outputs",
+    "remedy_line",
+    "ruled_out_line",
+    "share_bar",
+    "share_of",
+    "share_text",
+    "verdict_word",
+    "why_line",
+]
+
+BAR = 20
+"""Characters of the bar of a whole error."""
+
+_NAME = 60
+_WHY = 400
+
+_KINDS: Mapping[str, str] = MappingProxyType(
+    {
+        FindingKind.NONFINITE: "NaN or infinity is born at {}",
+        FindingKind.PRECISION: "{} is computed in too few digits",
+        FindingKind.SELECTION: "{} selects other elements",
+        FindingKind.STALE: "{} hands on the bytes of another tensor",
+        FindingKind.SCALE: "{} has another scale",
+        FindingKind.ZERO_POINT: "{} has another zero point",
+        FindingKind.SATURATION: "the range of {} cuts off values",
+        FindingKind.DEAD_ZONE: "{} gives zero for small values",
+        FindingKind.WEIGHT: "{} has another weight",
+        FindingKind.BIAS: "{} has another bias",
+        FindingKind.CONSTANT: "{} has another constant",
+        FindingKind.ATTRIBUTE: "{} has other attributes",
+        FindingKind.MISSING_NODE: "a node is missing at {}",
+    }
+)
+"""What a fault of some kind does, with its node in place of {}."""
+_CLASSES: Mapping[FaultClass, str] = MappingProxyType(
+    {
+        FaultClass.KERNEL: "no known arithmetic gives what {} computes",
+        FaultClass.MODEL: "the two graphs differ at {}",
+        FaultClass.QUANTIZATION: "the codes of {} keep too little",
+        FaultClass.NUMERIC: "the numbers of {} do not hold its values",
+        FaultClass.REFERENCE: "the reference is wrong at {}",
+        FaultClass.RECORDING: "the two runs were given different inputs, {}",
+        FaultClass.UNKNOWN: "{} is beyond its limit",
+    }
+)
+
+
+def verdict_word(result: RunComparison) -> str:
+    """Return PASS, FAIL, INCOMPLETE or FAIL, INCOMPLETE, as the exit code has it."""
+    failed = result.status in (Status.ACCUMULATED, Status.DIVERGED, Status.NONFINITE)
+    words = ["FAIL"] if failed else []
+    words += ["INCOMPLETE"] if result.exit_code == 3 else []
+    return ", ".join(words) or "PASS"
+
+
+def headline(result: RunComparison) -> str:
+    """Return the verdict in a sentence: the status, and what a person wants to know first."""
+    many = sum(node.status is not Status.INCOMPARABLE for node in result.nodes)
+    tensors = f"all {plural(many, 'compared tensor', number=numbers.grouped(many))}" if many != 1 else "the one tensor"
+    samples = plural(result.coverage.samples, "sample") if result.coverage.samples else ""
+    where = f", in {samples}" if samples else ""
+    if result.status is Status.IDENTICAL:
+        return f"identical: {tensors}{where}"
+    if result.status is Status.WITHIN:
+        return f"within: {tensors} {agreeing(many, 'is')} within {'its limit' if many == 1 else 'their limits'}{where}"
+    said = f"{result.status}: "
+    if result.status is Status.INCOMPLETE or not result.diagnosis:
+        return said + (safe_text(result.shortcomings[0], limit=_WHY) if result.shortcomings else _beyond(result))
+    if result.status is Status.ACCUMULATED:
+        return said + _lost(result)
+    first, others = result.diagnosis[0], len(result.diagnosis) - 1
+    said += _KINDS.get(str(first.kind), _CLASSES[first.fault]).format(_titled(first))
+    if len(first.nodes) > 1:
+        said += f" and {plural(len(first.nodes) - 1, 'more node')}"
+    if others:
+        said += f"; {plural(others, 'more fault')}"
+    return f"{said}; {_beyond(result)}"
+
+
+def _beyond(result: RunComparison) -> str:
+    beyond, many = sum(map(is_beyond, result.nodes)), len(result.nodes)
+    return f"{numbers.grouped(beyond)} of {plural(many, 'tensor', number=numbers.grouped(many))} beyond the limit"
+
+
+def _lost(result: RunComparison) -> str:
+    """Say what makes an output fall short though no node is beyond its limit."""
+    first = result.diagnosis[0]
+    output = next((node for node in result.nodes if node.tensor in result.verdict.short[:1]), None)
+    level = None if output is None or output.metrics is None else output.metrics.sqnr_db
+    floor = result.limits.get("min_output_sqnr")
+    place = "an output" if output is None else f"output {safe_text(output.tensor, limit=_NAME)}"
+    of = "too little" if level is None else f"{apart(level, floor if isinstance(floor, int | float) else 0.0)} dB"
+    limit = f" (limit {floor:g})" if isinstance(floor, int | float) else ""
+    right = any(each.fault is FaultClass.KERNEL for each in result.ruled_out)
+    clause = "; no kernel is wrong" if right else ""
+    if first.fault is FaultClass.QUANTIZATION:
+        return f"quantization leaves {place} {of}{limit}{clause}"
+    return f"{_CLASSES[first.fault].format(_titled(first))}, which leaves {place} {of}{limit}{clause}"
+
+
+def _titled(fault: Diagnosis) -> str:
+    op = "" if fault.op == "Input" else f"{safe_text(fault.op, limit=_NAME)} "
+    return f"{op}{node_title(fault)}"
+
+
+def node_title(fault: Diagnosis, *, limit: int = _NAME) -> str:
+    """Return what the source model calls the node of a fault, with the backend's name where it is another one."""
+    own = safe_text(fault.node, limit=limit)
+    if fault.model_node is None or fault.model_node == fault.node:
+        return own
+    if fault.node.startswith(fault.model_node):  # a suffix that a rewrite added tells a reader nothing
+        return safe_text(fault.model_node, limit=limit)
+    return f"{safe_text(fault.model_node, limit=limit)} ({own})"
+
+
+def share_of(fault: Diagnosis) -> float | None:
+    """Return the share of the output that it is known of."""
+    return next((share for share in fault.share.values() if share is not None), None)
+
+
+def share_text(share: float | None) -> str:
+    """Write a share of an output's error in percent."""
+    if share is None:
+        return numbers.MISSING
+    return f"{100 * share:.0f} %" if share >= 0.005 else "<1 %"
+
+
+def share_bar(share: float | None) -> str:
+    """Draw a share of an output's error."""
+    return "" if share is None else "#" * round(min(share, 1.0) * BAR)
+
+
+def level_change(fault: Diagnosis) -> str:
+    """Write the SQNR before and after a node."""
+    levels = (fault.before_db, fault.after_db)
+    before, after = (numbers.MISSING if each is None else numbers.metric("sqnr_db", each) for each in levels)
+    return after if fault.before_db is None else f"{before} -> {after}"
+
+
+def why_line(fault: Diagnosis, *, named: bool) -> str:
+    """Say why a node is at fault."""
+    why = safe_text(fault.why, limit=_WHY)
+    return f"{node_title(fault)}: {why}" if named else why
+
+
+def remedy_line(remedy: Remedy) -> str:
+    """Say what was tried, what it gains and what it costs."""
+    listed = list(remedy.gain_db.items())
+    alone = len(listed) == 1
+    gains = ", ".join(
+        f"{gain:+.1f} dB" if alone else f"{safe_text(name, limit=_NAME)} {gain:+.1f} dB" for name, gain in listed[:3]
+    )
+    return f"{safe_text(remedy.what, limit=200)}: {gains}; {remedy.cost}"
+
+
+def ruled_out_line(result: RunComparison) -> str:
+    """Say what was looked for and is not there; "" if nothing was."""
+    shown = (each for each in result.ruled_out if each.fault is not FaultClass.RECORDING)  # it is said if it is unusual
+    return "; ".join(safe_text(each.sentence) for each in shown)
+
+
+def ordered_outputs(result: RunComparison) -> Sequence[str]:
+    """List the network's outputs, those first that hold scores a person looks at, then the worst."""
+    scores = [each.tensor for each in result.outputs]
+    levels = {node.tensor: node.metrics.sqnr_db for node in result.nodes if node.metrics is not None}
+
+    def key(name: str) -> tuple[bool, float]:
+        level = levels.get(name)
+        return name not in scores, float("inf") if level is None else level
+
+    return sorted(result.network_outputs, key=key)

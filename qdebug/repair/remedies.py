@@ -1,0 +1,232 @@
+"""Tries edits on the nodes that a diagnosis names, and says what each gains: measured by replay, never estimated."""
+
+from __future__ import annotations
+
+import math
+import shlex
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
+
+from qdebug.compare.diagnosis import ErrorPart, main_part
+from qdebug.compare.result.diagnosis import Diagnosis, FaultClass, OutputGain, Remedy
+from qdebug.compare.result.result import RunComparison
+from qdebug.errors import QdebugError
+from qdebug.model.thresholds.verdict import OUTPUT_MIN_SQNR, REMEDY_MIN_GAIN, REMEDY_NODES, REMEDY_SAMPLES
+from qdebug.repair.edit_bench import EditBench
+from qdebug.repair.edits import Edit
+from qdebug.replay.run import one_thread
+from qdebug.session import DiffSession
+
+__all__ = ["with_remedies"]
+
+_KINDS = {
+    ErrorPart.WEIGHTS: ("per-channel", "equalize", "float"),
+    ErrorPart.CLIPPING: ("range", "16-bit", "float"),
+    ErrorPart.ROUNDING: ("range", "16-bit", "float"),
+    None: ("wide-sum", "rounding", "range", "float"),
+}
+"""Kinds of edits that are tried on a node, by what its own error mostly comes from."""
+_BRIEF = {
+    "per-channel": "per-channel weights",
+    "equalize": "channels scaled alike in this weight and the next",
+    "range": "the range of least squared error for its codes",
+    "16-bit": "a result of 16 bits",
+    "wide-sum": "exact sums",
+    "rounding": "codes rounded to the nearest",
+    "float": "this node in float",
+}
+"""What an edit does, in a report."""
+_TRIED = (FaultClass.KERNEL, FaultClass.MODEL, FaultClass.QUANTIZATION)
+_PAIR = "REF BACKEND"
+_FEW = 3
+"""Samples in which edits are chosen, the worst among them."""
+_NEARLY = 0.8
+"""Part of the best edit's gain, in dB, from which on a cheaper edit is as good."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Found:
+    """A remedy, and the number of the fault in the diagnosis that it is for."""
+
+    fault: int
+    remedy: Remedy
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Remedies:
+    """All remedies of a diagnosis, as they are kept."""
+
+    found: tuple[_Found, ...] = ()
+
+
+def with_remedies(
+    session: DiffSession,
+    result: RunComparison,
+    *,
+    pair: str = _PAIR,
+    thorough: bool = False,
+    told: Callable[[int, int], object] | None = None,
+) -> RunComparison:
+    """Return a comparison whose diagnosis says what to try.
+
+    Args:
+        session: The two runs.
+        result: Their comparison.
+        pair: What the commands call the two recordings.
+        thorough: Try edits on every node that is named, in all samples, rather than on the first in a few.
+        told: Called as a replay gets on. What it raises gives the replay up.
+    """
+    outputs = {name for fault in result.diagnosis for name in fault.share}
+    if not outputs or session.backend.steps > 1 or result.different_inputs:
+        return result
+    what = f"remedies of {[(fault.tensor, str(fault.fault)) for fault in result.diagnosis]} {thorough}"
+    make = partial(_tried, session, result, thorough=thorough, told=told)
+    with one_thread(), np.errstate(all="ignore"):
+        kept = session.made_once(what, _Remedies, make)
+    faults = [
+        replace(fault, remedies=tuple(_with_pair(each.remedy, pair) for each in kept.found if each.fault == at))
+        for at, fault in enumerate(result.diagnosis)
+    ]
+    return replace(result, diagnosis=tuple(faults))
+
+
+def _with_pair(remedy: Remedy, pair: str) -> Remedy:
+    return replace(remedy, command=remedy.command.replace(_PAIR, pair))
+
+
+def _tried(
+    session: DiffSession,
+    result: RunComparison,
+    *,
+    thorough: bool,
+    told: Callable[[int, int], object] | None,
+) -> _Remedies:
+    """Try edits; none where the run cannot be replayed as it was recorded."""
+    try:
+        bench = EditBench(session, told)
+        trials = _Trials(bench, session, result, thorough=thorough)
+        if result.diagnosis[0].fault is FaultClass.KERNEL:
+            return _Remedies(found=tuple(_Found(fault=0, remedy=each) for each in trials.right_kernels()))
+        if not abs(bench.faithful()) >= OUTPUT_MIN_SQNR:  # NaN where it cannot be replayed
+            return _Remedies()
+        return _Remedies(found=tuple(trials.found()))
+    except QdebugError:  # nothing to replay with, which `qdebug repair` says
+        return _Remedies()
+
+
+class _Trials:
+    """Chooses edits in a few samples, and measures those in all samples, or in as many as may be.
+
+    Args:
+        bench: Replays them.
+        session: The two runs.
+        result: Their comparison.
+        thorough: Whether all that is named is tried, in all samples.
+    """
+
+    def __init__(self, bench: EditBench, session: DiffSession, result: RunComparison, *, thorough: bool) -> None:
+        self._bench, self._result, self._thorough = bench, result, thorough
+        places = list(session.backend.places())
+        count = len(places) if thorough else min(REMEDY_SAMPLES, len(places))
+        worst = next((at for at, place in enumerate(places) if place[0] == result.verdict.worst_sample), 0)
+        self._places = [
+            places[at] for at in sorted((worst + at * len(places) // count) % len(places) for at in range(count))
+        ]
+        few = min(_FEW, len(places))
+        self._few = [
+            places[at] for at in sorted({(worst + at * len(places) // few) % len(places) for at in range(few)})
+        ]
+        self._exact = bench.faithful() == math.inf
+        self._plain: dict[int, dict[str, float]] = {}
+
+    def found(self) -> Iterator[_Found]:
+        """Yield what gains, for each fault that is looked at."""
+        faults = [
+            (at, fault)
+            for at, fault in enumerate(self._result.diagnosis)
+            if fault.fault in _TRIED and (self._thorough or at < REMEDY_NODES)
+        ]
+        for at, fault in faults:
+            for remedy in self._of_node(fault):
+                yield _Found(fault=at, remedy=remedy)
+            if at == faults[0][0]:
+                for remedy in self._everywhere(fault):
+                    yield _Found(fault=at, remedy=remedy)
+
+    def right_kernels(self) -> Iterator[Remedy]:
+        """Yield what the outputs are if every kernel computes what the graph says, in a known arithmetic."""
+        gains = self._gains([], self._places)
+        first = self._result.diagnosis[0]
+        if max(gains.values(), default=0.0) >= REMEDY_MIN_GAIN:
+            command = f"qdebug export repro {_PAIR} --node {shlex.quote(first.node)} -o test_node.py"
+            yield self._remedy("kernel", "every kernel right, as replayed", gains, "a kernel to mend", command)
+
+    def _of_node(self, fault: Diagnosis) -> Iterator[Remedy]:
+        """Yield the cheapest edit of a node of those that gain about as much as the best one."""
+        unit = self._bench.unit_of(fault.tensor)
+        node = next(node for node in self._result.nodes if node.tensor == fault.tensor)
+        kinds = _KINDS[main_part(node) if fault.fault is FaultClass.QUANTIZATION else None]
+        offered = [] if unit is None else [edit for edit in self._bench.edits_of(unit) if edit.kind in kinds]
+        gains = [max(self._gains([edit.name], self._few).values(), default=0.0) for edit in offered]
+        best = max(gains, default=0.0)
+        if best < REMEDY_MIN_GAIN:
+            return
+        edit = next(edit for edit, gain in zip(offered, gains, strict=True) if gain >= _NEARLY * best)
+        yield from self._measured(edit.name, _BRIEF[edit.kind], [edit])
+
+    def _everywhere(self, fault: Diagnosis) -> Iterator[Remedy]:
+        """Yield weights per channel in the whole net: what practitioners try first."""
+        node = next(node for node in self._result.nodes if node.tensor == fault.tensor)
+        if fault.fault is FaultClass.QUANTIZATION and main_part(node) is ErrorPart.WEIGHTS:
+            edits = list(self._bench.edits_everywhere("per-channel"))
+            if len(edits) > 1:
+                yield from self._measured("per-channel *", f"per-channel weights in all {len(edits)} nodes", edits)
+
+    def _measured(self, name: str, what: str, edits: Sequence[Edit]) -> Iterator[Remedy]:
+        """Yield a remedy, if it gains in all samples that are looked at."""
+        gains = self._gains([edit.name for edit in edits], self._places)
+        if max(gains.values(), default=0.0) < REMEDY_MIN_GAIN:
+            return
+        yield self._remedy(name, what, gains, _cost(edits), f"qdebug repair {_PAIR} --kinds {edits[0].kind}")
+
+    def _remedy(self, edit: str, what: str, gains: dict[str, float], cost: str, command: str) -> Remedy:
+        listed = tuple(OutputGain(output=output, db=gain) for output, gain in gains.items())
+        samples = len(self._places)
+        return Remedy(edit=edit, what=what, gains=listed, samples=samples, cost=cost, command=command)
+
+    def _gains(self, names: Sequence[str], places: Sequence[tuple[int, int]]) -> dict[str, float]:
+        """Return by how many dB edits raise the SQNR of each output; none that is not known."""
+        try:
+            before, after = self._levels(names, places)
+        except QdebugError:
+            return {}
+        known = {name: level - before[name] for name, level in after.items() if name in before}
+        return {name: gain for name, gain in known.items() if math.isfinite(gain)}
+
+    def _levels(
+        self, names: Sequence[str], places: Sequence[tuple[int, int]]
+    ) -> tuple[dict[str, float], dict[str, float]]:
+        """Return the SQNR of each output without and with some edits.
+
+        Where a replay without edits is not what was recorded, that replay is what they are held against.
+        """
+        *_, effect = self._bench.effects(names, places, whole=not self._exact)
+        now = {each.output: each.now.sqnr_db for each in effect.outputs if each.now.sqnr_db is not None}
+        after = {each.output: each.trial.sqnr_db for each in effect.outputs if each.trial.sqnr_db is not None}
+        if self._exact or not names:
+            return now, after
+        before = self._plain.get(len(places)) or self._levels([], places)[1]
+        self._plain[len(places)] = before
+        return before, after
+
+
+def _cost(edits: Sequence[Edit]) -> str:
+    """Say what edits cost: multiply-adds in float, and bytes."""
+    macs, size = sum(edit.macs for edit in edits), sum(edit.size for edit in edits)
+    said = [f"{macs:.1%} of the multiply-adds in float"] if macs else []
+    if size:
+        said.append(f"{size} bytes" if size < 10_000 else f"{size / 1024:.0f} KiB")
+    return ", ".join(said) or "no cost"
