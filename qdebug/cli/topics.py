@@ -18,6 +18,7 @@ TOPICS: Mapping[str, str] = MappingProxyType(
     {
         "start": "first steps: record, compare, look",
         "verdict": "how to read the verdict and the table",
+        "next": "from a verdict to the next command: a flow chart",
         "alignment": "which tensors are compared, and how to say it yourself",
         "limits": "which tolerance to use; every number that decides",
         "terminal": "the terminal interface: screens and keys",

@@ -18,7 +18,7 @@ from qdebug.compare.result.node_result import cost_of, is_beyond
 from qdebug.compare.result.result import Contributions, NodeResult, RunComparison
 from qdebug.compare.result.result_table import ResultTable
 from qdebug.model import Fidelity, Graph
-from qdebug.model.thresholds.verdict import DIAGNOSED_MIN_SHARE, DIAGNOSED_NODES
+from qdebug.model.thresholds.verdict import DIAGNOSED_MIN_SHARE, DIAGNOSED_NODES, WEIGHTS_MIN_SHARE
 from qdebug.plural import agreeing, plural
 
 __all__ = ["ErrorPart", "WeightReason", "diagnosed", "main_part"]
@@ -27,8 +27,6 @@ WeightReason = Callable[[NodeResult], str | None]
 """Says why a node's weights keep too little in codes; None if they do not."""
 
 _ROLES = (FindingRole.DIFFERENCE, FindingRole.BREACH, FindingRole.CAUSE)
-_WEIGHTS_COUNT = 0.5
-"""Share of a node's own error from which on its weights are looked at."""
 _NAME_OR_NUMBER = re.compile(r"'[^']*'|[-+]?\d[\d.,e+-]*")
 
 
@@ -208,7 +206,7 @@ class _Sources:
     def _of_cost(self, node: NodeResult) -> Diagnosis:
         cost, parts = cost_of(node), _Parts.of(node)
         weights = None
-        if self._weights is not None and (parts is None or parts.constants >= _WEIGHTS_COUNT):
+        if self._weights is not None and (parts is None or parts.constants >= WEIGHTS_MIN_SHARE):
             weights = self._weights(node)
         said = [] if cost is None else [cost.sentence]
         if weights is not None:

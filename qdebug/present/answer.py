@@ -7,7 +7,7 @@ from types import MappingProxyType
 
 from qdebug.compare.result.diagnosis import Diagnosis, FaultClass, Remedy
 from qdebug.compare.result.finding import FindingKind, apart
-from qdebug.compare.result.node_result import is_beyond
+from qdebug.compare.result.node_result import breaks_limit, is_beyond
 from qdebug.compare.result.result import RunComparison, Status
 from qdebug.plural import agreeing, plural
 from qdebug.present import numbers
@@ -82,14 +82,21 @@ def headline(result: RunComparison) -> str:
     if result.status is Status.IDENTICAL:
         return f"identical: {tensors}{where}"
     if result.status is Status.WITHIN:
-        return f"within: {tensors} {agreeing(many, 'is')} within {'its limit' if many == 1 else 'their limits'}{where}"
+        excused = sum(breaks_limit(node) and node.status is not Status.INCOMPARABLE for node in result.nodes)
+        limits = "its limit" if many == 1 else "their limits"
+        if excused:
+            within = (
+                f"{numbers.grouped(many - excused)} of {plural(many, 'compared tensor', number=numbers.grouped(many))}"
+            )
+            return f"within: {within} {agreeing(many - excused, 'is')} within {limits}, {excused} acknowledged{where}"
+        return f"within: {tensors} {agreeing(many, 'is')} within {limits}{where}"
     said = f"{result.status}: "
-    if result.status is Status.INCOMPLETE or not result.diagnosis:
-        return said + (safe_text(result.shortcomings[0], limit=_WHY) if result.shortcomings else _beyond(result))
     if result.status is Status.ACCUMULATED:
         return said + _lost(result)
+    if result.status is Status.INCOMPLETE or not result.diagnosis:
+        return said + (safe_text(result.shortcomings[0], limit=_WHY) if result.shortcomings else _beyond(result))
     first, others = result.diagnosis[0], len(result.diagnosis) - 1
-    said += _KINDS.get(str(first.kind), _CLASSES[first.fault]).format(_titled(first))
+    said += _phrase(first, result)
     if len(first.nodes) > 1:
         said += f" and {plural(len(first.nodes) - 1, 'more node')}"
     if others:
@@ -104,7 +111,7 @@ def _beyond(result: RunComparison) -> str:
 
 def _lost(result: RunComparison) -> str:
     """Say what makes an output fall short though no node is beyond its limit."""
-    first = result.diagnosis[0]
+    first = next(iter(result.diagnosis), None)
     output = next((node for node in result.nodes if node.tensor in result.verdict.short[:1]), None)
     level = None if output is None or output.metrics is None else output.metrics.sqnr_db
     floor = result.limits.get("min_output_sqnr")
@@ -113,9 +120,20 @@ def _lost(result: RunComparison) -> str:
     limit = f" (limit {floor:g})" if isinstance(floor, int | float) else ""
     right = any(each.fault is FaultClass.KERNEL for each in result.ruled_out)
     clause = "; no kernel is wrong" if right else ""
+    if first is None:
+        return f"{place} is left {of}{limit}, though no node is beyond its limit"
     if first.fault is FaultClass.QUANTIZATION:
         return f"quantization leaves {place} {of}{limit}{clause}"
-    return f"{_CLASSES[first.fault].format(_titled(first))}, which leaves {place} {of}{limit}{clause}"
+    return f"{_phrase(first, result)}, which leaves {place} {of}{limit}{clause}"
+
+
+def _phrase(fault: Diagnosis, result: RunComparison) -> str:
+    """Say what is wrong, in a clause."""
+    text = _KINDS.get(str(fault.kind), _CLASSES[fault.fault])
+    searched = any(node.tensor == fault.tensor and node.reproduced is not None for node in result.nodes)
+    if fault.fault is FaultClass.KERNEL and not searched and text is _CLASSES[FaultClass.KERNEL]:
+        text = "{} is off by more than rounding of its sums"
+    return text.format(_titled(fault))
 
 
 def _titled(fault: Diagnosis) -> str:

@@ -47,7 +47,7 @@ def made(folder):
 def test_two_models_are_recorded_compared_and_recorded_only_once(run, nets, tmp_path):
     done = run("diff", *nets)
     assert done.code == 1
-    assert done.out.startswith("DIVERGED")
+    assert done.out.startswith("FAIL  diverged")
     assert "random inputs hide what real ones show" in done.out
     assert done.err.count("INPUTS ARE RANDOM") == 1
     assert "onnxruntime:opt=none: recorded in" in done.err
@@ -126,7 +126,7 @@ def test_one_model_runs_on_several_backends(run, nets):
 def test_the_terminal_interface_takes_models_too(run, nets):
     done = run("tui", *nets)  # there is no terminal here: the report
     assert done.code == 1
-    assert done.out.startswith("DIVERGED")
+    assert done.out.startswith("FAIL  diverged")
     assert done.err.count("recorded in") == 2
 
 

@@ -108,6 +108,13 @@ DIAGNOSED_MIN_SHARE = threshold(
     "have 0.1 dB more.",
     source="derived: 10 log10(1 / 0.98)",
 )
+WEIGHTS_MIN_SHARE = threshold(
+    "WEIGHTS_MIN_SHARE",
+    0.5,
+    unit="share of power",
+    why="Where weights in codes make this share of a node's own error, the diagnosis says what is the matter with them.",
+    source="derived: nothing else makes as much",
+)
 REMEDY_NODES = threshold(
     "REMEDY_NODES",
     2,

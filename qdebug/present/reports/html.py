@@ -275,9 +275,9 @@ def _section(name: str, result: RunComparison, details: Sequence[NodeDetail], *,
     made.append(element("p", badge, " ", verdict.text, " ", link, class_="verdict"))
     if result.diagnosis:
         made.extend(elements(answer_blocks(result, most=MOST_ROWS, whys=MOST_ROWS, rest="further down")))
-        made.append(element("p", sentences.verdict_sentence(result)))
     else:
         made.extend(elements([key_facts(result, rest="further down")]))
+    made.append(element("p", sentences.verdict_sentence(result)))
     if not result.nodes:
         made.append(element("p", "No node was compared."))
         return made

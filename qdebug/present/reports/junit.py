@@ -32,24 +32,23 @@ def diff_junit(results: Mapping[str, RunComparison]) -> str:
         results: One comparison for each backend, by the name shown for it.
     """
     root = ET.Element("testsuites", name="qdebug")
-    taken = Counter[str]()
+    known = Counter(map(_identity, results.values()))
     for name, result in results.items():
-        identity = _identity(name, result)
-        taken[identity] += 1
-        _suite(root, identity if taken[identity] == 1 else f"{identity} ({taken[identity]})", result)
+        identity = _identity(result)
+        _suite(root, identity if identity and known[identity] == 1 else name, result)
     totals = {key: sum(int(suite.get(key, 0)) for suite in root) for key in ("tests", "failures", "errors", "skipped")}
     root.attrib.update({key: str(value) for key, value in totals.items()})
     ET.indent(root)
     return f"<?xml version='1.0' encoding='utf-8'?>\n{ET.tostring(root, encoding='unicode')}\n"
 
 
-def _identity(name: str, result: RunComparison) -> str:
+def _identity(result: RunComparison) -> str:
     """Return what the cases of a backend are called by: its model and its runtime, which stay from run to run.
 
     The name of a recording may hold a hash of what was recorded: with it, no test would have a history.
     """
     run = result.backend
-    return f"{PurePath(run.model).name} on {run.backend}" if run.model else name
+    return f"{PurePath(run.model).name} on {run.backend}" if run.model else ""
 
 
 def _suite(root: ET.Element, name: str, result: RunComparison) -> None:

@@ -115,10 +115,7 @@ def _cell(text: str) -> str:
 
 def _table(grid: Grid) -> list[str]:
     rows = [
-        [
-            code(text) if at in grid.names and text != MISSING else _cell(text)
-            for at, text in enumerate(row)
-        ]
+        [code(text) if at in grid.names and text != MISSING else _cell(text) for at, text in enumerate(row)]
         for row in grid.rows[:_MOST_ROWS]
     ]
     lines = markdown_table([markdown_text(title) for title in grid.titles], rows)

@@ -39,6 +39,7 @@ _NAMES = ("node", "op")
 _OUTPUTS = 3
 _LOST = 3
 _REASON = 500
+_NAME = 1000
 _DERIVED = "derived"
 _TRIED = 3
 """Remedies that it shows."""
@@ -82,7 +83,11 @@ def answer_blocks(result: RunComparison, *, most: int | None, whys: int | None, 
     """
     faults = result.diagnosis[:most]
     left = len(result.diagnosis) - len(faults)
-    more: list[Block] = [Paragraph(f"{plural(left, 'more fault')}: --only-failing", "dim")] if left else []
+    alike = sum(len(each.nodes) - 1 for each in faults)
+    told = f"{plural(left, 'more fault')}: --only-failing" if left else ""
+    if alike and not left:
+        told = f"{plural(alike, 'more node')} with the same faults: --only-failing"
+    more: list[Block] = [Paragraph(told, "dim")] if told else []
     found = [where(result, faults, whys=len(faults) if whys is None else whys), *more, answer(result)]
     return [FactList(_outputs(result)), *found, _facts(result, rest)]
 
@@ -101,9 +106,16 @@ def where(result: RunComparison, faults: Sequence[Diagnosis], *, whys: int) -> G
     for row, (each, share) in enumerate(zip(faults, shares, strict=True)):
         mark = ">" if result.first_divergence in each.nodes else ""
         more = f" +{len(each.nodes) - 1}" if len(each.nodes) > 1 else ""
-        name = f"{node_title(each)}{more}"
+        name = f"{node_title(each, limit=_NAME)}{more}"
         number = f"{mark}{at.get(each.tensor, '')}"
-        figures = [share_text(share), share_bar(share), number, name, safe_text(each.op, limit=60), level_change(each)]
+        figures = [
+            share_text(share),
+            share_bar(share),
+            number,
+            name,
+            safe_text(each.op, limit=_NAME),
+            level_change(each),
+        ]
         rows.append([*figures, safe_text(each.why, limit=_REASON) if row < whys else ""])
     rest = _rest(result)
     if rest is not None and faults == result.diagnosis[: len(faults)]:
@@ -145,13 +157,15 @@ def answer(result: RunComparison) -> FactList:
 
 
 def _facts(result: RunComparison, rest: str) -> FactList:
-    """Return the coverage in a line, what is unusual about the two runs, and remarks on the comparison."""
+    """Return remarks on the comparison, the coverage in a line, and what is unusual about the two runs."""
+    return FactList([*_remarks(result, rest), *_coverage(result, rest), *_runs(result, rest)])
+
+
+def _remarks(result: RunComparison, rest: str) -> list[Fact]:
     said = [safe_text(each, limit=_REASON) for each in result.verdict.remarks]
     shown = [Fact("" if at else "also", text) for at, text in enumerate(said[:_REMARKS])]
     more = len(said) - len(shown)
-    if more > 0:
-        shown.append(Fact("", f"{plural(more, 'more remark')}: {rest}", "dim"))
-    return FactList([*shown, *_coverage(result, rest), *_runs(result, rest)])
+    return [*shown, Fact("", f"{plural(more, 'more remark')}: {rest}", "dim")] if more > 0 else shown
 
 
 def deciding(result: RunComparison) -> list[int]:
@@ -177,7 +191,7 @@ def key_facts(result: RunComparison, *, rest: str = "--verbose") -> FactList:
         result: The comparison.
         rest: Where the reader finds what is only counted here.
     """
-    return FactList([*_outputs(result), *_coverage(result, rest), *_runs(result, rest)])
+    return FactList([*_outputs(result), *_remarks(result, rest), *_coverage(result, rest), *_runs(result, rest)])
 
 
 def _rows(result: RunComparison, positions: Sequence[int]) -> Grid:

@@ -64,7 +64,7 @@ def test_the_page_is_well_formed_and_says_what_the_result_says(nodes, made):
     page = Page(diff_html({"int8.h5": made.result(nodes, left_out=left_out, sentence="It diverges.")}))
     assert page.open == []
     assert "It diverges." in page.text("p")
-    assert "DIVERGED" in page.text("span")
+    assert "FAIL" in page.text("span")
     assert "LOST backend gone: nobody has it" in page.text("dd")
     assert "another shape" in page.text("small")
     assert "acknowledged: known" in page.text("small")

@@ -56,7 +56,7 @@ def test_a_comparison_is_told_in_full(made):
     nodes = [made.node(0), made.node(1, Status.DIVERGED, node="conv|1")]
     left_out = [made.unmatched("b"), made.unmatched("out*put", kind=UnmatchedKind.LOST, reason="no partner")]
     text = diff_markdown(made.result(nodes, left_out=left_out))
-    assert text.startswith("## qdebug: DIVERGED\n")
+    assert text.startswith("## qdebug: FAIL\n")
     assert "- **limits**: default: SQNR at least 20 dB" in text
     assert r"| 1 | **diverged** | `conv\|1` |" in text
     assert r"  - LOST backend out\*put: no partner" in text
