@@ -173,12 +173,20 @@ class _Sources:
         return replace(self._of_node(node, FaultClass.RECORDING, why), share={})
 
     def grouped(self, faults: Sequence[tuple[NodeResult, Finding]]) -> list[Diagnosis]:
-        """Return a diagnosis for each fault; nodes of which the same is said, but for names and numbers, share one."""
-        groups: dict[tuple[FaultClass, str, str], list[tuple[NodeResult, Finding]]] = {}
+        """Return a diagnosis for each fault.
+
+        Nodes share one where the same cause was found, but for names and numbers, or the same constant is at fault. An
+        error that nothing explains is a fault of its own at each node.
+        """
+        groups: dict[tuple[str, ...], list[tuple[NodeResult, Finding]]] = {}
         for node, finding in faults:
-            key = class_of(finding.kind), str(finding.kind), _NAME_OR_NUMBER.sub("", finding.sentence)
-            groups.setdefault(key, []).append((node, finding))
-        return [self._of_group(fault, members) for (fault, _, _), members in groups.items()]
+            key = [str(finding.kind), str(finding.role), _NAME_OR_NUMBER.sub("", finding.sentence)]
+            if finding.role is FindingRole.DIFFERENCE:
+                key.append(finding.evidence or node.tensor)
+            elif finding.role is FindingRole.BREACH:
+                key.append(node.tensor)
+            groups.setdefault(tuple(key), []).append((node, finding))
+        return [self._of_group(class_of(members[0][1].kind), members) for members in groups.values()]
 
     def _of_group(self, fault: FaultClass, members: Sequence[tuple[NodeResult, Finding]]) -> Diagnosis:
         known = [self._shares.get(node.tensor) for node, _ in members]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
@@ -101,7 +102,20 @@ def headline(result: RunComparison) -> str:
         said += f" and {plural(len(first.nodes) - 1, 'more node')}"
     if others:
         said += f"; {plural(others, 'more fault')}"
-    return f"{said}; {_beyond(result)}"
+    return "; ".join(filter(None, (said, _worst_output(result), _beyond(result))))
+
+
+def _worst_output(result: RunComparison) -> str:
+    """Say what is left of the worst output; "" if none has an SQNR."""
+    known = [
+        (node.metrics.sqnr_db, node.tensor)
+        for node in result.nodes
+        if node.tensor in result.network_outputs and node.metrics is not None and node.metrics.sqnr_db is not None
+    ]
+    if not known:
+        return ""
+    level, name = min(known, key=lambda each: (not math.isnan(each[0]), each[0]))
+    return f"output {safe_text(name, limit=_NAME)} {numbers.metric('sqnr_db', level)} dB"
 
 
 def _beyond(result: RunComparison) -> str:
@@ -171,7 +185,7 @@ def share_bar(share: float | None) -> str:
 def level_change(fault: Diagnosis) -> str:
     """Write the SQNR before and after a node."""
     levels = (fault.before_db, fault.after_db)
-    before, after = (numbers.MISSING if each is None else numbers.metric("sqnr_db", each) for each in levels)
+    before, after = ("equal" if each == math.inf else numbers.metric("sqnr_db", each) for each in levels)
     return after if fault.before_db is None else f"{before} -> {after}"
 
 

@@ -26,7 +26,7 @@ _KINDS = {
     ErrorPart.WEIGHTS: ("per-channel", "equalize", "float"),
     ErrorPart.CLIPPING: ("range", "16-bit", "float"),
     ErrorPart.ROUNDING: ("range", "16-bit", "float"),
-    None: ("wide-sum", "rounding", "range", "float"),
+    None: ("float",),
 }
 """Kinds of edits that are tried on a node, by what its own error mostly comes from."""
 _BRIEF = {
@@ -39,6 +39,7 @@ _BRIEF = {
     "float": "this node in float",
 }
 """What an edit does, in a report."""
+_AS_REFERENCE = "this node in float, as the reference has it"
 _TRIED = (FaultClass.KERNEL, FaultClass.MODEL, FaultClass.QUANTIZATION)
 _PAIR = "REF BACKEND"
 _FEW = 3
@@ -168,14 +169,15 @@ class _Trials:
         """Yield the cheapest edit of a node of those that gain about as much as the best one."""
         unit = self._bench.unit_of(fault.tensor)
         node = next(node for node in self._result.nodes if node.tensor == fault.tensor)
-        kinds = _KINDS[main_part(node) if fault.fault is FaultClass.QUANTIZATION else None]
+        quantized = fault.fault is FaultClass.QUANTIZATION
+        kinds = _KINDS[main_part(node) if quantized else None]
         offered = [] if unit is None else [edit for edit in self._bench.edits_of(unit) if edit.kind in kinds]
         gains = [max(self._gains([edit.name], self._few).values(), default=0.0) for edit in offered]
         best = max(gains, default=0.0)
         if best < REMEDY_MIN_GAIN:
             return
         edit = next(edit for edit, gain in zip(offered, gains, strict=True) if gain >= _NEARLY * best)
-        yield from self._measured(edit.name, _BRIEF[edit.kind], [edit])
+        yield from self._measured(edit.name, _BRIEF[edit.kind] if quantized else _AS_REFERENCE, [edit])
 
     def _everywhere(self, fault: Diagnosis) -> Iterator[Remedy]:
         """Yield weights per channel in the whole net: what practitioners try first."""
@@ -188,9 +190,9 @@ class _Trials:
     def _measured(self, name: str, what: str, edits: Sequence[Edit]) -> Iterator[Remedy]:
         """Yield a remedy, if it gains in all samples that are looked at."""
         gains = self._gains([edit.name for edit in edits], self._places)
-        if max(gains.values(), default=0.0) < REMEDY_MIN_GAIN:
-            return
-        yield self._remedy(name, what, gains, _cost(edits), f"qdebug repair {_PAIR} --kinds {edits[0].kind}")
+        if max(gains.values(), default=0.0) >= REMEDY_MIN_GAIN:
+            cost = "the graph to mend" if what is _AS_REFERENCE else _cost(edits)
+            yield self._remedy(name, what, gains, cost, f"qdebug repair {_PAIR} --kinds {edits[0].kind}")
 
     def _remedy(self, edit: str, what: str, gains: dict[str, float], cost: str, command: str) -> Remedy:
         listed = tuple(OutputGain(output=output, db=gain) for output, gain in gains.items())

@@ -284,7 +284,7 @@ def test_a_report_fits_a_screen_unless_more_is_asked_for(run, long_pair):
     short = run("diff", *long_pair)
     assert short.out.startswith("FAIL  diverged")
     assert len((short.out + short.err).splitlines()) < 24
-    assert "49 more nodes with the same faults: --only-failing" in short.out
+    assert "more faults: --only-failing" in short.out
     failing = run("diff", *long_pair, "--only-failing").out
     assert failing.count("diverged  ") == 50
     first, *_, last = failing.splitlines()

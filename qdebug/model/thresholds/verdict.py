@@ -112,7 +112,7 @@ WEIGHTS_MIN_SHARE = threshold(
     "WEIGHTS_MIN_SHARE",
     0.5,
     unit="share of power",
-    why="Where weights in codes make this share of a node's own error, the diagnosis says what is the matter with them.",
+    why="Where weights in codes make this share of a node's own error, the diagnosis says what is wrong with them.",
     source="derived: nothing else makes as much",
 )
 REMEDY_NODES = threshold(

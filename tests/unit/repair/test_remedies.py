@@ -1,0 +1,69 @@
+"""Remedies: edits are offered with what a replay of them gains, and a broken kernel with what a right one gives."""
+
+import math
+from importlib.resources import files
+
+import pytest
+
+from qdebug import data
+from qdebug.compare.result.limits import Limits
+from qdebug.repair.edit_bench import EditBench
+from qdebug.repair.remedies import with_remedies
+from qdebug.running.demo import run_demo
+from qdebug.session import DiffSession, open_recording
+
+
+@pytest.fixture(scope="module")
+def session():
+    """Return the digits nets, with a limit of outputs that int8 misses."""
+    runs = (open_recording(files(data).joinpath(f"digits.{form}.h5")) for form in ("float", "int8"))
+    return DiffSession(*runs, limits=Limits(min_output_sqnr=60.0))
+
+
+@pytest.fixture(scope="module")
+def result(session):
+    return with_remedies(session, session.result(), pair="a.h5 'b c.h5'")
+
+
+def test_what_is_promised_is_what_a_replay_of_all_samples_gives(session, result):
+    found = [remedy for fault in result.diagnosis for remedy in fault.remedies]
+    assert found
+    bench, places = EditBench(session), list(session.backend.places())
+    for remedy in found:
+        if remedy.edit.endswith("*"):
+            continue
+        *_, effect = bench.effects([remedy.edit], places)
+        (output,) = effect.outputs
+        gained = output.trial.sqnr_db - output.now.sqnr_db
+        assert remedy.gain_db == pytest.approx({output.output: gained})
+        assert remedy.samples == len(places)
+        assert gained > 0.5
+
+
+def test_commands_name_the_files_and_the_json_says_all(result):
+    (first, *_) = (remedy for fault in result.diagnosis for remedy in fault.remedies)
+    assert first.command.startswith("qdebug repair a.h5 'b c.h5' --kinds ")
+    plain = [fault["try"] for fault in result.to_dict()["diagnosis"] if fault["try"]]
+    assert {"edit", "gain_db", "cost", "command"} <= plain[0][0].keys()
+
+
+def test_a_broken_kernel_is_shown_with_what_right_kernels_give(tmp_path):
+    demo = run_demo(tmp_path / "demo")
+    session = DiffSession(*map(open_recording, (demo.reference, demo.backend)))
+    before = session.result()
+    (fault,) = with_remedies(session, before).diagnosis
+    (remedy,) = fault.remedies
+    (gain,) = remedy.gain_db.values()
+    right = DiffSession(*(open_recording(files(data).joinpath(f"digits.{form}.h5")) for form in ("float", "int8")))
+    (output,) = right.result().network_outputs
+    results = (before, right.result())
+    sqnr = [next(node.metrics.sqnr_db for node in each.nodes if node.tensor == output) for each in results]
+    assert math.isclose(gain, sqnr[1] - sqnr[0], abs_tol=3.0), "the arithmetic of the replay is not quite the backend's"
+    assert fault.node in remedy.command
+
+
+def test_nothing_is_tried_where_all_is_well():
+    runs = [open_recording(files(data).joinpath("digits.float.h5")) for _ in range(2)]
+    session = DiffSession(*runs)
+    result = session.result()
+    assert with_remedies(session, result) is result
