@@ -130,6 +130,7 @@ class DiffOptions:
     samples: int | None
     seed: int | None
     shape: Sequence[tuple[str, tuple[int, ...]]]
+    runs_limit: int | None
     ref_backend: BackendChoice | None
     run_on: Sequence[BackendChoice]
     budget: bool

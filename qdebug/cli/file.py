@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from qdebug.cli.output import emit, progress
-from qdebug.cli.parser import Parser, add_common, add_untrusted, positive, typed
+from qdebug.cli.parser import Parser, add_common, add_untrusted, positive, size, typed
 from qdebug.cli.sources import command
 from qdebug.errors import UsageError
 from qdebug.present.text import safe_text
@@ -16,7 +16,7 @@ from qdebug.present.text import safe_text
 if TYPE_CHECKING:
     from qdebug.cli.parser import Verbs
 
-__all__ = ["JoinOptions", "PackOptions", "RecoverOptions", "VerifyOptions", "fill_parser"]
+__all__ = ["JoinOptions", "PackOptions", "PruneOptions", "RecoverOptions", "VerifyOptions", "fill_parser"]
 
 _DESCRIPTION = """\
 Look after recordings: check every byte of one, rebuild what a run left behind that
@@ -28,6 +28,7 @@ examples:
   qdebug file pack int8.h5                   compress it
   qdebug file join rank0.h5 rank1.h5 -o run.json
   qdebug file recover npu.h5                 the run that recorded to npu.h5 was killed
+  qdebug file prune --dry-run                what may go from qdebug-runs/
 
 qdebug file ACTION --help explains an action."""
 
@@ -66,6 +67,22 @@ qdebug diff exits with 3 unless it is given --allow-partial.
 FILE is the name that the run was told, or that of its journal. The recording gets
 that name, and the two files are removed; with -o OUT.h5 they stay. A file npu.h5.part
 that is whole and lacks but its name needs no journal, and is as complete as it says."""
+
+
+_PRUNE = """\
+Remove recordings from qdebug-runs/ until it is no larger than the limit. Only those go
+that qdebug made and named by itself, that can be made again from unchanged models and
+inputs, that nobody has open, and that were not used for a day: the one not used for
+longest first. Nothing else is ever removed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PruneOptions:
+    """Arguments of `qdebug file prune`."""
+
+    folder: Path
+    runs_limit: int
+    dry_run: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,6 +135,7 @@ def fill_parser(parser: Parser) -> None:
     _add_recover(actions)
     _add_pack(actions)
     _add_join(actions)
+    _add_prune(actions)
 
 
 def _add_join(actions: Verbs) -> None:
@@ -142,6 +160,35 @@ def _add_join(actions: Verbs) -> None:
     add_untrusted(parser, "files")
     add_common(parser)
     parser.set_defaults(run=_join)
+
+
+def _add_prune(actions: Verbs) -> None:
+    parser: Parser = actions.add_parser("prune", help="make room in qdebug-runs/", description=_PRUNE)
+    parser.add_argument("folder", type=Path, nargs="?", default=Path("qdebug-runs"), help="default: qdebug-runs")
+    parser.add_argument(
+        "--runs-limit", type=size, default=0, metavar="SIZE", help="what may stay, as 5GB (default: 0, all may go)"
+    )
+    parser.add_argument("--dry-run", action="store_true", help="say what would go, and remove nothing")
+    add_common(parser)
+    parser.set_defaults(run=_prune)
+
+
+def _prune(arguments: argparse.Namespace) -> int:
+    """Remove recordings, and say which."""
+    options = typed(PruneOptions, arguments)
+    from qdebug.present import numbers
+    from qdebug.running.runs_folder import prune, runs_size
+
+    if not options.folder.is_dir():
+        raise UsageError(
+            f"There is no folder {str(options.folder)!r}.", hint="Name the folder that holds recordings of models."
+        )
+    gone = prune(options.folder, limit=options.runs_limit, dry_run=options.dry_run)
+    verb = "would go" if options.dry_run else "removed"
+    lines = [f"{verb}: {command(each.path)}, {numbers.byte_size(each.size)}" for each in gone]
+    left = runs_size(options.folder) - (sum(each.size for each in gone) if options.dry_run else 0)
+    emit("\n".join([*lines, f"{command(options.folder)}: {numbers.byte_size(left)} of recordings stay"]))
+    return 0
 
 
 def _add_pack(actions: Verbs) -> None:

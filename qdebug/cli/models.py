@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 from qdebug.cli.failures import say
 from qdebug.cli.interrupts import Interrupts
 from qdebug.cli.output import progress
-from qdebug.cli.parser import TakesArguments, natural, positive
+from qdebug.cli.parser import TakesArguments, natural, positive, size
 from qdebug.cli.record import BackendChoice, add_shape, backend_choice
 from qdebug.cli.sources import command, open_source
 from qdebug.errors import UsageError
@@ -61,6 +61,10 @@ class ModelOptions(Protocol):
         """What runs the backends' models."""
 
     @property
+    def runs_limit(self) -> int | None:
+        """Bytes that the folder of recordings may hold."""
+
+    @property
     def untrusted(self) -> bool:
         """Whether nothing may be run or read outside a guarded process."""
 
@@ -71,6 +75,12 @@ def add_models(parser: TakesArguments) -> None:
     parser.add_argument("--samples", type=positive, metavar="N", help="run N samples: the leading axis of the inputs")
     parser.add_argument("--seed", type=natural, metavar="N", help="seed of random inputs (default: 0)")
     add_shape(parser)
+    parser.add_argument(
+        "--runs-limit",
+        type=size,
+        metavar="SIZE",
+        help="room for qdebug-runs/: above it recordings older than a day that can be made again go (default: 5GB)",
+    )
     parser.add_argument(
         "--ref-backend",
         type=backend_choice,
@@ -126,6 +136,7 @@ def recorded(options: ModelOptions) -> tuple[Path, list[Path]]:
         seed=options.seed or 0,
         shapes=dict(options.shape),
     )
+    _prune(options.runs_limit)
     left = iter(recordings)
     return made or reference, [next(left) if is_model(path) else path for path, _ in backends]
 
@@ -136,6 +147,7 @@ _GIVEN: Mapping[str, Callable[[ModelOptions], object]] = MappingProxyType(
         "--samples": lambda options: options.samples,
         "--seed": lambda options: options.seed,
         "--shape": lambda options: options.shape or None,
+        "--runs-limit": lambda options: options.runs_limit,
         "--ref-backend": lambda options: options.ref_backend,
         "--backend": lambda options: options.run_on or None,
     }
@@ -185,6 +197,19 @@ def _record(run: ModelRun, given: GivenInputs, *, adapt: bool) -> Path:
         done = record_model(run, given, adapt=adapt, on_progress=interrupts.checked(note), on_tensor=interrupts.check)
     _tell(done, monotonic() - begun, own_inputs=not adapt)
     return done.path
+
+
+def _prune(limit: int | None) -> None:
+    """Remove recordings of earlier runs that can be made again, where the folder is too large, and say so."""
+    from qdebug.present import numbers
+    from qdebug.running.model_runs import RUNS
+    from qdebug.running.runs_folder import RUNS_LIMIT, prune
+
+    gone = prune(RUNS, limit=RUNS_LIMIT if limit is None else limit)
+    if gone:
+        many = numbers.counted(len(gone), "recording")
+        freed = numbers.byte_size(sum(each.size for each in gone))
+        say(f"{RUNS}/: removed {many} older than a day that can be made again, {freed} (--runs-limit)")
 
 
 def _tell(done: RecordedModel, seconds: float, *, own_inputs: bool) -> None:

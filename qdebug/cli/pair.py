@@ -33,6 +33,7 @@ class PairOptions:
     samples: int | None
     seed: int | None
     shape: Sequence[tuple[str, tuple[int, ...]]]
+    runs_limit: int | None
     ref_backend: BackendChoice | None
     run_on: Sequence[BackendChoice]
     jobs: int

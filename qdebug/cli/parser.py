@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import math
+import re
 from collections.abc import Callable, Iterable, Sequence
 from importlib import import_module
 from pathlib import Path
@@ -250,6 +251,21 @@ def positive(text: str) -> int:
     if value < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 1")
     return value
+
+
+_SIZES = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
+
+
+def size(text: str) -> int:
+    """Read a number of bytes, as "500MB" or "5 GB".
+
+    Raises:
+        argparse.ArgumentTypeError: It is none.
+    """
+    found = re.fullmatch(r"(\d+(?:\.\d+)?) ?([KMGT]?)i?B?", text.strip(), re.IGNORECASE)
+    if found is None:
+        raise argparse.ArgumentTypeError(f"{text!r} is no size, as 5GB or 500MB is")
+    return int(float(found[1]) * _SIZES[found[2].upper()])
 
 
 def limit(text: str) -> float:

@@ -79,6 +79,7 @@ class TuiOptions:
     samples: int | None
     seed: int | None
     shape: Sequence[tuple[str, tuple[int, ...]]]
+    runs_limit: int | None
     ref_backend: BackendChoice | None
     run_on: Sequence[BackendChoice]
     untrusted: bool

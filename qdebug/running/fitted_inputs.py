@@ -51,6 +51,7 @@ class GivenInputs:
         seed: Seed of random values.
         ranges: Least and largest random value of inputs of which that is known.
         shapes: Shapes that the user chose, by input.
+        files: Files that they are taken from.
     """
 
     arrays: Mapping[str, np.ndarray] | None
@@ -60,6 +61,7 @@ class GivenInputs:
     seed: int = 0
     ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     shapes: Mapping[str, Shape] = field(default_factory=dict)
+    files: tuple[Path, ...] = ()
 
 
 def given_inputs(

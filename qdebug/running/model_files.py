@@ -6,6 +6,7 @@ Nothing is imported that a command line without a model does not need.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -80,18 +81,20 @@ def record_runs(
     from qdebug.running.model_runs import ModelRun, model_graph
 
     made = None
+    files = [Path(inputs)] if inputs is not None else []
     recorded: Recording | Path
     if isinstance(reference, ModelRun):
         found = (input_ranges(model_graph(run)) for run in backends if inputs is None)
         ranges = next(filter(None, found), {})
-        made = record(
-            reference, given_inputs(inputs, samples=samples, seed=seed, ranges=ranges, shapes=shapes), adapt=False
-        )
+        given = given_inputs(inputs, samples=samples, seed=seed, ranges=ranges, shapes=shapes)
+        made = record(reference, replace(given, files=tuple(files)), adapt=False)
+        files.append(reference.model)
         if not backends:
             return made, []
         recorded = made
     else:
         recorded = reference
+        files.append(getattr(reference, "path", Path()))  # of what is in no file nothing can be made again
     with opened_recording(recorded) as recording:
         fed = recorded_inputs(recording, title=title, extra=inputs)
-    return made, [record(run, fed, adapt=True) for run in backends]
+    return made, [record(run, replace(fed, files=tuple(files)), adapt=True) for run in backends]

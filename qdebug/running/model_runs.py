@@ -36,6 +36,7 @@ from qdebug.running.fitted_inputs import (
 )
 from qdebug.running.input_shapes import Shape, choose_shapes
 from qdebug.running.record import record_feeds
+from qdebug.running.runs_folder import file_hash, note_sources, used_now
 
 __all__ = ["RUNS", "ModelRun", "RecordedModel", "choose_backend", "example_inputs", "model_graph", "record_model"]
 
@@ -46,8 +47,6 @@ _HASH = 10
 """Hexadecimal digits of the hash in the name of a recording: 40 bits, which no two of a thousand runs share."""
 _STEM = 60
 """Characters of the model's name in that of a recording."""
-_BLOCK = 1 << 20
-"""Bytes that are read at once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -192,12 +191,16 @@ def record_model(
     """
     out = folder / _name(run, given)
     reused = _is_finished(out)
-    if not reused:
+    if reused:
+        used_now(out)
+    else:
         try:
             _record(run, given, out, adapt=adapt, on_progress=on_progress, on_tensor=on_tensor)
         except QdebugError as error:
             error.name_subject(str(run.model))
             raise
+        named = (Path(value) for value in run.options.values() if Path(value).is_file())
+        note_sources(out, [run.model, *_beside(run.model), *named, *given.files])
     with opened_recording(out) as recording:
         info = recording.info
     return RecordedModel(
@@ -280,7 +283,7 @@ def _name(run: ModelRun, given: GivenInputs) -> str:
 def _file_hash(value: str) -> list[str]:
     """Return the hash of the file that an option names; none if it names no file."""
     path = Path(value)
-    return [_hash(path)] if path.is_file() else []
+    return [file_hash(path)] if path.is_file() else []
 
 
 def _array_facts(arrays: Mapping[str, np.ndarray]) -> list[tuple[str, str, list[int], str]]:
@@ -300,13 +303,17 @@ def _content(model: Path) -> list[tuple[str, str]]:
         UsageError: The model file cannot be read.
     """
     try:
-        beside = [model.with_suffix(".bin")] if model.suffix.lower() == ".xml" else _external(model)
-        return [(file.name, _hash(file)) for file in (model, *beside) if file.exists()]
+        return [(file.name, file_hash(file)) for file in (model, *_beside(model)) if file.exists()]
     except OSError as error:
         raise UsageError(
             f"The model file {str(model)!r} cannot be read: {error.strerror or error}.",
             hint="Check path and permissions.",
         ) from error
+
+
+def _beside(model: Path) -> list[Path]:
+    """Return the files that belong to a model file."""
+    return [model.with_suffix(".bin")] if model.suffix.lower() == ".xml" else _external(model)
 
 
 def _external(model: Path) -> list[Path]:
@@ -318,11 +325,3 @@ def _external(model: Path) -> list[Path]:
         return []
     others = sorted(each for each in model.parent.iterdir() if each.is_file() and each != model)
     return [each for each in others if each.name.encode() in content]
-
-
-def _hash(path: Path) -> str:
-    digest = hashlib.sha256()
-    with open_binary(path) as file:
-        while part := file.read(_BLOCK):
-            digest.update(part)
-    return digest.hexdigest()
