@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from qdebug.cli.failures import say
-from qdebug.cli.output import check_target, progress, write_result
+from qdebug.cli.output import check_target, emit, progress, write_result
 from qdebug.cli.pair import PairOptions, add_files, add_pair, compared
 from qdebug.cli.parser import Parser, suffix_format, typed
 from qdebug.cli.sources import command
@@ -76,11 +76,22 @@ def _run(arguments: argparse.Namespace) -> int:
     with compared(options) as session, progress("replaying") as note:
         budget = session.budget(least=options.least, progress=note)
     write_result(_text(budget, options), options.output)
+    if options.output is not None:
+        emit(_verdict(budget))
     shown = [output.nodes[0] for output in budget.outputs if output.nodes]
     if shown and options.is_table:
         words = ("diff", options.reference, options.backend, "--node", shown[0].node)
         say(f"next: {command('qdebug', *words)}")
     return 0
+
+
+def _verdict(budget: ErrorBudget) -> str:
+    """Return the line of each output that says what its error is made of."""
+    from qdebug.cli.reports import document_text
+    from qdebug.present.reports.budget import budget_document
+    from qdebug.present.reports.document import Title
+
+    return document_text([block for block in budget_document(budget) if isinstance(block, Title)], "table", plain=True)
 
 
 def _text(budget: ErrorBudget, options: BudgetOptions) -> str:

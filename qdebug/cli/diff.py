@@ -438,6 +438,10 @@ def _after(
     for result in results:
         if result.exit_code == INCOMPLETE:
             say(f"qdebug: exit code {INCOMPLETE}: {_incomplete(result)}")
+    if options.output is not None:
+        from qdebug.present.answer import headline, verdict_word
+
+        emit("\n".join(f"{verdict_word(result)}  {headline(result)}" for result in results))
     if options.form != "table" or options.output is not None or len(results) != 1 or options.quiet:
         return
     if timings[0].tensors and options.verbose:

@@ -41,6 +41,8 @@ _NARROWEST, _WIDEST = 80, 400
 """Characters a line may take where there is no terminal."""
 _USUAL_HEIGHT = 24
 """Lines of a screen that is not known."""
+_LINE_SECONDS = 10.0
+"""Time between two lines of progress where no terminal shows a bar."""
 _LONG_SECONDS = 0.5
 """What takes longer is told of."""
 
@@ -241,13 +243,13 @@ def write_result(text: str, output: Path | None) -> None:
 
 @contextmanager
 def progress(title: str) -> Iterator[OnProgress]:
-    """Show progress on stderr while work is done, if somebody watches.
+    """Show progress on stderr while work is done: a bar if somebody watches, else a line every ten seconds.
 
     Args:
         title: What is being done, in a word.
     """
     if not sys.stderr.isatty():
-        yield lambda done, total, label="": None  # noqa: ARG005  the protocol's names
+        yield _progress_lines(title)
         return
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
@@ -267,6 +269,20 @@ def progress(title: str) -> Iterator[OnProgress]:
 
     with shown:
         yield note
+
+
+def _progress_lines(title: str) -> OnProgress:
+    """Return what says how far work is, at most every ten seconds: in a log nothing moves."""
+    begun = said = monotonic()
+
+    def note(done: int, total: int, label: str = "") -> None:
+        nonlocal said
+        now = monotonic()
+        if now - said >= _LINE_SECONDS:
+            said = now
+            say(f"{title} {safe_text(label, limit=40)}".rstrip() + f": {done} of {total}, {now - begun:.0f} s")
+
+    return note
 
 
 @contextmanager

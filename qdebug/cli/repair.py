@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from qdebug.cli.failures import say
-from qdebug.cli.output import check_target, progress, write_result
+from qdebug.cli.output import check_target, emit, progress, write_result
 from qdebug.cli.pair import PairOptions, add_files, add_pair, compared
 from qdebug.cli.parser import Parser, positive, suffix_format, typed
 from qdebug.cli.sources import command
@@ -156,6 +156,8 @@ def _run(arguments: argparse.Namespace) -> int:
     with compared(options) as session, progress("searching") as note:
         found = find_repair(session, wanted, labels=labels, model=options.model, out=options.write_model, progress=note)
     write_result(_text(found, options), options.output)
+    if options.output is not None:
+        emit(_verdict(found))
     if found.proof is not None:
         say(f"wrote {safe_text(options.write_model)}")
     if options.is_table:
@@ -221,6 +223,14 @@ def _edits(path: Path) -> list[str]:
         raise UsageError(
             f"{str(path)!r} is no result of a repair: {error}.", hint="Write one: qdebug repair ... -o repair.json."
         ) from error
+
+
+def _verdict(found: Repair) -> str:
+    """Return the line that says how the search came out."""
+    from qdebug.cli.reports import document_text
+    from qdebug.present.reports.repair import repair_document
+
+    return document_text(repair_document(found)[:1], "table", plain=True)
 
 
 def _text(found: Repair, options: RepairArguments) -> str:
