@@ -337,7 +337,7 @@ def run_repro(arguments: argparse.Namespace) -> int:
     return 0
 
 
-_PROVES = "It proves that this node computes rightly on these inputs: a fault here is in its weights, its scales or what it reads"
+_PROVES = "It proves that the node computes rightly on these inputs: look at its weights, its scales and what it reads"
 
 
 def _quantized(backend: Recording, options: ReproOptions, compared: str) -> tuple[str, str]:

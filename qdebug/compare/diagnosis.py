@@ -100,7 +100,9 @@ def diagnosed(
         found = [source.of_input(node) for node in result.different_inputs]
     elif of.beyond.any():
         found = [_with_cause(each, result) for each in source.grouped(_faults(result, of, graph))]
-        found = _in_order(found, result)
+        named = {each.tensor for each in found}
+        costs = [source.of_cost(node) for node in of.nodes if cost_of(node) is not None and node.tensor not in named]
+        found = _in_order([*found, *costs[:DIAGNOSED_NODES]], result)
     elif result.status is Status.ACCUMULATED:
         found = source.of_costs(result)
     else:
@@ -209,9 +211,10 @@ class _Sources:
         named = {node.tensor for node in nodes}
         origin = [node for node in costs if node.node == result.origin or cost_of(node).node == result.origin]  # type: ignore[union-attr]
         nodes += [node for node in [*origin, *costs] if node.tensor not in named][: DIAGNOSED_NODES - len(nodes)]
-        return [self._of_cost(node) for node in nodes]
+        return [self.of_cost(node) for node in nodes]
 
-    def _of_cost(self, node: NodeResult) -> Diagnosis:
+    def of_cost(self, node: NodeResult) -> Diagnosis:
+        """Return what is said of a node that is within its limit and costs an output much."""
         cost, parts = cost_of(node), _Parts.of(node)
         weights = None
         if self._weights is not None and (parts is None or parts.constants >= WEIGHTS_MIN_SHARE):

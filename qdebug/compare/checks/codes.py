@@ -1,7 +1,6 @@
 """Checks whether a tensor's scale and range fit the reference's values, though every code is the right one.
 
-Whoever chose the codes pays for them, and no node is at fault: whether it matters shows at the outputs. What was lost
-before it came to this tensor is not lost to its codes; that they lose as much again is said.
+Whoever chose the codes pays for them, and no node is at fault: whether it matters shows at the outputs.
 """
 
 from __future__ import annotations
@@ -39,7 +38,10 @@ def scale_fits(of: Measured) -> Finding | None:
 def _fits(
     of: Measured, error: CodeLoss | None, floor: float, kind: FindingKind, words: tuple[str, str]
 ) -> Finding | None:
-    """Find what holding the reference's values to the codes loses, if too much; excused if no more than before."""
+    """Find what holding the reference's values to the codes loses, if too much.
+
+    That something else was lost before is said, and excuses nothing: these codes lose as much whatever reaches them.
+    """
     stats, attribution = of.stats, of.attribution
     own = None if attribution is None else attribution.arithmetic_unsaturated
     if attribution is None or own is None or own.nonfinite or error is None:
@@ -53,10 +55,9 @@ def _fits(
     values = "the reference's values" + (" that no mask hides" if attribution.hidden else "")
     left = f"{values}, {words[0]}, have an SQNR of {apart(error.sqnr_db, floor)} dB"
     said = f"{left}, below {floor:g} dB: {_BY_MASK if attribution.hidden else words[1]}"
-    found = replace(breach(of, kind, said, judged=(error.sqnr_db, floor, "dB"), given=False), role=FindingRole.COST)
-    if before is None or error.rmse is None or error.rmse > before:
-        return found
-    return replace(found, role=FindingRole.EXCUSE, sentence=f"{left}, but what reaches the node is as far off already")
+    if before is not None and error.rmse is not None and error.rmse <= before:
+        said += "; what reaches the node is as far off already"
+    return replace(breach(of, kind, said, judged=(error.sqnr_db, floor, "dB"), given=False), role=FindingRole.COST)
 
 
 def saturation(of: Measured) -> Finding | None:

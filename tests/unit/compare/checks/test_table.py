@@ -127,7 +127,7 @@ def test_zeros_that_are_no_dead_zone_are_not_called_one(change):
     assert not [each for each in entry.findings if each.kind == FindingKind.DEAD_ZONE]
 
 
-def test_a_code_that_loses_no_more_than_was_lost_before_is_excused_and_says_so():
+def test_codes_that_lose_too_much_are_named_beside_a_fault_above_them():
     reference = recorded((node("Identity", "x", "h"), node("Tanh", "h", "t")), {})
     quant = QuantParams(dtype="int8", scale=0.9)
     nodes = (
@@ -137,7 +137,10 @@ def test_a_code_that_loses_no_more_than_was_lost_before_is_excused_and_says_so()
         node("DequantizeLinear", "t_q s z", "y"),
     )
     backend = recorded(nodes, {"s": np.float32(0.9), "z": np.int8(0)}, quants={"t_q": quant}, change={"h": np.negative})
-    entry = next(entry for entry in diff(reference, backend).nodes if entry.node == "n_t_q")
-    (found,) = (each for each in entry.findings if each.role is FindingRole.EXCUSE)
+    result = diff(reference, backend)
+    entry = next(entry for entry in result.nodes if entry.node == "n_t_q")
+    (found,) = (each for each in entry.findings if each.role is FindingRole.COST)
     assert (entry.status, entry.reason) == (Status.WITHIN, found.sentence)
     assert found.amount < found.limit
+    assert found.sentence.endswith("what reaches the node is as far off already")
+    assert [each.node for each in result.diagnosis] == [result.first_divergence, "n_t_q"]
