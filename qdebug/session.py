@@ -39,7 +39,7 @@ from qdebug.compare.summary import sum_up
 from qdebug.compare.timing import Timing
 from qdebug.compare.weight_channels import reason_of_weights
 from qdebug.compare.workers import check_version, in_parts, in_workers
-from qdebug.model import Recording
+from qdebug.model import Graph, Recording
 from qdebug.model.thresholds.verdict import CONTRIBUTORS_REPLAYED
 from qdebug.numerics.profile import TensorProfile
 from qdebug.numerics.stats import ErrorStats, WorstElement
@@ -271,7 +271,7 @@ class DiffSession:
         """Return a comparison with its diagnosis: every fault, and its share of the worst output's error."""
         of, graph, contributing = ResultTable(result.nodes), self.backend.graph, None
         if contributors and not self._seems_swapped and not result.different_inputs:
-            names = result.verdict.short or ((of[worst_output(of, graph)].tensor,) if of.beyond.any() else ())
+            names = result.verdict.short or ((_main_output(result, of, graph),) if of.beyond.any() else ())
             output = of[of.rows[names[0]]] if names else None
             if output is not None and output.metrics is not None and output.tensor in graph.outputs:
                 contributing = self._contributions(of, output)
@@ -551,6 +551,13 @@ class DiffSession:
         if constant is None:
             return PairReader(self.reference, self.backend, self.entry(tensor).pair)
         return PairReader(self._constant_pairs.reference(constant), self.backend, constant)
+
+
+def _main_output(result: RunComparison, of: ResultTable, graph: Graph) -> str:
+    """Return the output that shares are told of: the worst of those that hold scores, else the worst of all."""
+    scores = [row for row in of.rows_of(each.tensor for each in result.outputs) if of.carried[row] > 0]
+    row = max(scores, key=of.carried.__getitem__) if scores else worst_output(of, graph)
+    return of[row].tensor
 
 
 _Part = tuple[list[NodeResult], Timing]

@@ -224,7 +224,7 @@ class _Sources:
             said.append(weights + ("" if parts is None or cost is not None else _of_own(parts.constants)))
         elif parts is not None and cost is None:
             said.append(_of_parts(node, parts))
-        coded = node.quant is not None or cost is not None
+        coded = node.quant is not None or cost is not None or weights is not None  # a float result of weights in codes
         fault = FaultClass.QUANTIZATION if coded else FaultClass.NUMERIC
         if cost is not None and cost.kind is FindingKind.ARITHMETIC:
             fault = FaultClass.KERNEL
