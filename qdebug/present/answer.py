@@ -84,7 +84,7 @@ def headline(result: RunComparison) -> str:
         return f"identical: {tensors}{where}"
     if result.status is Status.WITHIN:
         excused = sum(breaks_limit(node) and node.status is not Status.INCOMPARABLE for node in result.nodes)
-        limits = "its limit" if many == 1 else "their limits"
+        limits = "its limit" if many - excused == 1 else "their limits"
         if excused:
             within = (
                 f"{numbers.grouped(many - excused)} of {plural(many, 'compared tensor', number=numbers.grouped(many))}"
