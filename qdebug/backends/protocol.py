@@ -268,7 +268,6 @@ def harmless_parts(
     taps: Sequence[str],
     attempt: Callable[[Sequence[str]], _Tapped | None],
     refuse: Callable[[str], None],
-    split: Callable[[Sequence[str]], tuple[Sequence[str], Sequence[str]]] = halves,
 ) -> Iterator[tuple[Sequence[str], _Tapped]]:
     """Split tensors into parts that can each be tapped in one run without changing the outputs.
 
@@ -276,7 +275,6 @@ def harmless_parts(
         taps: The tensors.
         attempt: Returns a model that taps some tensors at once; None if its outputs are not those of the plain one.
         refuse: Called with a tensor that changes the outputs even if it is tapped alone.
-        split: Splits tensors after an attempt with all of them failed; both parts hold some.
 
     Yields:
         The tensors of a part, and the model that taps them.
@@ -285,8 +283,8 @@ def harmless_parts(
     if tapped is not None:
         yield taps, tapped
     elif len(taps) > 1:
-        for part in split(taps):
-            yield from harmless_parts(part, attempt, refuse, split)
+        for part in halves(taps):
+            yield from harmless_parts(part, attempt, refuse)
     else:
         refuse(taps[0])
 

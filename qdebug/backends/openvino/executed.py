@@ -7,6 +7,7 @@ its activation and its codes), else as the model's operations, the tensors betwe
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -79,8 +80,9 @@ def layers_of(compiled: Any, source: OpenVINOModel) -> list[Layer]:
 _FACTS = ("originalLayersNames", "layerType", "primitiveType", "runtimePrecision", "outputLayouts", "outputPrecisions")
 
 
-_MOVED = "_original"
-"""What OpenVINO adds to the name of an operation behind which it puts the making of real values of codes."""
+_MOVED = re.compile(r"(_original|\.\d+)$")
+"""What OpenVINO adds to the name of an operation behind which it puts the making of real values of codes, or a cast of
+an output to the type that the model gives it."""
 
 
 def _originals(text: str, source: OpenVINOModel) -> list[str]:
@@ -90,7 +92,7 @@ def _originals(text: str, source: OpenVINOModel) -> list[str]:
         for stop in range(len(parts), start, -1):
             name = ",".join(parts[start:stop])
             if name not in source.operations:
-                name = name.removesuffix(_MOVED)
+                name = _MOVED.sub("", name)
             operation = source.operations.get(name)
             if operation is not None and operation.get_type_name() not in ("Constant", "Parameter", "Result"):
                 found.append(name)

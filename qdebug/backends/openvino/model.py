@@ -82,6 +82,9 @@ class OpenVINOModel:
         self.inputs: Sequence[str] = tuple(self.names[port(each)] for each in model.inputs)
         results = [result.input_value(0) for result in model.get_results()]
         self.outputs: Sequence[str] = tuple(dict.fromkeys(self.names[port(each)] for each in results))
+        self.output_ports: Mapping[str, Port] = MappingProxyType(
+            {self.names[port(each)]: port(each) for each in results}
+        )
         self._constants = {
             self.names[name, 0]: operation
             for name, operation in self.operations.items()

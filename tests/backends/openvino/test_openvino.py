@@ -262,10 +262,65 @@ def test_a_tap_without_which_nothing_is_the_same_is_listed(tmp_path, monkeypatch
     monkeypatch.setattr(adapter.OpenVINORun, "compile", spoiled)
     summary, recording = record(tmp_path, DIGITS / "digits.onnx", digits())
     assert set(summary.skipped) == {"pool1"}
-    assert "the outputs change" in summary.skipped["pool1"]
+    assert "changes it or the outputs" in summary.skipped["pool1"]
     assert summary.fidelity == "bit_equal"
     assert recording.has("relu2")
     assert recording.has("relu3")
+
+
+def residual_blocks(tmp_path, blocks):
+    """Save a net of residual blocks: OpenVINO adds what a block reads inside its convolution, unless that is tapped."""
+    x = ops.parameter([1, 8, 12, 12], np.float32, name="x")
+    rng, values = np.random.default_rng(5), [x]
+    for number in range(blocks):
+        weight = (0.1 * rng.standard_normal((8, 8, 3, 3))).astype(np.float32)
+        conv = ops.convolution(values[-1], weight, [1, 1], [1, 1], [1, 1], [1, 1])
+        made = ops.relu(ops.add(conv, values[-1]))
+        made.set_friendly_name(f"block{number}")
+        values.append(made)
+    made = ops.reduce_mean(values[-1], np.array([2, 3]), keep_dims=False)
+    made.set_friendly_name("mean")
+    return saved(tmp_path, [made], [x]), values
+
+
+@pytest.fixture
+def compiled(monkeypatch):
+    """Taps of the models that are compiled."""
+    from qdebug.backends.openvino import adapter
+
+    seen, plain = [], adapter.OpenVINORun.compile
+    monkeypatch.setattr(
+        adapter.OpenVINORun, "compile", lambda self, taps: (seen.append(tuple(taps)), plain(self, taps))[1]
+    )
+    return seen
+
+
+def test_taps_that_keep_each_other_from_being_fused_take_few_runs(tmp_path, compiled):
+    path, values = residual_blocks(tmp_path, 12)
+    feed = {"x": np.random.default_rng(0).standard_normal((2, 1, 8, 12, 12)).astype(np.float32)}
+    summary, recording = record(tmp_path, path, feed, samples=2)
+    assert summary.fidelity == "bit_equal"
+    assert len(compiled) <= 8  # tapped block by block it would be 24
+    for number in (0, 5, 11):
+        part = saved(tmp_path, [values[number + 1]], [values[0]], name=f"part{number}")
+        plain = openvino.Core().compile_model(part, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
+        for sample in range(2):
+            assert np.array_equal(recording.load(f"block{number}", sample), plain({"x": feed["x"][sample]})[0])
+
+
+def test_what_a_budget_leaves_no_time_for_is_listed(tmp_path, compiled):
+    path, _ = residual_blocks(tmp_path, 6)
+    feed = {"x": np.random.default_rng(0).standard_normal((1, 8, 12, 12)).astype(np.float32)}
+    summary, recording = record(tmp_path, path, feed, samples=None, tap_runs="1")
+    given_up = {name for name, why in summary.skipped.items() if why.startswith("given up: ")}
+    assert given_up
+    assert "tap_runs=" in summary.skipped[min(given_up)]
+    assert f"{len(given_up)} given up" in summary.fidelity_detail
+    assert len([name for name in recording.names if not recording.graph.is_constant(name)]) >= 3
+    assert len(compiled) <= 4
+    result = qdebug.diff(recording, recording)
+    assert result.exit_code == 0
+    assert summary.fidelity == "bit_equal"
 
 
 def test_where_each_layer_ran_is_compared(tmp_path):
