@@ -9,7 +9,7 @@ from contextlib import suppress
 from operator import index
 from pathlib import Path
 from threading import RLock
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import Any, NoReturn, Self
 
 import numpy as np
@@ -311,6 +311,10 @@ class Recorder:
             raise UsageError(f"There is no sample {sample}, step {step}; both count from 0.")
         self._sample, self._step = place
 
+    def was_put(self, tensor: str, sample: int = 0, step: int = 0) -> bool:
+        """Tell whether values of a tensor that varies came for a sample and step, whatever was kept of them."""
+        return tensor in self._places.get((sample, step), ())
+
     def skip(self, tensor: str, reason: str, *, because: str | None = None) -> None:
         """Note that a tensor is not recorded, and why; values put later take it back, and values put before stay.
 
@@ -377,6 +381,11 @@ class Recorder:
         with self._alone():
             self._checked.remark(str(sentence))
             self._note({"fidelity": str(self.fidelity), "detail": self._detail()})
+
+    @property
+    def skipped(self) -> Mapping[str, str]:
+        """Tensors that were said not to be recorded, with the reason."""
+        return MappingProxyType(self._skipped)
 
     @property
     def fidelity(self) -> Fidelity:

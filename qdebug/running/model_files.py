@@ -6,6 +6,7 @@ Nothing is imported that a command line without a model does not need.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -94,4 +95,17 @@ def record_runs(
         recorded = reference
     with opened_recording(recorded) as recording:
         fed = recorded_inputs(recording, title=title, extra=inputs)
-    return made, [record(run, fed, adapt=True) for run in backends]
+    return made, [record(run, _shaped(fed, run, shapes or {}), adapt=True) for run in backends]
+
+
+def _shaped(given: GivenInputs, run: ModelRun, shapes: Mapping[str, tuple[int, ...]]) -> GivenInputs:
+    """Return inputs with those shapes that were chosen for the reference and that a backend's model takes as well."""
+    if not shapes:
+        return given
+    from qdebug.running.feeds import fits
+    from qdebug.running.model_runs import model_graph
+
+    graph = model_graph(run)
+    known = {name: graph.tensors[name].shape for name in graph.inputs if name in shapes}
+    taken = {name: shapes[name] for name, shape in known.items() if shape is None or fits(shapes[name], shape)}
+    return replace(given, shapes=taken)

@@ -28,6 +28,7 @@ from qdebug.backends.protocol import (
     RunFacts,
     check_options,
     check_taps,
+    shapes_said,
 )
 from qdebug.backends.tap_search import PlainLayer, TappedRun, TapSearch
 from qdebug.errors import UsageError
@@ -543,9 +544,16 @@ class OpenVINOBackend:
     name = "openvino"
     models = (".onnx", ".tflite", ".xml")
     options = _OPTIONS
+    fixes_shapes = True
 
     def open(
-        self, model: Path | Recording, *, options: Mapping[str, str], taps: str = "faithful", weights: bool = True
+        self,
+        model: Path | Recording,
+        *,
+        options: Mapping[str, str],
+        taps: str = "faithful",
+        weights: bool = True,
+        shapes: Mapping[str, tuple[int, ...]] | None = None,
     ) -> OpenVINORun:
         """Make a model ready to run.
 
@@ -554,9 +562,11 @@ class OpenVINOBackend:
             options: Values of options by name; the others take their defaults.
             taps: One of `TAPS`.
             weights: Whether constants are recorded.
+            shapes: Shapes that free dimensions of inputs are fixed to, by input.
 
         Raises:
             UsageError: Unknown option or value, or a kind of file that OpenVINO does not read.
+            InputError: A shape does not fit the model.
             BackendError: OpenVINO refused the model.
         """
         chosen = check_options(self.name, self.options, options)
@@ -575,6 +585,8 @@ class OpenVINOBackend:
             tap_runs=_whole_number("tap_runs", chosen["tap_runs"]),
         )
         source = reader.open(model)
+        fixed = {"shapes": shapes_said(shapes)} if shapes else {}
+        source = source.fixed(shapes) if shapes else source
         facts = RunFacts(
             backend=self.name,
             model=source.name,
@@ -582,7 +594,7 @@ class OpenVINOBackend:
             taps=taps,
             versions={"openvino": version("openvino")},
             cpu_flags=cpu_flags(),
-            options={**chosen, "threads": settings.threads, "cpus": os.cpu_count() or 0},
+            options={**chosen, **fixed, "threads": settings.threads, "cpus": os.cpu_count() or 0},
         )
         return OpenVINORun(source, settings, facts, weights=weights)
 

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from qdebug.backends.onnx.tensor import unpack
+from qdebug.backends.protocol import check_shapes
 from qdebug.errors import BackendError, UsageError
 from qdebug.model import AttrValue, Graph, Node, Role, TensorInfo
 from qdebug.regular_file import open_binary
@@ -113,6 +114,22 @@ class OpenVINOModel:
     def constants_of(self, graph: Graph) -> Sequence[str]:
         """Return the names of this model's constants that a graph has and that can be read."""
         return tuple(name for name in self._constants if graph.is_constant(name) and name not in self.unreadable)
+
+    def fixed(self, shapes: Mapping[str, tuple[int, ...]]) -> OpenVINOModel:
+        """Return the model with free dimensions of its inputs fixed.
+
+        Args:
+            shapes: The shapes, by input.
+
+        Raises:
+            InputError: A shape is given for something that is no input, or does not fit the model.
+            BackendError: OpenVINO finds that no layer takes what follows from them.
+        """
+        check_shapes([self.input_info(self.names[port(value)], value) for value in self.model.inputs], shapes)
+        values = {self.names[port(value)]: value for value in self.model.inputs}
+        with errors(f"OpenVINO refused these shapes for the model {self.name!r}"):
+            self.model.reshape({values[name]: list(shape) for name, shape in shapes.items()})
+            return OpenVINOModel(self.path, self.model, self.sha256)
 
     def with_shapes(self) -> OpenVINOModel:
         """Return the model: its file states shapes."""

@@ -323,6 +323,23 @@ def test_what_a_budget_leaves_no_time_for_is_listed(tmp_path, compiled):
     assert summary.fidelity == "bit_equal"
 
 
+def test_free_dimensions_are_fixed_before_the_model_is_compiled(tmp_path):
+    x = ops.parameter([-1, 3, -1, -1], np.float32, name="x")
+    weight = np.random.default_rng(1).standard_normal((8, 3, 3, 3)).astype(np.float32)
+    path = saved(tmp_path, [ops.relu(ops.convolution(x, weight, [1, 1], [1, 1], [1, 1], [1, 1]))], [x])
+    feed, out = {"x": np.ones((1, 3, 48, 192), np.float32)}, tmp_path / "fixed.h5"
+    shapes = {"x": (1, 3, 48, 192)}
+    record_run(path, backend="openvino", inputs=feed, out=out, shapes=shapes)
+    recording = qdebug.open_recording(out)
+    assert recording.graph.tensors["x"].shape == (1, 3, 48, 192)
+    assert recording.graph.tensors[recording.graph.outputs[0]].shape == (1, 8, 48, 192)
+    assert recording.info.options["shapes"] == "x=1x3x48x192"
+    with pytest.raises(InputError, match=r"has shape \?x3x\?x\?, and --shape says 1x4x48x192"):
+        load_backend("openvino").open(path, options={}, shapes={"x": (1, 4, 48, 192)})
+    with pytest.raises(InputError):
+        record_run(path, backend="openvino", inputs={"x": np.ones((1, 3, 32, 32))}, out=out, force=True, shapes=shapes)
+
+
 def test_where_each_layer_ran_is_compared(tmp_path):
     _, recording = record(tmp_path, DIGITS / "digits.onnx", digits())
     result = qdebug.diff(recording, recording)
