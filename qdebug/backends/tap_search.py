@@ -105,6 +105,10 @@ class TapSearch:
         good = self._good(run)
         return [name for name in (*run.taps, *self.proven) if self._is_good(name, good)]
 
+    def trusted(self, run: TappedRun) -> list[bool]:
+        """Tell of each layer whether its results in a run are those of the plain run, as far as is known."""
+        return self._good(run)
+
     def take(self, run: TappedRun) -> None:
         """Learn from a run all of whose expected outputs were those of the plain one."""
         for place, layer in enumerate(self._layers):

@@ -151,6 +151,7 @@ class Recorder:
         self._skipped: dict[str, str] = {}
         self._skip_causes: dict[str, SkipCause] = {}
         self._doubts: dict[str, str] = {}
+        self._disturbed: dict[str, str] = {}
 
     def _sink_for(self, facts: Mapping[str, Any], graph: Graph | None, *, force: bool, durable: bool | float) -> Sink:
         if self.path is None:
@@ -336,6 +337,19 @@ class Recorder:
             if cause is not None:
                 self._skip_causes[tensor] = cause
             self._note({"skip": tensor, "reason": str(reason), **({} if cause is None else {"because": str(cause)})})
+
+    def disturbed(self, tensor: str, reason: str) -> None:
+        """Note that recording changed how a tensor is computed: no comparison blames its node for its error.
+
+        Args:
+            tensor: Its name.
+            reason: One clause for a person.
+        """
+        self._check_open()
+        check_texts(str(tensor), "the name", (tensor,))
+        with self._alone():
+            self._disturbed[tensor] = str(reason)
+            self._note({"disturbed": tensor, "reason": str(reason)})
 
     def outputs(self, *names: str) -> None:
         """Say which tensors are the network's outputs; again adds to them.
@@ -627,6 +641,7 @@ class Recorder:
                 fidelity=self.fidelity,
                 fidelity_detail=self._detail(),
                 doubts=self._doubts,
+                disturbed=self._disturbed,
                 skipped={**dict.fromkeys(missing, "said to be an output and never put"), **self._skipped},
                 skip_causes=self._skip_causes,
             )

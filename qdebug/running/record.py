@@ -298,7 +298,7 @@ def _recorder(
     keep: KeepPolicy | None,
     nonfinite: Sequence[str],
     said: Mapping[str, str | bool],
-) -> Recorder:
+) -> _WatchedRecorder:
     facts = recorded_facts(run.facts)
     facts["options"] = {**facts["options"], **said}
     if nonfinite:

@@ -222,6 +222,10 @@ class OpenVINORun:
             found.append(PlainLayer(reads=before, results=results, form=form))
         return found
 
+    def plain_operations(self) -> list[tuple[str, ...]]:
+        """Return the operations of each layer of the plain run, in the order of `plain_layers`."""
+        return [layer.operations for layer in self.layers if layer.operations]
+
     def forms(self, layers: Sequence[Layer]) -> list[tuple[Layer, ...]]:
         """Return how some compiled layers compute what each layer of the plain run computes, in its order.
 
@@ -342,7 +346,7 @@ class _Work:
         self._moments = [(sample, step) for sample in range(feeds.samples) for step in range(feeds.steps)]
         self._taps = run.taps()
         self._codes = {} if run.executed is None else run.executed.codes
-        self._narrow = run.narrow() if run.executed is not None else {}
+        self._narrow = run.narrow()
         self._finals: dict[str, bytes] = {}
         """Values of the outputs at the first moment, by their hashes."""
         self._kept: set[str] = set()
@@ -350,14 +354,15 @@ class _Work:
 
     def run(self) -> None:
         """Record everything."""
-        at_once = self._taps if self._run.facts.taps == "all" else {}
-        outputs = self._pass(list(at_once), self._run.compile(at_once), outputs=True)
-        if at_once or not self._taps:
+        if self._run.facts.taps == "all":
+            self._record_all()
+            return
+        outputs = self._pass([], self._run.compile({}), outputs=True)
+        if not self._taps:
             return
         search = TapSearch(self._run.plain_layers(), list(self._taps), outputs if self._is_steady() else {})
         budget = _Budget(self._run.settings)
-        while (self._tried == 0 or budget.lasts(self._tried)) and (taps := search.choose()):
-            self._try(taps, search, budget)
+        self._search(search, budget)
         runs = self._write_proven(search, budget)
         for name in search.refused:
             self._recorder.skip(name, "looking at it changes it or the outputs (see --taps all)")
@@ -367,13 +372,38 @@ class _Work:
         left = f", {len(given_up)} given up: {budget.spent}" if given_up else ""
         self._recorder.remark(f"{plural(len(self._taps), 'tap')} in {plural(runs, 'run')}{left}")
 
+    def _record_all(self) -> None:
+        """Record all tensors of the model in one run, and mark those that this changed."""
+        tapped, layers = self._run.compile(self._taps), self._run.plain_layers()
+        forms = self._run.forms(layers_of(tapped.compiled, self._run.source))
+        digests = self._pass(list(self._taps), tapped, watched=list(self._taps), outputs=True)
+        outputs = self._pass([], self._run.compile({}))
+        self._finals = {name: _digest(array) for name, array in self._run.plain(self._feeds.feed(0, 0)).items()}
+        ends = [name for layer in layers for name in layer.results if name in self._taps]
+        search = TapSearch(layers, ends, outputs)
+        everything = TappedRun(taps=tuple(self._taps), forms=forms, digests=digests)
+        search.take(everything)
+        budget = _Budget(self._run.settings)
+        self._search(search, budget, record=False)
+        right = dict(zip(self._run.plain_operations(), search.trusted(everything), strict=True))
+        changed = {name for operations, is_right in right.items() if not is_right for name in operations}
+        reason = "looking at all tensors changes how OpenVINO computes it, or what it reads"
+        for tensor, (name, _) in {**self._taps, **self._run.source.output_ports}.items():
+            if name in changed:
+                self._recorder.disturbed(tensor, reason)
+
+    def _search(self, search: TapSearch, budget: _Budget, *, record: bool = True) -> None:
+        """Run the model with taps until all are settled or the budget is spent."""
+        while (self._tried == 0 or budget.lasts(self._tried)) and (taps := search.choose()):
+            self._try(taps, search, budget, record=record)
+
     def _is_steady(self) -> bool:
         """Tell whether the plain model gives the same outputs as before for the same inputs."""
         self._run.restart()
         found = self._run.plain(self._feeds.feed(0, 0))
         return all(_digest(found[name]) == digest for name, digest in self._finals.items())
 
-    def _try(self, taps: Sequence[str], search: TapSearch, budget: _Budget) -> None:
+    def _try(self, taps: Sequence[str], search: TapSearch, budget: _Budget, *, record: bool) -> None:
         """Run the model with some taps, and record those that are certainly what the plain run computes."""
         self._tried += 1
         self._tell(search, budget)
@@ -385,9 +415,10 @@ class _Work:
         found = tapped.run(self._feeds.feed(0, 0))
         if any(_digest(found[name]) != self._finals[name] for name in checked):
             return
-        digests = self._pass([name for name in taps if name in expected], tapped, watched=taps, finals=checked)
+        recorded = [name for name in taps if name in expected] if record else []
+        digests = self._pass(recorded, tapped, watched=taps, finals=checked if record else ())
         search.take(TappedRun(taps=tuple(taps), forms=forms, digests=digests))
-        self._kept.update(name for name in taps if name in expected)
+        self._kept.update(recorded)
 
     def _write_proven(self, search: TapSearch, budget: _Budget) -> int:
         """Record the taps that were found right after their run; return the number of runs that were made in all."""

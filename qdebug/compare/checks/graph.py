@@ -23,6 +23,7 @@ from qdebug.replay.real_form import real_form
 __all__ = [
     "born",
     "difference",
+    "disturbed",
     "harmless",
     "lossy_cast",
     "mistaken",
@@ -231,6 +232,17 @@ def placement(context: NodeContext) -> Finding | None:
         return None
     said = f"it ran on {ran}, asked for was {asked}"
     return Finding(kind=FindingKind.PLACEMENT, role=FindingRole.NOTE, node=context.name, sentence=said, evidence=ran)
+
+
+def disturbed(context: NodeContext) -> Finding | None:
+    """Find a tensor that recording changed, in either run: its error is not its node's."""
+    entry, runs = context.entry, context.runs
+    sides = (runs.backend.info, entry.tensor), (runs.reference.info, entry.reference_tensor)
+    reason = next((info.disturbed[tensor] for info, tensor in sides if tensor in info.disturbed), None)
+    if reason is None:
+        return None
+    said = f"disturbed: {reason}"
+    return Finding(kind=FindingKind.DISTURBED, role=FindingRole.EXCUSE, node=context.name, sentence=said)
 
 
 def precision(context: NodeContext) -> Finding | None:

@@ -49,6 +49,7 @@ CHECKS: tuple[Check, ...] = (
     statistics.bare_codes,
     selection,
     graph.precision,
+    graph.disturbed,
     graph.placement,
 )
 """All checks."""
