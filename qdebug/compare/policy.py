@@ -129,8 +129,10 @@ def _decided(of: Measured, findings: Sequence[Finding]) -> tuple[Status, str | N
     return Status.WITHIN, excuses[0] if excuses and not (stats and of.limits.judge_whole(stats)) else None
 
 
-_STATED = frozenset((FindingKind.WEIGHT, FindingKind.BIAS, FindingKind.CONSTANT))
-"""What is found in constants, which recording changes in no case."""
+_STATED = frozenset(
+    (FindingKind.WEIGHT, FindingKind.BIAS, FindingKind.CONSTANT, FindingKind.ATTRIBUTE, FindingKind.MISSING_NODE)
+)
+"""What the graphs and constants state, which recording changes in no case."""
 
 
 def _counts(of: Measured, found: Finding) -> bool:
