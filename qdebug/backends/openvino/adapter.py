@@ -161,7 +161,8 @@ class OpenVINORun:
         self.layers: Sequence[Layer] = layers_of(self._plain.compiled, source)
         self.executed: Executed | None = None
         if facts.taps == "faithful":
-            self.executed = describe(source, self.layers, settings.device)
+            half = self._used_precision() == "f16"
+            self.executed = describe(source, self.layers, settings.device, half=half)
         self.graph: Graph = source.graph if self.executed is None else self.executed.graph
         values = [(source.names[port(value)], value) for value in source.model.inputs]
         self.inputs: tuple[TensorInfo, ...] = tuple(source.input_info(name, value) for name, value in values)
@@ -176,10 +177,12 @@ class OpenVINORun:
             options={**facts.options, **self._effective()},
         )
 
+    def _used_precision(self) -> str:
+        return str(self._ready().compiled.get_property("INFERENCE_PRECISION_HINT").get_type_name())
+
     def _effective(self) -> dict[str, Any]:
         """Return what OpenVINO made of the options."""
-        compiled = self._ready().compiled
-        used_precision = compiled.get_property("INFERENCE_PRECISION_HINT").get_type_name()
+        compiled, used_precision = self._ready().compiled, self._used_precision()
         found: dict[str, Any] = {
             "effective_precision": used_precision,
             "asked_for": self.settings.device,
@@ -349,6 +352,8 @@ class _Work:
         self._narrow = run.narrow()
         self._finals: dict[str, bytes] = {}
         """Values of the outputs at the first moment, by their hashes."""
+        self._outputs: dict[str, bytes] = {}
+        """Their values at all moments."""
         self._kept: set[str] = set()
         self._tried = 0
 
@@ -357,15 +362,15 @@ class _Work:
         if self._run.facts.taps == "all":
             self._record_all()
             return
-        outputs = self._pass([], self._run.compile({}), outputs=True)
+        self._outputs = self._pass([], self._run.compile({}), outputs=True)
         if not self._taps:
             return
-        search = TapSearch(self._run.plain_layers(), list(self._taps), outputs if self._is_steady() else {})
+        search = TapSearch(self._run.plain_layers(), list(self._taps), self._outputs if self._is_steady() else {})
         budget = _Budget(self._run.settings)
         self._search(search, budget)
         runs = self._write_proven(search, budget)
         for name in search.refused:
-            self._recorder.skip(name, "looking at it changes it or the outputs (see --taps all)")
+            self._recorder.skip(name, "looking at it changes it or the outputs (see --taps all)", because="not_dumped")
         given_up = [name for name in self._taps if name not in self._kept and name not in search.refused]
         for name in given_up:
             self._recorder.skip(name, f"given up: {budget.spent}", because="not_dumped")
@@ -377,10 +382,10 @@ class _Work:
         tapped, layers = self._run.compile(self._taps), self._run.plain_layers()
         forms = self._run.forms(layers_of(tapped.compiled, self._run.source))
         digests = self._pass(list(self._taps), tapped, watched=list(self._taps), outputs=True)
-        outputs = self._pass([], self._run.compile({}))
+        self._outputs = self._pass([], self._run.compile({}))
         self._finals = {name: _digest(array) for name, array in self._run.plain(self._feeds.feed(0, 0)).items()}
         ends = [name for layer in layers for name in layer.results if name in self._taps]
-        search = TapSearch(layers, ends, outputs)
+        search = TapSearch(layers, ends, self._outputs)
         everything = TappedRun(taps=tuple(self._taps), forms=forms, digests=digests)
         search.take(everything)
         budget = _Budget(self._run.settings)
@@ -415,10 +420,14 @@ class _Work:
         found = tapped.run(self._feeds.feed(0, 0))
         if any(_digest(found[name]) != self._finals[name] for name in checked):
             return
-        recorded = [name for name in taps if name in expected] if record else []
-        digests = self._pass(recorded, tapped, watched=taps, finals=checked if record else ())
+        digests = self._pass([], tapped, watched=taps)
+        if any(digests[name] != self._outputs[name] for name in checked):
+            return
         search.take(TappedRun(taps=tuple(taps), forms=forms, digests=digests))
-        self._kept.update(recorded)
+        recorded = [name for name in taps if name in expected] if record else []
+        if recorded:
+            self._pass(recorded, tapped, finals=checked)
+            self._kept.update(recorded)
 
     def _write_proven(self, search: TapSearch, budget: _Budget) -> int:
         """Record the taps that were found right after their run; return the number of runs that were made in all."""

@@ -123,18 +123,19 @@ class Executed:
     inserted: Mapping[str, int]
 
 
-def describe(source: OpenVINOModel, layers: Sequence[Layer], device: str) -> Executed:
+def describe(source: OpenVINOModel, layers: Sequence[Layer], device: str, *, half: bool = False) -> Executed:
     """Describe what a compiled model runs.
 
     Args:
         source: The model.
         layers: Its executed layers.
         device: Where they run.
+        half: Whether they compute in float16.
     """
     ends = {layer.operations[-1]: layer for layer in layers if layer.operations}
     inserted = Counter(layer.kind for layer in layers if not layer.operations)
     readers = {name: layer for layer in layers for name in layer.operations[:1]}
-    return _Describer(source, ends, readers, device).describe(inserted)
+    return _Describer(source, ends, readers, device, half=half).describe(inserted)
 
 
 class _Describer:
@@ -145,15 +146,22 @@ class _Describer:
         ends: The layer that ends with each operation.
         begins: The layer that begins with each operation.
         device: Where they run.
+        half: Whether they compute in float16.
     """
 
     def __init__(
-        self, source: OpenVINOModel, ends: Mapping[str, Layer], begins: Mapping[str, Layer], device: str
+        self,
+        source: OpenVINOModel,
+        ends: Mapping[str, Layer],
+        begins: Mapping[str, Layer],
+        device: str,
+        *,
+        half: bool,
     ) -> None:
         self._source, self._device, self._begins = source, device, begins
         finals = [result.input_value(0).get_node().get_friendly_name() for result in source.model.get_results()]
         self._ends: dict[str, Layer | None] = {**dict.fromkeys(finals), **ends}
-        self._folded = Folded(source)
+        self._folded = Folded(source, half=half)
         self._nodes: dict[str, Node] = {}
         self._infos: dict[str, TensorInfo] = {}
         self._constants: dict[str, np.ndarray] = {}

@@ -367,9 +367,11 @@ class Folded:
 
     Args:
         source: The model.
+        half: Whether OpenVINO computes in float16: it then rounds constants to that before it folds them.
     """
 
-    def __init__(self, source: OpenVINOModel) -> None:
+    def __init__(self, source: OpenVINOModel, *, half: bool = False) -> None:
+        self._half = half
         self._parameters = source.model.get_parameters()
         self._names: set[str] = set()
         self._values: dict[str, np.ndarray] = {}
@@ -393,15 +395,19 @@ class Folded:
         """Return the values of an operation."""
         if name not in self._values:
             import openvino
-            from openvino.passes import ConstantFolding, Manager
+            from openvino.passes import ConstantFolding, ConvertFP32ToFP16, Manager
 
             part = openvino.Model([self._operations[name].output(0)], self._parameters, "part").clone()
             manager = Manager()
+            is_single = self._operations[name].get_output_element_type(0).get_type_name() == "f32"
+            if self._half and is_single:
+                manager.register_pass(ConvertFP32ToFP16())
             manager.register_pass(ConstantFolding())
             manager.run_passes(part)
             found = part.get_results()[0].input_value(0).get_node()
             if found.get_type_name() == "Constant":
-                self._values[name] = elements(found)
+                values = elements(found)
+                self._values[name] = values.astype(np.float32) if self._half and is_single else values
             else:  # some are marked to be left alone
                 whole = openvino.Model([self._operations[name].output(0)], [], "whole")
                 compiled = openvino.Core().compile_model(whole, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})

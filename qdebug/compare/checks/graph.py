@@ -73,11 +73,11 @@ def lossy_cast(context: NodeContext) -> Finding | None:
 
 
 def unholdable(context: NodeContext) -> Finding | None:
-    """Find a constant that its format cannot hold: the cause where values are not finite, else worth saying."""
+    """Find a constant that its format cannot hold: the cause where a node goes wrong, else worth saying."""
     found = context.unholdable
     if found is None:
         return None
-    failed = nonfinite(context) is not None or context.comparison.nonfinite
+    failed = nonfinite(context) is not None or context.comparison.nonfinite or context.diverges
     return replace(found, role=FindingRole.CAUSE if failed else FindingRole.NOTE)
 
 

@@ -15,7 +15,8 @@ from qdebug.compare.align.clamps import bounds_of, code_span, codes_clamp
 from qdebug.compare.align.layouts import in_reference_order
 from qdebug.compare.align.pairs import Pair, block_of, clamp_of
 from qdebug.compare.attribute.backend_replay import inputs_of, real_values
-from qdebug.compare.attribute.band import finite_norm, minus, segment_share
+from qdebug.compare.attribute.band import finite_norm, minus, segment_share, unit_roundoff
+from qdebug.compare.attribute.declared_format import declared_unit
 from qdebug.compare.attribute.reference_replay import exceeds
 from qdebug.compare.attribute.rounding import scales_by_constants
 from qdebug.compare.attribute.segments import Segment
@@ -490,7 +491,7 @@ def _change(facts: TensorFacts, pair: Pair, nodes: tuple[Node, ...]) -> bool:
             theirs = facts.replays.values(wanted, segment, place)
             ours = real_values(facts.backend, pair.backend, place)
             ours = in_reference_order(ours, pair.backend_view, theirs.shape)
-            share = segment_share(ours.dtype)
+            share = segment_share(max(unit_roundoff(ours.dtype), declared_unit(facts.backend)))
             if ours.shape == theirs.shape and finite_norm(minus(theirs, ours)) > share * finite_norm(ours):
                 return True
     except (KernelError, NotRecordedError):

@@ -420,3 +420,36 @@ def test_an_average_of_codes_counts_steps_of_the_output_range(tmp_path, zero, ou
     (node,) = (each for each in qdebug.explain(in_codes(tmp_path, x, values, nodes)).nodes if each.op == "AvgPool")
     assert node.status == "explained"
     assert "form=levels-raw steps=even,zp,sat" in node.variants
+
+
+def test_a_constant_that_float16_cannot_hold_is_named(tmp_path):
+    x = np.abs(np.random.default_rng(0).standard_normal((1, 8, 16, 16))).astype(np.float32)
+    x[0, :, :4] = 0
+    given = ops.parameter(x.shape, np.float32, name="x")
+    weight = (0.2 * np.random.default_rng(1).standard_normal((8, 8, 3, 3))).astype(np.float32)
+    conv = ops.convolution(ops.log(ops.add(ops.relu(given), np.float32(1e-10))), weight, [1, 1], [1, 1], [1, 1], [1, 1])
+    path = saved(tmp_path, [conv], [given])
+    _, reference = record(tmp_path, path, {"x": x}, samples=None)
+    _, backend = record(tmp_path, path, {"x": x}, samples=None, precision="f16")
+    if backend.info.options["effective_precision"] != "f16":
+        pytest.skip("this processor does not compute in float16")
+    result = qdebug.diff(reference, backend)
+    found = [each for node in result.nodes for each in node.findings if each.kind == "precision" and each.evidence]
+    assert any("is 1e-10, below 5.96e-08, the smallest float16, and becomes 0" in each.sentence for each in found)
+
+
+@pytest.mark.parametrize("precision", ["f16", "bf16"])
+def test_honest_rounding_to_a_short_format_is_no_divergence(tmp_path, precision):
+    model, inputs = DIGITS / "digits.onnx", digits()
+    _, backend = record(tmp_path, model, inputs, precision=precision)
+    result = qdebug.diff(reference(tmp_path, model, inputs, opt="none"), backend)
+    assert result.status == "within"
+    assert result.exit_code == 0
+
+
+def test_what_all_taps_change_is_disturbed_and_nobody_is_accused(tmp_path):
+    _, backend = record(tmp_path, DIGITS / "digits.onnx", digits(), precision="bf16", taps="all")
+    result = qdebug.diff(reference(tmp_path, DIGITS / "digits.onnx", digits(), opt="none"), backend)
+    assert result.first_divergence is None
+    if backend.info.options["effective_precision"] == "bf16":
+        assert backend.info.disturbed
