@@ -483,6 +483,8 @@ class _Describer:
                 real = operation.get_output_element_type(0).is_real()
                 if scale is None or not real or not is_integer(dtype) or len(extents(codes) or ()) != rank:
                     return None
+                if _is_cast(codes.get_node()):
+                    return None
                 return _quant_of(codes, dtype, scale, zero)
             if kind not in ("Multiply", "Subtract"):
                 return None
@@ -643,6 +645,17 @@ def _quant_of(codes: Any, dtype: str, scale: np.ndarray, zero: np.ndarray | None
     except ValueError:
         return None
     return codes, quant
+
+
+_GIVES_WHOLE = frozenset(("FakeQuantize", "Round", "Floor", "Ceiling", "Clamp", "Minimum", "Maximum"))
+"""Operations before a Convert that makes codes: what is rounded or held to the range of codes."""
+
+
+def _is_cast(operation: Any) -> bool:
+    """Tell whether an operation cuts real numbers to whole ones: a cast of the model's, which makes no codes."""
+    if operation.get_type_name() != "Convert" or not operation.get_input_element_type(0).is_real():
+        return False
+    return operation.input_value(0).get_node().get_type_name() not in _GIVES_WHOLE
 
 
 def _inside(name: str) -> str:

@@ -22,6 +22,7 @@ from qdebug.replay.real_form import real_form
 
 __all__ = [
     "born",
+    "cast_otherwise",
     "difference",
     "disturbed",
     "harmless",
@@ -84,6 +85,23 @@ def unholdable(context: NodeContext) -> Finding | None:
 def read_otherwise(context: NodeContext) -> Finding | None:
     """Find why an error is beyond its limit: codes read by other numbers than they were written with, or rounding."""
     return context.cause if context.diverges else None
+
+
+def cast_otherwise(context: NodeContext) -> Finding | None:
+    """Find that the two runs cast numbers that an integer type does not hold in two known ways."""
+    node, entry, runs, stats = context.node, context.entry, context.runs, context.stats
+    theirs = runs.reference.graph.producer(entry.reference_tensor)
+    if node is None or theirs is None or stats is None or not stats.mismatches:
+        return None
+    if not (operators.of(node.op).casts and operators.of(theirs.op).casts):
+        return None
+    places = [*recorded_places(runs.reference, runs.backend, entry)]
+    ours = mistake_of(runs.backend, node, entry.tensor, places)
+    other = mistake_of(runs.reference, theirs, entry.reference_tensor, places)
+    if ours is None or other is None or ours == other:
+        return None
+    said = f"{ours}, and in the reference {other}: that reproduces every element, and no standard says what is right"
+    return Finding(kind=FindingKind.PRECISION, role=FindingRole.DIFFERENCE, node=context.name, sentence=said)
 
 
 def mistaken(context: NodeContext) -> Finding | None:

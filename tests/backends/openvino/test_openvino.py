@@ -453,3 +453,13 @@ def test_what_all_taps_change_is_disturbed_and_nobody_is_accused(tmp_path):
     assert result.first_divergence is None
     if backend.info.options["effective_precision"] == "bf16":
         assert backend.info.disturbed
+
+
+def test_a_cast_to_integers_makes_no_codes_of_them(tmp_path):
+    x = (np.random.default_rng(0).standard_normal((1, 4, 16, 16)) * 300).astype(np.float32)
+    given = ops.parameter(x.shape, np.float32, name="x")
+    whole = ops.convert(ops.multiply(given, np.float32(1.5)), "i32")
+    path = saved(tmp_path, [ops.multiply(ops.convert(whole, "f32"), np.float32(0.25))], [given])
+    _, recording = record(tmp_path, path, {"x": x}, samples=None)
+    assert not any(info.quant for info in recording.graph.tensors.values())
+    assert "DequantizeLinear" not in {node.op for node in recording.graph.nodes}
