@@ -17,6 +17,7 @@ import numpy as np
 from qdebug.model import Node, operators
 from qdebug.model.operators import Sums
 from qdebug.numerics.short_formats import SHORT_FORMATS
+from qdebug.replay.precision import onnx_dtype
 
 __all__ = ["Mistake", "mistakes"]
 
@@ -63,7 +64,38 @@ def mistakes(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
     yield from _of_dilation(node, values)
     yield from _of_order(node, values)
     yield from _of_rounding(node, values)
+    yield from _of_casts(node, values)
     yield from _of_writing(node, values)
+
+
+def _of_casts(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
+    """Cast numbers that an integer type does not hold: no standard says what they become, and processors differ."""
+    data = values.get(node.inputs[0]) if node.inputs else None
+    target = node.attrs.get("to")
+    if not operators.of(node.op).casts or data is None or data.dtype.kind != "f" or not isinstance(target, int):
+        return
+    dtype = onnx_dtype(target)
+    if dtype.kind not in "iu":
+        return
+    name, low, high = dtype.name, *map(float, (np.iinfo(dtype).min, np.iinfo(dtype).max))
+    wide = np.nan_to_num(np.trunc(data.astype(np.float64)), nan=0.0)
+    beyond = (wide < low) | (wide > high) | np.isnan(data)
+    if not beyond.any():
+        return
+    whole = np.where(np.isinf(data), 0.0, wide)
+    kept = np.mod(whole, 2.0 ** (8 * dtype.itemsize)).astype(np.uint64).astype(dtype)
+    inside = np.where(beyond, 0.0, wide).astype(dtype)
+    for words, becomes in (
+        (f"numbers beyond {name} saturate", np.where(wide > 0, np.iinfo(dtype).max, np.iinfo(dtype).min)),
+        (f"numbers beyond {name} wrap around: its low bits are kept", kept),
+        (f"numbers beyond {name} become its lowest number", np.full(wide.shape, np.iinfo(dtype).min)),
+    ):
+        made = np.where(beyond, np.where(np.isnan(data), 0, becomes) if "saturate" in words else becomes, inside)
+        yield Mistake(likely=words, node=node, values={}, after=partial(_instead, made=made.astype(dtype)))
+
+
+def _instead(_: np.ndarray, *, made: np.ndarray) -> np.ndarray:
+    return made
 
 
 def _without(node: Node, *places: int) -> Node:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 
-from qdebug.errors import UsageError
+from qdebug.errors import InputError, UsageError
 from qdebug.model import Graph, QuantParams, Recording, TensorInfo
 
 if TYPE_CHECKING:
@@ -28,9 +28,12 @@ __all__ = [
     "OptionSpec",
     "RunFacts",
     "check_options",
+    "check_shapes",
     "check_taps",
-    "halves",
+    "fixes_shapes",
     "harmless_parts",
+    "open_run",
+    "shapes_said",
 ]
 
 TAPS = ("faithful", "all", "outputs")
@@ -225,6 +228,84 @@ class Backend(Protocol):
         """
 
 
+def open_run(
+    backend: Backend,
+    model: Path | Recording,
+    *,
+    options: Mapping[str, str],
+    taps: str = "faithful",
+    weights: bool = True,
+    shapes: Mapping[str, tuple[int, ...]] | None = None,
+) -> BackendRun:
+    """Make a model ready to run, with free dimensions of its inputs fixed if that is wanted.
+
+    A runtime that knows a dimension may choose other kernels than for one that may vary.
+
+    Args:
+        backend: The backend; it fixes shapes if it has the attribute `fixes_shapes`, and then `open` takes them.
+        model: As in `Backend.open`.
+        options: As in `Backend.open`.
+        taps: As in `Backend.open`.
+        weights: As in `Backend.open`.
+        shapes: Shapes to fix, by input; none to leave all dimensions as the model has them.
+
+    Raises:
+        UsageError: The backend cannot fix shapes, or as `Backend.open`.
+        InputError: A shape is given for something that is no input, or does not fit the model.
+        BackendError: The framework refused the model.
+    """
+    if not shapes:
+        return backend.open(model, options=options, taps=taps, weights=weights)
+    if not fixes_shapes(backend):
+        raise UsageError(
+            f"Backend {backend.name!r} cannot fix free dimensions of a model: it runs arrays of the shapes they have.",
+            hint="Leave out --shape, and give arrays of that shape.",
+        )
+    opened: BackendRun = backend.open(  # type: ignore[call-arg]  # what has the attribute takes them
+        model, options=options, taps=taps, weights=weights, shapes=shapes
+    )
+    return opened
+
+
+def fixes_shapes(backend: Backend) -> bool:
+    """Tell whether a backend can fix free dimensions of a model."""
+    return bool(getattr(backend, "fixes_shapes", False))
+
+
+def shapes_said(shapes: Mapping[str, tuple[int, ...]]) -> str:
+    """Return fixed shapes as a run's options say them."""
+    return ", ".join(f"{name}={'x'.join(map(str, shape))}" for name, shape in shapes.items())
+
+
+def check_shapes(infos: Sequence[TensorInfo], shapes: Mapping[str, tuple[int, ...]]) -> None:
+    """Check shapes that were chosen for inputs of a model.
+
+    Args:
+        infos: The inputs: None where any extent goes.
+        shapes: The shapes, by input.
+
+    Raises:
+        InputError: A shape is given for something that is no input, or does not fit the model.
+    """
+    by_name = {info.name: info for info in infos}
+    for name, shape in shapes.items():
+        info = by_name.get(name)
+        if info is None:
+            raise InputError(
+                f"--shape names {name!r}, which is no input of the model.",
+                hint=f"Choose of: {', '.join(map(repr, by_name)) or 'none'}.",
+            )
+        expected = info.shape
+        if expected is not None and not (
+            len(shape) == len(expected) and all(e in (None, s) for s, e in zip(shape, expected, strict=True))
+        ):
+            said = "x".join("?" if extent is None else str(extent) for extent in expected)
+            raise InputError(
+                f"Input {name!r} of the model has shape {said}, and --shape says {'x'.join(map(str, shape))}.",
+                hint="Give an extent for each dimension; those that are not ? are fixed.",
+            )
+
+
 def check_taps(taps: str) -> None:
     """Check a way of tapping.
 
@@ -259,16 +340,10 @@ def check_options(backend: str, specs: Sequence[OptionSpec], given: Mapping[str,
     return {name: given.get(name, spec.default) for name, spec in known.items()}
 
 
-def halves(names: Sequence[str]) -> tuple[Sequence[str], Sequence[str]]:
-    """Split a sequence in the middle."""
-    return names[: len(names) // 2], names[len(names) // 2 :]
-
-
 def harmless_parts(
     taps: Sequence[str],
     attempt: Callable[[Sequence[str]], _Tapped | None],
     refuse: Callable[[str], None],
-    split: Callable[[Sequence[str]], tuple[Sequence[str], Sequence[str]]] = halves,
 ) -> Iterator[tuple[Sequence[str], _Tapped]]:
     """Split tensors into parts that can each be tapped in one run without changing the outputs.
 
@@ -276,7 +351,6 @@ def harmless_parts(
         taps: The tensors.
         attempt: Returns a model that taps some tensors at once; None if its outputs are not those of the plain one.
         refuse: Called with a tensor that changes the outputs even if it is tapped alone.
-        split: Splits tensors after an attempt with all of them failed; both parts hold some.
 
     Yields:
         The tensors of a part, and the model that taps them.
@@ -285,8 +359,8 @@ def harmless_parts(
     if tapped is not None:
         yield taps, tapped
     elif len(taps) > 1:
-        for part in split(taps):
-            yield from harmless_parts(part, attempt, refuse, split)
+        for part in (taps[: len(taps) // 2], taps[len(taps) // 2 :]):
+            yield from harmless_parts(part, attempt, refuse)
     else:
         refuse(taps[0])
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,7 +16,7 @@ from qdebug.cli.sources import command, open_source
 from qdebug.errors import UsageError
 
 if TYPE_CHECKING:
-    from qdebug.model import Recording
+    from qdebug.model import Recording, RunInfo
 
 __all__ = ["BackendChoice", "RecordOptions", "add_shape", "backend_choice", "fill_parser", "run"]
 
@@ -129,8 +130,8 @@ def add_shape(parser: TakesArguments) -> None:
         action="append",
         default=[],
         metavar="NAME=1x3x48x192",
-        help="shape of the random values of input NAME, where the model leaves dimensions free; may come again "
-        "(default: a batch of 1, 32 along other free dimensions)",
+        help="fix the dimensions of input NAME that the model leaves free, before it is compiled: a runtime may use "
+        "other kernels then; random values get this shape (default: a batch of 1, 32 along others); may come again",
     )
 
 
@@ -216,11 +217,6 @@ def run(arguments: argparse.Namespace) -> int:
         return _write_example(options, options.example_inputs)
     if options.backend is None or options.inputs is None or options.output is None:
         raise _lacking(options)
-    if options.shape:
-        raise UsageError(
-            "--shape is for random values, and the arrays of --inputs have shapes of their own.",
-            hint="Leave out --shape, or make a template of that shape with --example-inputs.",
-        )
     from qdebug.model import Fidelity
     from qdebug.present.text import safe_text
     from qdebug.recording.keep_policy import policy_of
@@ -245,9 +241,12 @@ def run(arguments: argparse.Namespace) -> int:
                 on_tensor=interrupts.check,
                 keep=keep,
                 states=options.state,
+                shapes=dict(options.shape),
             )
         recording = open_source(options.output)
         emit(_summary(recording, options.output))
+        for line in _missing(recording.info):
+            say(line)
         if summary.states:
             say(f"states fed back: {safe_text(', '.join(summary.states))}")
         if "note" in recording.info.options:
@@ -320,19 +319,33 @@ def _identity(path: Path) -> tuple[int, int] | None:
 def _kept(output: Path, before: tuple[int, int] | None) -> str:
     """Say what an interrupted run left behind; `before` is what was there when it began."""
     from qdebug.errors import QdebugError
+    from qdebug.plural import plural
     from qdebug.recording.target import unfinished
 
     shown = command("qdebug", "info", output)
     if _identity(output) not in (None, before):
         try:
-            complete = open_source(output).info.complete
+            info = open_source(output).info
+            complete, missing = info.complete, sum(map(info.not_dumped, info.skipped))
         except QdebugError:
-            complete = False
-        state = "is finished" if complete else "holds what was recorded so far (incomplete)"
+            complete, missing = False, 0
+        without = f" without {plural(missing, 'tensor')}" if missing else ""
+        state = f"is finished{without}" if complete else "holds what was recorded so far (incomplete)"
         return f"interrupted; {output} {state}: {shown}"
     if unfinished(output):
         return f"interrupted; what was recorded so far can be rebuilt: {command('qdebug', 'file', 'recover', output)}"
     return "interrupted; nothing was kept."
+
+
+def _missing(info: RunInfo) -> list[str]:
+    """Say how many tensors that the run makes were not recorded, a line for each reason."""
+    from qdebug.plural import plural
+    from qdebug.present.text import safe_text
+
+    reasons = Counter(reason for name, reason in info.skipped.items() if name not in info.never_made())
+    return [
+        f"not recorded: {plural(count, 'tensor')}: {safe_text(reason, limit=400)}" for reason, count in reasons.items()
+    ]
 
 
 def _summary(recording: Recording, output: Path) -> str:

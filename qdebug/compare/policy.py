@@ -100,6 +100,8 @@ def judge_sample(
     known = context.attribution is not None and context.attribution.arithmetic_unsaturated is not None
     firm = context.reproduced is not None and context.reproduced.firm
     case: Error = context.sample(sample, stats, excused=whole is Status.WITHIN and (firm or not known))
+    if any(found.kind is FindingKind.DISTURBED for found in findings) and whole is Status.WITHIN:
+        return Status.WITHIN if stats.mismatches else Status.IDENTICAL
     status = judge_error(case)[0]
     differs = any(found.role is FindingRole.DIFFERENCE and _counts(context, found) for found in findings)
     return Status.DIVERGED if differs and status is Status.WITHIN else status
@@ -114,6 +116,9 @@ def _decided(of: Measured, findings: Sequence[Finding]) -> tuple[Status, str | N
             return Status.NONFINITE, ": ".join([found.sentence, *[*differences, *causes][:1]])
     if stats is not None and not stats.mismatches:
         return Status.IDENTICAL, None
+    disturbed = next((found for found in findings if found.kind is FindingKind.DISTURBED), None)
+    if disturbed is not None and not any(found.kind in _STATED for found in findings):
+        return Status.WITHIN, disturbed.sentence
     for found in findings:
         if found.role is FindingRole.DIFFERENCE and _counts(of, found):
             return Status.DIVERGED, found.sentence
@@ -122,6 +127,12 @@ def _decided(of: Measured, findings: Sequence[Finding]) -> tuple[Status, str | N
             return Status.DIVERGED, ": ".join([found.sentence, *causes[:1]])
     excuses = [found.sentence for found in findings if found.role in (FindingRole.COST, FindingRole.EXCUSE)]
     return Status.WITHIN, excuses[0] if excuses and not (stats and of.limits.judge_whole(stats)) else None
+
+
+_STATED = frozenset(
+    (FindingKind.WEIGHT, FindingKind.BIAS, FindingKind.CONSTANT, FindingKind.ATTRIBUTE, FindingKind.MISSING_NODE)
+)
+"""What the graphs and constants state, which recording changes in no case."""
 
 
 def _counts(of: Measured, found: Finding) -> bool:

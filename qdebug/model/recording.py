@@ -71,7 +71,7 @@ class Fidelity(StrEnum):
     UNKNOWN = "unknown"
 
 
-_MAPPINGS = ("versions", "options", "skipped", "skip_causes", "doubts")
+_MAPPINGS = ("versions", "options", "skipped", "skip_causes", "doubts", "disturbed")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,6 +93,8 @@ class RunInfo(JsonObject):
         skipped: Tensors that exist in the run and were not recorded, with the reason.
         skip_causes: Why, in one word, for those of them of which it was said.
         doubts: What was said of a tensor, is kept as it was said, and can hardly be meant, by the tensor.
+        disturbed: Tensors whose recorded values are not those of a plain run, as recording changed how they are
+            computed, with the reason.
         borrowed_order: Whether the recording states no graph, and order, inputs and outputs are the other run's.
 
     Example:
@@ -114,6 +116,7 @@ class RunInfo(JsonObject):
     skipped: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     skip_causes: Mapping[str, SkipCause] = field(default_factory=lambda: MappingProxyType({}))
     doubts: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    disturbed: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     borrowed_order: bool = False
 
     def __post_init__(self) -> None:

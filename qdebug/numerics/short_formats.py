@@ -56,6 +56,11 @@ class ShortFormat:
         return float(self.normal * 2.0 ** (1 - self.bits))
 
     @property
+    def vanishing(self) -> float:
+        """The largest magnitude that it rounds to 0: half its smallest number, as ties go to even."""
+        return self.subnormal / 2
+
+    @property
     def beyond(self) -> float:
         """The smallest magnitude that it has no number for: half a step above the largest."""
         return float(self.largest * (1 + self.unit / 2))

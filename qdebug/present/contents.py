@@ -9,6 +9,7 @@ from typing import Any, TypedDict
 
 from qdebug.model import QuantParams, Recording, Role, TensorInfo
 from qdebug.model.json_object import JsonObject
+from qdebug.plural import plural
 from qdebug.present import numbers
 from qdebug.present.detail import quant_summary
 from qdebug.present.rows import SCALE_TITLE
@@ -76,7 +77,8 @@ class Contents(JsonObject):
         "fidelity=recording.info.fidelity fidelity_detail=recording.info.fidelity_detail taps=recording.info.taps "
         "samples=recording.samples steps=recording.steps tensors constants nodes ops inputs=recording.graph.inputs "
         "outputs=recording.graph.outputs bytes=size skipped=recording.info.skipped "
-        "skip_causes=recording.info.skip_causes doubts=recording.info.doubts environment tensor_list?"
+        "skip_causes=recording.info.skip_causes doubts=recording.info.doubts disturbed=recording.info.disturbed "
+        "environment tensor_list?"
     )
 
     recording: Recording
@@ -159,6 +161,9 @@ def contents_facts(contents: Contents) -> list[tuple[str, str]]:
         ("CPU flags", ", ".join(info.cpu_flags)),
     ]
     facts += [("doubtful", f"{name}: {doubt}") for name, doubt in [*info.doubts.items()][:_SKIPPED_SHOWN]]
+    if info.disturbed:
+        count, first = plural(len(info.disturbed), "tensor"), next(iter(info.disturbed.items()))
+        facts.append(("disturbed", f"{count} that recording changed; the first is {first[0]}: {first[1]}"))
     facts += [("not recorded", f"{name}: {reason}") for name, reason in [*info.skipped.items()][:_SKIPPED_SHOWN]]
     if len(info.skipped) > _SKIPPED_SHOWN:
         facts.append(("", f"{len(info.skipped) - _SKIPPED_SHOWN} more not recorded; -f json lists them"))

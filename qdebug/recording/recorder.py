@@ -9,7 +9,7 @@ from contextlib import suppress
 from operator import index
 from pathlib import Path
 from threading import RLock
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import Any, NoReturn, Self
 
 import numpy as np
@@ -151,6 +151,7 @@ class Recorder:
         self._skipped: dict[str, str] = {}
         self._skip_causes: dict[str, SkipCause] = {}
         self._doubts: dict[str, str] = {}
+        self._disturbed: dict[str, str] = {}
 
     def _sink_for(self, facts: Mapping[str, Any], graph: Graph | None, *, force: bool, durable: bool | float) -> Sink:
         if self.path is None:
@@ -311,6 +312,10 @@ class Recorder:
             raise UsageError(f"There is no sample {sample}, step {step}; both count from 0.")
         self._sample, self._step = place
 
+    def was_put(self, tensor: str, sample: int = 0, step: int = 0) -> bool:
+        """Tell whether values of a tensor that varies came for a sample and step, whatever was kept of them."""
+        return tensor in self._places.get((sample, step), ())
+
     def skip(self, tensor: str, reason: str, *, because: str | None = None) -> None:
         """Note that a tensor is not recorded, and why; values put later take it back, and values put before stay.
 
@@ -332,6 +337,19 @@ class Recorder:
             if cause is not None:
                 self._skip_causes[tensor] = cause
             self._note({"skip": tensor, "reason": str(reason), **({} if cause is None else {"because": str(cause)})})
+
+    def disturbed(self, tensor: str, reason: str) -> None:
+        """Note that recording changed how a tensor is computed: no comparison blames its node for its error.
+
+        Args:
+            tensor: Its name.
+            reason: One clause for a person.
+        """
+        self._check_open()
+        check_texts(str(tensor), "the name", (tensor,))
+        with self._alone():
+            self._disturbed[tensor] = str(reason)
+            self._note({"disturbed": tensor, "reason": str(reason)})
 
     def outputs(self, *names: str) -> None:
         """Say which tensors are the network's outputs; again adds to them.
@@ -377,6 +395,11 @@ class Recorder:
         with self._alone():
             self._checked.remark(str(sentence))
             self._note({"fidelity": str(self.fidelity), "detail": self._detail()})
+
+    @property
+    def skipped(self) -> Mapping[str, str]:
+        """Tensors that were said not to be recorded, with the reason."""
+        return MappingProxyType(self._skipped)
 
     @property
     def fidelity(self) -> Fidelity:
@@ -618,6 +641,7 @@ class Recorder:
                 fidelity=self.fidelity,
                 fidelity_detail=self._detail(),
                 doubts=self._doubts,
+                disturbed=self._disturbed,
                 skipped={**dict.fromkeys(missing, "said to be an output and never put"), **self._skipped},
                 skip_causes=self._skip_causes,
             )

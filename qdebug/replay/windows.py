@@ -22,7 +22,7 @@ from qdebug.plural import plural
 from qdebug.replay.blockwise import cut
 from qdebug.replay.registry import Call
 
-__all__ = ["Window", "convolve", "padded", "scratch", "window_of"]
+__all__ = ["Window", "convolve", "padded", "same_pads", "scratch", "window_of"]
 
 _AT_ONCE = 1 << 20
 """Elements that are copied without asking whether they are still wanted."""
@@ -126,10 +126,7 @@ def window_of(call: Call, extent: Sequence[int], kernel: Sequence[int], *, ceil_
     mode = call.text("auto_pad", "NOTSET") or "NOTSET"
     if mode in ("SAME_UPPER", "SAME_LOWER"):
         out = [-(-size // stride) for size, stride in zip(extent, strides, strict=True)]
-        needed = [(n - 1) * stride + span for n, stride, span in zip(out, strides, spans, strict=True)]
-        total = [max(n - size, 0) for n, size in zip(needed, extent, strict=True)]
-        begin = [t // 2 if mode == "SAME_UPPER" else t - t // 2 for t in total]
-        end = [t - b for t, b in zip(total, begin, strict=True)]
+        begin, end = same_pads(mode, extent, kernel, strides, dilations)
     elif mode in ("NOTSET", "VALID"):
         pads = _listed(call, "pads", (0,) * (2 * axes)) if mode == "NOTSET" else (0,) * (2 * axes)
         begin, end = list(pads[:axes]), list(pads[axes:])
@@ -150,6 +147,26 @@ def window_of(call: Call, extent: Sequence[int], kernel: Sequence[int], *, ceil_
         end=tuple(end),
         out=tuple(out),
     )
+
+
+def same_pads(
+    mode: str, extent: Sequence[int], kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int]
+) -> tuple[list[int], list[int]]:
+    """Return the padding before and after each axis that gives an output for each stride of the input.
+
+    Args:
+        mode: "SAME_UPPER" if an odd element goes after the input, "SAME_LOWER" if before.
+        extent: Spatial sizes of the input.
+        kernel: Taps per axis.
+        strides: Steps per axis.
+        dilations: Distance of taps per axis.
+    """
+    begin, end = [], []
+    for size, taps, stride, dilation in zip(extent, kernel, strides, dilations, strict=True):
+        total = max((-(-size // stride) - 1) * stride + (taps - 1) * dilation + 1 - size, 0)
+        begin.append(total // 2 if mode == "SAME_UPPER" else total - total // 2)
+        end.append(total - begin[-1])
+    return begin, end
 
 
 def _listed(call: Call, name: str, default: tuple[int, ...]) -> tuple[int, ...]:

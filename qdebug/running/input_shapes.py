@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from qdebug.errors import InputError
+from qdebug.backends.protocol import check_shapes
 from qdebug.model import TensorInfo
 
 __all__ = ["Shape", "choose_shapes", "dimensions"]
@@ -44,7 +44,7 @@ def choose_shapes(
         InputError: A shape is given for something that is no input, or does not fit the model.
     """
     given, names = given or {}, extent_names or {}
-    _check_given(infos, given)
+    check_shapes(infos, given)
     known: dict[str, int] = {}
     for name, shape in given.items():
         _bind(known, shape, names.get(name, ()))
@@ -84,26 +84,6 @@ def _filled(shape: Sequence[int | None], named: Sequence[str], known: Mapping[st
         if name:
             own[name] = found[-1]
     return tuple(found), free
-
-
-def _check_given(infos: Sequence[TensorInfo], given: Mapping[str, Shape]) -> None:
-    by_name = {info.name: info for info in infos}
-    for name, shape in given.items():
-        info = by_name.get(name)
-        if info is None:
-            raise InputError(
-                f"--shape names {name!r}, which is no input of the model.",
-                hint=f"Choose of: {', '.join(map(repr, by_name)) or 'none'}.",
-            )
-        expected = info.shape
-        if expected is not None and not (
-            len(shape) == len(expected) and all(e in (None, s) for s, e in zip(shape, expected, strict=True))
-        ):
-            said = "x".join("?" if extent is None else str(extent) for extent in expected)
-            raise InputError(
-                f"Input {name!r} of the model has shape {said}, and --shape says {dimensions(shape)}.",
-                hint="Give an extent for each dimension; those that are not ? are fixed.",
-            )
 
 
 def _bind(known: dict[str, int], shape: Sequence[int], named: Sequence[str]) -> None:

@@ -97,4 +97,18 @@ def record_runs(
         files.append(getattr(reference, "path", Path()))  # of what is in no file nothing can be made again
     with opened_recording(recorded) as recording:
         fed = recorded_inputs(recording, title=title, extra=inputs)
-    return made, [record(run, replace(fed, files=tuple(files)), adapt=True) for run in backends]
+    fed = replace(fed, files=tuple(files))
+    return made, [record(run, _shaped(fed, run, shapes or {}), adapt=True) for run in backends]
+
+
+def _shaped(given: GivenInputs, run: ModelRun, shapes: Mapping[str, tuple[int, ...]]) -> GivenInputs:
+    """Return inputs with those shapes that were chosen for the reference and that a backend's model takes as well."""
+    if not shapes:
+        return given
+    from qdebug.running.feeds import fits
+    from qdebug.running.model_runs import model_graph
+
+    graph = model_graph(run)
+    known = {name: graph.tensors[name].shape for name in graph.inputs if name in shapes}
+    taken = {name: shapes[name] for name, shape in known.items() if shape is None or fits(shapes[name], shape)}
+    return replace(given, shapes=taken)

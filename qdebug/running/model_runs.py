@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from qdebug.backends import BACKENDS, READERS, installed_backends, load_backend, load_reader
-from qdebug.backends.protocol import Backend, OnProgress
+from qdebug.backends.protocol import Backend, OnProgress, fixes_shapes, open_run
 from qdebug.errors import BackendError, MissingExtraError, QdebugError, RecordingError, UsageError
 from qdebug.model import Graph
 from qdebug.recording.environment import cpu_flags, machine, package_versions
@@ -222,9 +222,14 @@ def _record(
     on_tensor: Callable[[], None] | None,
 ) -> None:
     backend = load_backend(run.backend)
-    with closing(backend.open(run.model, options=run.options, taps="faithful", weights=True)) as opened:
+    shapes = given.shapes if fixes_shapes(backend) else {}
+    with closing(open_run(backend, run.model, options=run.options, shapes=shapes)) as opened:
         names = opened.facts.extent_names
         arrays, changes = fitted_inputs(given, opened.inputs, adapt=adapt, extent_names=names)
+        if given.shapes and not shapes:
+            changes.append(
+                f"backend {backend.name!r} runs arrays of any shape: --shape fixes no dimension of the model"
+            )
         feeds = ArrayFeeds(arrays, opened.inputs, samples=given.samples)
         said: dict[str, str | bool] = {INPUTS: given.said, RANDOM: given.random}
         if changes:

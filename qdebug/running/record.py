@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from qdebug.backends import check_model_file, load_backend
-from qdebug.backends.protocol import BackendRun, Feeds, OnProgress
+from qdebug.backends.protocol import BackendRun, Feeds, OnProgress, open_run
 from qdebug.errors import OutputExistsError, RecordingError, UsageError
 from qdebug.model import Fidelity, Node, Recording
 from qdebug.recording.environment import recorded_facts
@@ -74,11 +74,13 @@ def record_run(
     on_tensor: Callable[[], None] | None = None,
     keep: KeepPolicy | None = None,
     states: Sequence[str] = (),
+    shapes: Mapping[str, tuple[int, ...]] | None = None,
 ) -> RecordSummary:
     """Run a model, record its tensors, and compare its outputs with those of plain runs, bit for bit.
 
-    On an error nothing is left behind. A run that is interrupted, or that fills the disk, leaves a recording that is
-    marked incomplete, or one that can be recovered.
+    On an error nothing is left behind. A run that is interrupted leaves a finished recording without the tensors that
+    were still to come, if all inputs and outputs are there; else one that is marked incomplete, as a run does that
+    fills the disk, or one that can be recovered.
 
     Args:
         model: A model file, or a recording whose graph and weights are replayed.
@@ -96,6 +98,7 @@ def record_run(
         keep: How much of each tensor is kept; all of it if None.
         states: Outputs that are fed back into inputs at the next step, as "OUT=IN". Without any, those whose names,
             shapes and dtypes pair with an input's, unless the array of that input has an axis of steps.
+        shapes: Shapes that free dimensions of inputs are fixed to before the model is compiled, by input.
 
     Raises:
         UsageError: No such model or backend, unknown options, or files that are one and the same.
@@ -111,7 +114,7 @@ def record_run(
     arrays = read_inputs(inputs)
     with (
         _model(model) as source,
-        closing(chosen.open(source, options=options or {}, taps=taps, weights=weights)) as run,
+        closing(open_run(chosen, source, options=options or {}, taps=taps, weights=weights, shapes=shapes)) as run,
     ):
         pairs = _states(run, arrays, states, samples=samples, steps=steps)
         given = ArrayFeeds(arrays, run.inputs, samples=samples, steps=steps, states=pairs)
@@ -181,8 +184,9 @@ def record_feeds(
             _record(run, feeds, recorder, on_progress)
             recorder.close()
     except KeyboardInterrupt:
+        recorder.on_tensor = None
         with suppress(RecordingError):  # nothing was recorded yet: nothing is kept
-            recorder.close(complete=False)
+            recorder.close(complete=_cut_short(run, feeds, recorder))
         raise
     except BaseException:
         recorder.discard()
@@ -204,6 +208,28 @@ def _stopped(recorder: Recorder, out: Path) -> RecordingError:
     return RecordingError(
         f"{recorder.failure} {safe} beside {str(out)!r}.", hint=f"{recover_hint(out)[:-1]} -o OTHER-DISK/OUT.h5."
     )
+
+
+def _cut_short(run: BackendRun, feeds: Feeds, recorder: Recorder) -> bool:
+    """List what an interrupted run did not come to; tell whether all inputs and outputs are there.
+
+    Then the first sample is run plainly, for the fidelity: only tensors in between are missing.
+    """
+    graph = run.graph
+    moments = [(sample, step) for sample in range(feeds.samples) for step in range(feeds.steps)]
+
+    def is_there(name: str) -> bool:
+        return graph.is_constant(name) or all(recorder.was_put(name, *moment) for moment in moments)
+
+    if not all(map(is_there, (*graph.inputs, *graph.outputs))):
+        return False
+    made = [name for node in graph.nodes for name in node.outputs if name]
+    for name in made:
+        if name not in recorder.skipped and not is_there(name):
+            recorder.skip(name, "given up: the recording was interrupted", because="not_dumped")
+    run.restart()
+    _check(run, recorder, (0, 0), _plain(run, feeds, 0, 0))
+    return True
 
 
 class _WatchedRecorder(Recorder):
@@ -272,7 +298,7 @@ def _recorder(
     keep: KeepPolicy | None,
     nonfinite: Sequence[str],
     said: Mapping[str, str | bool],
-) -> Recorder:
+) -> _WatchedRecorder:
     facts = recorded_facts(run.facts)
     facts["options"] = {**facts["options"], **said}
     if nonfinite:

@@ -49,3 +49,5 @@ def save_recording(recording: Recording, path: Path, *, force: bool = False) -> 
                     recorder.put(name, recording.load(name, *place))
         for tensor, reason in info.skipped.items():
             recorder.skip(tensor, reason, because=info.skip_causes.get(tensor))
+        for tensor, reason in info.disturbed.items():
+            recorder.disturbed(tensor, reason)

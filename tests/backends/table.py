@@ -142,7 +142,7 @@ class Copying(Recorder):
     def constant(self, name: str, array: Any, **_: Any) -> None:
         """Do nothing: constants are no part of a sample."""
 
-    def check(self, outputs: Any) -> None:
+    def check(self, outputs: Any, **_: Any) -> None:
         """Do nothing: what is compared is not copied."""
 
 

@@ -241,6 +241,18 @@ def test_free_dimensions_are_chosen_or_said(run, images, tmp_path):
         assert run("diff", *images, "--shape", *words).code == 2
 
 
+def test_free_dimensions_are_fixed_in_the_model_that_is_recorded(run, images, tmp_path):
+    np.savez(tmp_path / "x.npz", image=np.ones((1, 3, 48, 192), np.float32))
+    words = ("record", images[0], "--inputs", tmp_path / "x.npz", "--shape", "image=1x3x48x192", "-o", "fixed.h5")
+    assert run(*words, "--backend", "onnxruntime").code == 0
+    recording = open_recording(tmp_path / "fixed.h5")
+    assert recording.graph.tensors["image"].shape == (1, 3, 48, 192)
+    assert recording.info.options["shapes"] == "image=1x3x48x192"
+    refused = run(*words, "--backend", "interpreter", "--force")
+    assert refused.code == 2
+    assert "cannot fix free dimensions" in refused.err
+
+
 def test_an_error_about_one_of_two_models_names_it(run, images, nets, tmp_path):
     done = run("diff", images[0], nets[0])
     assert done.code == 2

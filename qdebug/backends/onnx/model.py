@@ -13,6 +13,7 @@ import numpy as np
 
 from qdebug.backends.onnx.quant import stands_for
 from qdebug.backends.onnx.tensor import ELEMENT_TYPES, attr_array, tensor_array
+from qdebug.backends.protocol import check_shapes
 from qdebug.errors import UsageError
 from qdebug.model import AttrValue, Graph, Node, Role, TensorInfo
 from qdebug.model.operators.known_scales import Facts, quant_facts
@@ -31,10 +32,12 @@ class OnnxModel:
         path: The file.
         proto: Its `onnx.ModelProto`, external data not loaded.
         name: Name to show; the file's name if left out.
+        changed: Whether the model is no longer what the file holds.
     """
 
-    def __init__(self, path: Path, proto: Any, *, name: str = "") -> None:
+    def __init__(self, path: Path, proto: Any, *, name: str = "", changed: bool = False) -> None:
         self.path = path
+        self.changed = changed
         self.name = name or path.name
         self.proto = proto
         self._sha256 = ""
@@ -42,6 +45,31 @@ class OnnxModel:
         self.constants: Sequence[str] = tuple(name for name, value in self._protos.items() if _is_numeric(value))
         self.node_names: Sequence[str] = node_names(proto.graph.node)
         self.graph = self._graph()
+
+    def fixed(self, shapes: Mapping[str, tuple[int, ...]]) -> OnnxModel:
+        """Return the model with free dimensions of its inputs fixed, and all dimensions of the same names.
+
+        Args:
+            shapes: The shapes, by input.
+
+        Raises:
+            InputError: A shape is given for something that is no input, or does not fit the model.
+        """
+        check_shapes([self.graph.tensors[name] for name in self.graph.inputs], shapes)
+        proto = type(self.proto)()
+        proto.CopyFrom(self.proto)
+        inputs = {value.name: value.type.tensor_type.shape.dim for value in proto.graph.input}
+        extents: dict[str, int] = {}
+        for name, shape in shapes.items():
+            for dim, said, extent in zip(inputs[name], self.extent_names[name], shape, strict=True):
+                extents.setdefault(said, extent)
+                dim.dim_value = extent
+        named = [dim for value in (*proto.graph.input, *proto.graph.output) for dim in value.type.tensor_type.shape.dim]
+        for dim in named:
+            extent = extents.get(_extent_name(dim.dim_param), 0) if dim.dim_param else 0
+            if extent and _extent_name(dim.dim_param):
+                dim.dim_value = extent
+        return OnnxModel(self.path, proto, name=self.name, changed=True)
 
     @property
     def sha256(self) -> str:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from qdebug.backends.onnx.model import OnnxModel, read_proto, reader
+from qdebug.backends.onnx.model import OnnxModel, reader
 from qdebug.backends.onnxruntime.executed import channel_block, describe
 from qdebug.backends.onnxruntime.session import LEVELS, Session, SessionSettings, TappedGraph, expose, unreadable
 from qdebug.backends.protocol import (
@@ -29,6 +29,7 @@ from qdebug.backends.protocol import (
     RunFacts,
     check_options,
     check_taps,
+    shapes_said,
 )
 from qdebug.errors import BackendError, UsageError
 from qdebug.model import Graph, Recording, TensorInfo
@@ -113,11 +114,12 @@ class OnnxRuntimeRun:
         target = self._folder / f"{settings.level}.onnx"
         options = settings.saving(target)
         if exposed:
-            proto = read_proto(self._source.path)
+            proto = type(self._source.proto)()
+            proto.CopyFrom(self._source.proto)
             expose(proto, [name for name in exposed if name not in self._source.graph.outputs])
             made = Session(proto.SerializeToString(), settings, options, data_folder=self._source.path.parent)
         else:
-            made = Session(self._source.path, settings, options)
+            made = self._source_session(settings, options)
         self._placements = self._placements or made.placements()
         return reader.open(target)
 
@@ -140,8 +142,15 @@ class OnnxRuntimeRun:
 
     def _plain_session(self) -> Session:
         if self._plain is None:
-            self._plain = Session(self._source.path, self._settings, self._settings.options())
+            self._plain = self._source_session(self._settings, self._settings.options())
         return self._plain
+
+    def _source_session(self, settings: SessionSettings, options: Any) -> Session:
+        """Load the source: its file, or what became of it where free dimensions were fixed."""
+        source = self._source
+        if not source.changed:
+            return Session(source.path, settings, options)
+        return Session(source.proto.SerializeToString(), settings, options, data_folder=source.path.parent)
 
     def restart(self) -> None:
         """Keep everything: no run leaves state behind."""
@@ -281,9 +290,16 @@ class OnnxRuntimeBackend:
     name = "onnxruntime"
     models = (".onnx",)
     options = _OPTIONS
+    fixes_shapes = True
 
     def open(
-        self, model: Path | Recording, *, options: Mapping[str, str], taps: str = "faithful", weights: bool = True
+        self,
+        model: Path | Recording,
+        *,
+        options: Mapping[str, str],
+        taps: str = "faithful",
+        weights: bool = True,
+        shapes: Mapping[str, tuple[int, ...]] | None = None,
     ) -> OnnxRuntimeRun:
         """Make an ONNX model ready to run.
 
@@ -292,9 +308,11 @@ class OnnxRuntimeBackend:
             options: Values of options by name; the others take their defaults.
             taps: One of `TAPS`.
             weights: Whether constants are recorded.
+            shapes: Shapes that free dimensions of inputs are fixed to, by input.
 
         Raises:
             UsageError: Unknown option or value, no ONNX file, or a provider that is not there.
+            InputError: A shape does not fit the model.
             BackendError: ONNX Runtime refused the model.
         """
         chosen = check_options(self.name, self.options, options)
@@ -308,7 +326,10 @@ class OnnxRuntimeBackend:
             level=chosen["opt"], threads=_threads(chosen["threads"]), provider=chosen["provider"]
         )
         settings.check_provider()
-        return _ready(reader.open(model), settings, chosen, taps, weights=weights)
+        source = reader.open(model)
+        if shapes:
+            source, chosen = source.fixed(shapes), {**chosen, "shapes": shapes_said(shapes)}
+        return _ready(source, settings, chosen, taps, weights=weights)
 
 
 def _ready(

@@ -1,18 +1,19 @@
 """The backend "openvino": OpenVINO, recorded in the graph it really runs.
 
 OpenVINO fuses operations when it compiles a model. Faithful taps make the results of executed layers outputs of the
-model, all at once if that changes neither the outputs nor what is fused, else in parts. A tensor that cannot be looked
-at without changing the outputs is left out and listed.
+model, all at once if that changes nothing, else in parts, until a budget of time and runs is spent. A tensor that
+cannot be looked at without changing it, or that the budget left no time for, is left out and listed.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 from importlib.metadata import version
 from pathlib import Path
+from time import process_time
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -27,9 +28,9 @@ from qdebug.backends.protocol import (
     RunFacts,
     check_options,
     check_taps,
-    halves,
-    harmless_parts,
+    shapes_said,
 )
+from qdebug.backends.tap_search import PlainLayer, TappedRun, TapSearch
 from qdebug.errors import UsageError
 from qdebug.model import Graph, QuantParams, Recording, TensorInfo
 from qdebug.model.dtypes import logical_dtype
@@ -50,6 +51,12 @@ _OPTIONS = (
     ),
     OptionSpec(name="threads", default="0", help="threads of a run; 0 for OpenVINO's own choice"),
     OptionSpec(name="device", default="CPU", help="device, as OpenVINO names it"),
+    OptionSpec(
+        name="tap_seconds",
+        default="40",
+        help="processor time for finding taps that change nothing; what is left then is listed as not recorded",
+    ),
+    OptionSpec(name="tap_runs", default="64", help="compiled models that are tried for it"),
 )
 
 _GRID = 1e-3
@@ -64,11 +71,15 @@ class _Settings:
         device: The device.
         precision: One of the choices of the option.
         threads: Threads; 0 for OpenVINO's own choice.
+        tap_seconds: Processor time for the search for taps that change nothing.
+        tap_runs: Compiled models that are tried in it.
     """
 
     device: str
     precision: str
     threads: int
+    tap_seconds: int
+    tap_runs: int
 
     @property
     def properties(self) -> dict[str, Any]:
@@ -145,12 +156,13 @@ class OpenVINORun:
     """
 
     def __init__(self, source: OpenVINOModel, settings: _Settings, facts: RunFacts, *, weights: bool) -> None:
-        self._source, self._settings, self._weights = source, settings, weights
+        self.source, self.settings, self._weights = source, settings, weights
         self._plain: _Compiled | None = self.compile({})
         self.layers: Sequence[Layer] = layers_of(self._plain.compiled, source)
         self.executed: Executed | None = None
         if facts.taps == "faithful":
-            self.executed = describe(source, self.layers, settings.device)
+            half = self._used_precision() == "f16"
+            self.executed = describe(source, self.layers, settings.device, half=half)
         self.graph: Graph = source.graph if self.executed is None else self.executed.graph
         values = [(source.names[port(value)], value) for value in source.model.inputs]
         self.inputs: tuple[TensorInfo, ...] = tuple(source.input_info(name, value) for name, value in values)
@@ -165,54 +177,91 @@ class OpenVINORun:
             options={**facts.options, **self._effective()},
         )
 
+    def _used_precision(self) -> str:
+        return str(self._ready().compiled.get_property("INFERENCE_PRECISION_HINT").get_type_name())
+
     def _effective(self) -> dict[str, Any]:
         """Return what OpenVINO made of the options."""
-        compiled = self._ready().compiled
-        used_precision = compiled.get_property("INFERENCE_PRECISION_HINT").get_type_name()
+        compiled, used_precision = self._ready().compiled, self._used_precision()
         found: dict[str, Any] = {
             "effective_precision": used_precision,
-            "asked_for": self._settings.device,
+            "asked_for": self.settings.device,
             "execution_devices": ", ".join(compiled.get_property("EXECUTION_DEVICES")),
         }
         notes = []
-        if self._settings.precision not in ("default", used_precision):
-            notes.append(f"precision {self._settings.precision} was asked for and {used_precision} is used")
-        if self._source.bodies:
-            notes.append(f"graphs that these operations run are not recorded: {', '.join(self._source.bodies)}")
+        if self.settings.precision not in ("default", used_precision):
+            notes.append(f"precision {self.settings.precision} was asked for and {used_precision} is used")
+        if self.source.bodies:
+            notes.append(f"graphs that these operations run are not recorded: {', '.join(self.source.bodies)}")
         if self.executed is not None and self.executed.inserted:
             found["inserted"] = ", ".join(f"{kind} x{n}" for kind, n in sorted(self.executed.inserted.items()))
         return {**found, **({"note": "; ".join(notes)} if notes else {})}
 
     def compile(self, taps: Mapping[str, Port]) -> _Compiled:
         """Compile the model with further outputs."""
-        return _Compiled(self._source, self._settings, taps)
+        return _Compiled(self.source, self.settings, taps)
 
     def _ready(self) -> _Compiled:
         if self._plain is None:
             self._plain = self.compile({})
         return self._plain
 
-    def lost(self, tapped: _Compiled) -> list[Layer]:
-        """Return the layers that a model with taps does not have so, or computes in another precision."""
-        there = {(layer.operations, layer.precision) for layer in layers_of(tapped.compiled, self._source)}
-        return [each for each in self.layers if each.operations and (each.operations, each.precision) not in there]
+    def plain_layers(self) -> list[PlainLayer]:
+        """Return the layers of the plain run, with what they read and what can be seen of them."""
+        layers = [layer for layer in self.layers if layer.operations]
+        places: dict[str, list[int]] = {}
+        for place, layer in enumerate(layers):
+            for name in layer.operations:
+                places.setdefault(name, []).append(place)
+        seen = {**self.taps(), **self.source.output_ports}
+        made: dict[str, list[str]] = {}
+        for tensor, (name, _) in seen.items():
+            made.setdefault(name, []).append(tensor)
+        read = _layers_read(self.source, places)
+        found = []
+        for place, (layer, form) in enumerate(zip(layers, self.forms(self.layers), strict=True)):
+            before = frozenset(each for name in layer.operations for each in read[name]) - {place}
+            results = tuple(made.get(layer.operations[-1], ()))
+            found.append(PlainLayer(reads=before, results=results, form=form))
+        return found
 
-    def ends_of(self, layers: Sequence[Layer]) -> dict[str, Port]:
-        """Return the tensors that layers make."""
-        last = [self._source.operations[layer.operations[-1]] for layer in layers]
-        return {self._source.named(each.output(0)): port(each.output(0)) for each in last}
+    def plain_operations(self) -> list[tuple[str, ...]]:
+        """Return the operations of each layer of the plain run, in the order of `plain_layers`."""
+        return [layer.operations for layer in self.layers if layer.operations]
 
-    def read_by(self, layers: Sequence[Layer]) -> set[str]:
-        """Return the tensors that operations of layers read."""
-        operations = [self._source.operations[name] for layer in layers for name in layer.operations]
-        return {self._source.named(value) for each in operations for value in each.input_values()}
+    def forms(self, layers: Sequence[Layer]) -> list[tuple[Layer, ...]]:
+        """Return how some compiled layers compute what each layer of the plain run computes, in its order.
+
+        A layer that is there as in the plain run stands alone: others of its name make real values or another type of
+        its result, for an output. Where a result is looked at, OpenVINO may leave it in float32, which the layers
+        that read it round as the plain run does: it counts as the plain run's, once it is rounded.
+        """
+        computing: dict[str, list[Layer]] = {}
+        for layer in map(_form, layers):
+            for name in layer.operations:
+                computing.setdefault(name, []).append(layer)
+        found = []
+        for plain in map(_form, self.layers):
+            made = tuple(dict.fromkeys(each for name in plain.operations for each in computing.get(name, ())))
+            if plain.result in _NARROW:
+                wide = replace(plain, result="f32")
+                made = tuple(plain if each == wide else each for each in made)
+            if plain.operations:
+                further = {name for each in made if each != plain for name in each.operations}
+                found.append((plain,) if plain in made and further <= {plain.operations[-1]} else made)
+        return found
+
+    def narrow(self) -> dict[str, str]:
+        """Return the tapped tensors that the plain run hands on in a short float type, with the type."""
+        ends = {layer.operations[-1]: _form(layer).result for layer in self.layers if layer.operations}
+        return {tensor: DTYPES[ends[name]] for tensor, (name, _) in self.taps().items() if ends.get(name) in _NARROW}
 
     def constants(self) -> Iterator[tuple[str, np.ndarray]]:
         """Yield the constants to record, one at a time; none if the run was opened without weights."""
         if not self._weights:
             return
-        for name in self._source.constants_of(self.graph):
-            yield name, self._source.constant(name)
+        for name in self.source.constants_of(self.graph):
+            yield name, self.source.constant(name)
         if self.executed is not None:
             yield from self.executed.constants.items()
 
@@ -236,11 +285,11 @@ class OpenVINORun:
             found: Mapping[str, Port] = self.executed.taps
         else:
             made = {name for node in self.graph.nodes for name in node.outputs if name}
-            found = {name: value for value, name in self._source.names.items() if name in made}
+            found = {name: value for value, name in self.source.names.items() if name in made}
         return {name: value for name, value in found.items() if name not in self.outputs and self._is_readable(name)}
 
     def _is_readable(self, name: str) -> bool:
-        return name not in self._source.unreadable
+        return name not in self.source.unreadable
 
     def record(self, feeds: Feeds, recorder: Recorder, on_progress: OnProgress | None = None) -> None:
         """Run all samples and steps and put every tapped tensor into the recorder.
@@ -248,7 +297,7 @@ class OpenVINORun:
         Raises:
             BackendError: OpenVINO failed.
         """
-        for name, reason in self._source.unreadable.items():
+        for name, reason in self.source.unreadable.items():
             if name in self.graph.tensors:
                 recorder.skip(name, reason)
         for name, layer in ({} if self.executed is None else self.executed.fused).items():
@@ -260,87 +309,193 @@ class OpenVINORun:
         self._plain = None
 
 
+_NARROW = ("bf16", "f16")
+"""Types of results that OpenVINO may leave in float32 where they are looked at."""
+
+
+def _form(layer: Layer) -> Layer:
+    """Return how a layer computes: without its name, and each element type once, whichever number of layers read it."""
+    return replace(layer, name="", result=",".join(sorted(set(layer.result.split(",")))))
+
+
+def _layers_read(source: OpenVINOModel, places: Mapping[str, Sequence[int]]) -> Mapping[str, frozenset[int]]:
+    """Return the layers that each operation reads from, through operations that are no part of a layer.
+
+    Args:
+        source: The model.
+        places: Layers of each operation that is a part of some.
+    """
+    written = {
+        operation.get_variable_id(): [name]
+        for name, operation in source.operations.items()
+        if operation.get_type_name() == "Assign"
+    }
+    found: dict[str, frozenset[int]] = {}
+    for _ in range(2):  # a state is read before it is written
+        for name, operation in source.operations.items():
+            titles = [value.get_node().get_friendly_name() for value in operation.input_values()]
+            if operation.get_type_name() == "ReadValue":
+                titles += written.get(operation.get_variable_id(), [])
+            before = [places.get(title) or found.get(title, frozenset()) for title in titles]
+            found[name] = frozenset(place for each in before for place in each)
+    return found
+
+
 class _Work:
-    """One recording: the outputs first, then taps, in as few runs as leave the outputs as they are."""
+    """One recording: the outputs first, then taps, in as few runs as leave what is recorded as it is."""
 
     def __init__(self, run: OpenVINORun, feeds: Feeds, recorder: Recorder, on_progress: OnProgress | None) -> None:
         self._run, self._feeds, self._recorder, self._on_progress = run, feeds, recorder, on_progress
         self._moments = [(sample, step) for sample in range(feeds.samples) for step in range(feeds.steps)]
         self._taps = run.taps()
         self._codes = {} if run.executed is None else run.executed.codes
-        self._finals: list[str] = []
-        self._seen: dict[str, bytes] = {}
-        """Values of the outputs, and of taps in runs that fused all that the plain one fuses, by their hashes."""
-        self._suspects: set[str] = set()
-        self._done = 0
+        self._narrow = run.narrow()
+        self._finals: dict[str, bytes] = {}
+        """Values of the outputs at the first moment, by their hashes."""
+        self._outputs: dict[str, bytes] = {}
+        """Their values at all moments."""
+        self._kept: set[str] = set()
+        self._tried = 0
 
     def run(self) -> None:
         """Record everything."""
-        at_once = self._taps if self._run.facts.taps == "all" else {}
-        self._pass(list(at_once), self._run.compile(at_once), outputs=True)
-        if at_once or not self._taps:
+        if self._run.facts.taps == "all":
+            self._record_all()
             return
-        runs = 0
-        for taps, tapped in harmless_parts(list(self._taps), self._attempt, self._refuse, self._split):
-            self._pass(taps, tapped)
-            runs += 1
-        self._recorder.remark(f"{len(self._taps)} taps in {plural(runs, 'run')} a sample")
+        self._outputs = self._pass([], self._run.compile({}), outputs=True)
+        if not self._taps:
+            return
+        search = TapSearch(self._run.plain_layers(), list(self._taps), self._outputs if self._is_steady() else {})
+        budget = _Budget(self._run.settings)
+        self._search(search, budget)
+        runs = self._write_proven(search, budget)
+        for name in search.refused:
+            self._recorder.skip(name, "looking at it changes it or the outputs (see --taps all)", because="not_dumped")
+        given_up = [name for name in self._taps if name not in self._kept and name not in search.refused]
+        for name in given_up:
+            self._recorder.skip(name, f"given up: {budget.spent}", because="not_dumped")
+        left = f", {len(given_up)} given up: {budget.spent}" if given_up else ""
+        self._recorder.remark(f"{plural(len(self._taps), 'tap')} in {plural(runs, 'run')}{left}")
 
-    def _attempt(self, taps: Sequence[str]) -> _Compiled | None:
-        """Return a model that taps some tensors at once; None if its outputs are not those of the plain one.
+    def _record_all(self) -> None:
+        """Record all tensors of the model in one run, and mark those that this changed."""
+        tapped, layers = self._run.compile(self._taps), self._run.plain_layers()
+        forms = self._run.forms(layers_of(tapped.compiled, self._run.source))
+        digests = self._pass(list(self._taps), tapped, watched=list(self._taps), outputs=True)
+        self._outputs = self._pass([], self._run.compile({}))
+        self._finals = {name: _digest(array) for name, array in self._run.plain(self._feeds.feed(0, 0)).items()}
+        ends = [name for layer in layers for name in layer.results if name in self._taps]
+        search = TapSearch(layers, ends, self._outputs)
+        everything = TappedRun(taps=tuple(self._taps), forms=forms, digests=digests)
+        search.take(everything)
+        budget = _Budget(self._run.settings)
+        self._search(search, budget, record=False)
+        right = dict(zip(self._run.plain_operations(), search.trusted(everything), strict=True))
+        changed = {name for operations, is_right in right.items() if not is_right for name in operations}
+        reason = "looking at all tensors changes how OpenVINO computes it, or what it reads"
+        for tensor, (name, _) in {**self._taps, **self._run.source.output_ports}.items():
+            if name in changed:
+                self._recorder.disturbed(tensor, reason)
 
-        A tap may keep operations from being fused. What such a layer makes must then be what it made in a run that
-        fused it; where no other run has shown that, the taps are tried in smaller parts.
-        """
-        wanted = {name: self._taps[name] for name in taps}
-        tapped = self._run.compile(wanted)
-        lost = self._run.lost(tapped)
-        self._suspects = self._run.read_by(lost)
-        ends = {name: value for name, value in self._run.ends_of(lost).items() if name not in self._run.outputs}
-        known = [name for name in ends if name in self._seen]
-        if len(known) < len(ends) and len(taps) > 1:
-            return None
-        if known:
-            tapped = self._run.compile({**ends, **wanted})
+    def _search(self, search: TapSearch, budget: _Budget, *, record: bool = True) -> None:
+        """Run the model with taps until all are settled or the budget is spent."""
+        while (self._tried == 0 or budget.lasts(self._tried)) and (taps := search.choose()):
+            self._try(taps, search, budget, record=record)
+
+    def _is_steady(self) -> bool:
+        """Tell whether the plain model gives the same outputs as before for the same inputs."""
+        self._run.restart()
+        found = self._run.plain(self._feeds.feed(0, 0))
+        return all(_digest(found[name]) == digest for name, digest in self._finals.items())
+
+    def _try(self, taps: Sequence[str], search: TapSearch, budget: _Budget, *, record: bool) -> None:
+        """Run the model with some taps, and record those that are certainly what the plain run computes."""
+        self._tried += 1
+        self._tell(search, budget)
+        tapped = self._run.compile({name: self._taps[name] for name in taps})
+        forms = self._run.forms(layers_of(tapped.compiled, self._run.source))
+        expected = set(search.expected(TappedRun(taps=tuple(taps), forms=forms)))
+        checked = [name for name in self._finals if name in expected and search.proven]
+        tapped.restart()
         found = tapped.run(self._feeds.feed(0, 0))
-        if any(_digest(found[name]) != self._seen[name] for name in (*self._finals, *known)):
-            return None
-        if not lost:
-            self._seen.update({name: _digest(found[name]) for name in taps})
-        return tapped
+        if any(_digest(found[name]) != self._finals[name] for name in checked):
+            return
+        digests = self._pass([], tapped, watched=taps)
+        if any(digests[name] != self._outputs[name] for name in checked):
+            return
+        search.take(TappedRun(taps=tuple(taps), forms=forms, digests=digests))
+        recorded = [name for name in taps if name in expected] if record else []
+        if recorded:
+            self._pass(recorded, tapped, finals=checked)
+            self._kept.update(recorded)
 
-    def _split(self, taps: Sequence[str]) -> tuple[Sequence[str], Sequence[str]]:
-        """Set the taps apart that kept operations from being fused."""
-        suspects = [name for name in taps if name in self._suspects]
-        others = [name for name in taps if name not in self._suspects]
-        return (others, suspects) if suspects and others else halves(taps)
+    def _write_proven(self, search: TapSearch, budget: _Budget) -> int:
+        """Record the taps that were found right after their run; return the number of runs that were made in all."""
+        runs = self._tried
+        while left := [name for name in self._taps if name in search.proven and name not in self._kept]:
+            best = search.best_run(left)
+            if best is None or not budget.lasts_to_write():
+                break
+            run, names = best
+            self._tell(search, budget)
+            self._pass(names, self._run.compile({name: self._taps[name] for name in run.taps}))
+            self._kept.update(names)
+            runs += 1
+        return runs
 
-    def _refuse(self, name: str) -> None:
-        """List a tensor that cannot be tapped without changing the outputs."""
-        self._recorder.skip(name, "the outputs change if it is looked at (see --taps all)")
+    def _pass(
+        self,
+        taps: Sequence[str],
+        tapped: _Compiled,
+        *,
+        watched: Sequence[str] = (),
+        finals: Sequence[str] = (),
+        outputs: bool = False,
+    ) -> dict[str, bytes]:
+        """Run all samples and record some taps.
 
-    def _pass(self, taps: Sequence[str], tapped: _Compiled, *, outputs: bool = False) -> None:
-        """Run all samples with some taps. The first time the outputs are recorded, later they are compared with it."""
+        Args:
+            taps: The taps.
+            tapped: The model.
+            watched: Further taps of which the values are hashed.
+            finals: Outputs that are compared with the recorded ones.
+            outputs: Whether inputs and outputs are recorded.
+
+        Returns:
+            Hash of the values of each output and each tap that is watched, over all samples.
+        """
+        hashes: dict[str, Any] = {}
         for sample, step in self._moments:
             if step == 0:
                 tapped.restart()
             feed = self._feeds.feed(sample, step)
             found = tapped.run(feed)
             self._recorder.at(sample, step)
-            finals = {name: found[name] for name in self._run.outputs if name in found}
-            varying = {name: array for name, array in finals.items() if not self._run.graph.is_constant(name)}
+            made = {name: found[name] for name in self._run.outputs if name in found}
+            varying = {name: array for name, array in made.items() if not self._run.graph.is_constant(name)}
             if outputs:
-                if not self._finals:
-                    self._finals = list(finals)
-                    self._seen = {name: _digest(array) for name, array in finals.items()}
+                self._finals = self._finals or {name: _digest(array) for name, array in made.items()}
                 for name, array in {**varying, **feed}.items():  # an output may be an input
                     self._put(name, array)
-            elif varying:
-                again = {name: self._stored(name, array) for name, array in varying.items()}
+            again = {name: self._stored(name, varying[name]) for name in finals if name in varying}
+            if again:
                 self._recorder.check(again, plain=False)
             for name in taps:
-                self._put(name, found[name])
-            self._tell(len(taps) + 1, f"sample {sample}")
+                self._put(name, self._handed_on(name, found[name]))
+            for name in (*made, *watched):
+                hashes.setdefault(name, blake2b(digest_size=16)).update(_digest(self._handed_on(name, found[name])))
+            if outputs and self._on_progress is not None:
+                done = sample * self._feeds.steps + step + 1
+                self._on_progress(done, len(self._moments), f"sample {sample}")
+        return {name: each.digest() for name, each in hashes.items()}
+
+    def _handed_on(self, name: str, array: np.ndarray) -> np.ndarray:
+        """Return a tensor as the layers that read it in the plain run get it."""
+        narrow = self._narrow.get(name)
+        if narrow is None or array.dtype != np.float32:
+            return array
+        with np.errstate(over="ignore"):
+            return array.astype(logical_dtype(narrow)).astype(np.float32)
 
     def _put(self, name: str, array: np.ndarray) -> None:
         stored = self._stored(name, array)
@@ -354,11 +509,41 @@ class _Work:
         quant = self._codes.get(name)
         return array if quant is None else _as_codes(array, quant)
 
-    def _tell(self, tensors: int, label: str) -> None:
-        self._done += tensors
+    def _tell(self, search: TapSearch, budget: _Budget) -> None:
+        """Say how far the search for taps that change nothing has come."""
         if self._on_progress is not None:
-            total = max(self._done, (len(self._taps) + 2) * len(self._moments))
-            self._on_progress(self._done, total, label)
+            done, total = len(self._taps) - len(search.open), len(self._taps)
+            spent = f"run {self._tried} of at most {budget.runs}, {budget.seconds_spent:.0f} s of {budget.seconds} s"
+            self._on_progress(done, total, f"taps that change nothing: {spent}")
+
+
+class _Budget:
+    """Processor time and compiled models for the search for taps that change nothing."""
+
+    def __init__(self, settings: _Settings) -> None:
+        self.seconds, self.runs = settings.tap_seconds, settings.tap_runs
+        self._begun = process_time()
+
+    @property
+    def seconds_spent(self) -> float:
+        """Processor time since the search began."""
+        return process_time() - self._begun
+
+    @property
+    def spent(self) -> str:
+        """What was spent, in a clause."""
+        return (
+            f"{self.seconds} s of processor time or {plural(self.runs, 'run')} for taps were spent "
+            "(openvino:tap_seconds=, tap_runs=)"
+        )
+
+    def lasts(self, tried: int) -> bool:
+        """Tell whether there is enough for another run."""
+        return tried < self.runs and self.seconds_spent < self.seconds
+
+    def lasts_to_write(self) -> bool:
+        """Tell whether there is enough to record what the search found: half as much again."""
+        return self.seconds_spent < 1.5 * self.seconds
 
 
 def _digest(array: np.ndarray) -> bytes:
@@ -399,9 +584,16 @@ class OpenVINOBackend:
     name = "openvino"
     models = (".onnx", ".tflite", ".xml")
     options = _OPTIONS
+    fixes_shapes = True
 
     def open(
-        self, model: Path | Recording, *, options: Mapping[str, str], taps: str = "faithful", weights: bool = True
+        self,
+        model: Path | Recording,
+        *,
+        options: Mapping[str, str],
+        taps: str = "faithful",
+        weights: bool = True,
+        shapes: Mapping[str, tuple[int, ...]] | None = None,
     ) -> OpenVINORun:
         """Make a model ready to run.
 
@@ -410,9 +602,11 @@ class OpenVINOBackend:
             options: Values of options by name; the others take their defaults.
             taps: One of `TAPS`.
             weights: Whether constants are recorded.
+            shapes: Shapes that free dimensions of inputs are fixed to, by input.
 
         Raises:
             UsageError: Unknown option or value, or a kind of file that OpenVINO does not read.
+            InputError: A shape does not fit the model.
             BackendError: OpenVINO refused the model.
         """
         chosen = check_options(self.name, self.options, options)
@@ -424,9 +618,15 @@ class OpenVINOBackend:
             )
         _check_device(chosen["device"])
         settings = _Settings(
-            device=chosen["device"], precision=chosen["precision"], threads=_threads(chosen["threads"])
+            device=chosen["device"],
+            precision=chosen["precision"],
+            threads=_whole_number("threads", chosen["threads"]),
+            tap_seconds=_whole_number("tap_seconds", chosen["tap_seconds"]),
+            tap_runs=_whole_number("tap_runs", chosen["tap_runs"]),
         )
         source = reader.open(model)
+        fixed = {"shapes": shapes_said(shapes)} if shapes else {}
+        source = source.fixed(shapes) if shapes else source
         facts = RunFacts(
             backend=self.name,
             model=source.name,
@@ -434,7 +634,7 @@ class OpenVINOBackend:
             taps=taps,
             versions={"openvino": version("openvino")},
             cpu_flags=cpu_flags(),
-            options={**chosen, "threads": settings.threads, "cpus": os.cpu_count() or 0},
+            options={**chosen, **fixed, "threads": settings.threads, "cpus": os.cpu_count() or 0},
         )
         return OpenVINORun(source, settings, facts, weights=weights)
 
@@ -450,11 +650,12 @@ def _check_device(name: str) -> None:
         )
 
 
-def _threads(text: str) -> int:
+def _whole_number(option: str, text: str) -> int:
     if not text.isdecimal():
+        default = next(spec.default for spec in _OPTIONS if spec.name == option)
         raise UsageError(
-            f"Option 'threads' of backend 'openvino' is {text!r}; expected a whole number.",
-            hint="Write --backend openvino:threads=1 for one thread, 0 for OpenVINO's own choice.",
+            f"Option {option!r} of backend 'openvino' is {text!r}; expected a whole number.",
+            hint=f"Write --backend openvino:{option}={default} for the default.",
         )
     return int(text)
 

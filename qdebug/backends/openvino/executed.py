@@ -7,6 +7,7 @@ its activation and its codes), else as the model's operations, the tensors betwe
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -79,8 +80,9 @@ def layers_of(compiled: Any, source: OpenVINOModel) -> list[Layer]:
 _FACTS = ("originalLayersNames", "layerType", "primitiveType", "runtimePrecision", "outputLayouts", "outputPrecisions")
 
 
-_MOVED = "_original"
-"""What OpenVINO adds to the name of an operation behind which it puts the making of real values of codes."""
+_MOVED = re.compile(r"(_original|\.\d+)$")
+"""What OpenVINO adds to the name of an operation behind which it puts the making of real values of codes, or a cast of
+an output to the type that the model gives it."""
 
 
 def _originals(text: str, source: OpenVINOModel) -> list[str]:
@@ -90,7 +92,7 @@ def _originals(text: str, source: OpenVINOModel) -> list[str]:
         for stop in range(len(parts), start, -1):
             name = ",".join(parts[start:stop])
             if name not in source.operations:
-                name = name.removesuffix(_MOVED)
+                name = _MOVED.sub("", name)
             operation = source.operations.get(name)
             if operation is not None and operation.get_type_name() not in ("Constant", "Parameter", "Result"):
                 found.append(name)
@@ -121,18 +123,19 @@ class Executed:
     inserted: Mapping[str, int]
 
 
-def describe(source: OpenVINOModel, layers: Sequence[Layer], device: str) -> Executed:
+def describe(source: OpenVINOModel, layers: Sequence[Layer], device: str, *, half: bool = False) -> Executed:
     """Describe what a compiled model runs.
 
     Args:
         source: The model.
         layers: Its executed layers.
         device: Where they run.
+        half: Whether they compute in float16.
     """
     ends = {layer.operations[-1]: layer for layer in layers if layer.operations}
     inserted = Counter(layer.kind for layer in layers if not layer.operations)
     readers = {name: layer for layer in layers for name in layer.operations[:1]}
-    return _Describer(source, ends, readers, device).describe(inserted)
+    return _Describer(source, ends, readers, device, half=half).describe(inserted)
 
 
 class _Describer:
@@ -143,15 +146,22 @@ class _Describer:
         ends: The layer that ends with each operation.
         begins: The layer that begins with each operation.
         device: Where they run.
+        half: Whether they compute in float16.
     """
 
     def __init__(
-        self, source: OpenVINOModel, ends: Mapping[str, Layer], begins: Mapping[str, Layer], device: str
+        self,
+        source: OpenVINOModel,
+        ends: Mapping[str, Layer],
+        begins: Mapping[str, Layer],
+        device: str,
+        *,
+        half: bool,
     ) -> None:
         self._source, self._device, self._begins = source, device, begins
         finals = [result.input_value(0).get_node().get_friendly_name() for result in source.model.get_results()]
         self._ends: dict[str, Layer | None] = {**dict.fromkeys(finals), **ends}
-        self._folded = Folded(source)
+        self._folded = Folded(source, half=half)
         self._nodes: dict[str, Node] = {}
         self._infos: dict[str, TensorInfo] = {}
         self._constants: dict[str, np.ndarray] = {}
@@ -473,6 +483,8 @@ class _Describer:
                 real = operation.get_output_element_type(0).is_real()
                 if scale is None or not real or not is_integer(dtype) or len(extents(codes) or ()) != rank:
                     return None
+                if _is_cast(codes.get_node()):
+                    return None
                 return _quant_of(codes, dtype, scale, zero)
             if kind not in ("Multiply", "Subtract"):
                 return None
@@ -633,6 +645,17 @@ def _quant_of(codes: Any, dtype: str, scale: np.ndarray, zero: np.ndarray | None
     except ValueError:
         return None
     return codes, quant
+
+
+_GIVES_WHOLE = frozenset(("FakeQuantize", "Round", "Floor", "Ceiling", "Clamp", "Minimum", "Maximum"))
+"""Operations before a Convert that makes codes: what is rounded or held to the range of codes."""
+
+
+def _is_cast(operation: Any) -> bool:
+    """Tell whether an operation cuts real numbers to whole ones: a cast of the model's, which makes no codes."""
+    if operation.get_type_name() != "Convert" or not operation.get_input_element_type(0).is_real():
+        return False
+    return operation.input_value(0).get_node().get_type_name() not in _GIVES_WHOLE
 
 
 def _inside(name: str) -> str:

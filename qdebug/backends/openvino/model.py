@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from qdebug.backends.onnx.tensor import unpack
+from qdebug.backends.protocol import check_shapes
 from qdebug.errors import BackendError, UsageError
 from qdebug.model import AttrValue, Graph, Node, Role, TensorInfo
 from qdebug.regular_file import open_binary
@@ -82,6 +83,9 @@ class OpenVINOModel:
         self.inputs: Sequence[str] = tuple(self.names[port(each)] for each in model.inputs)
         results = [result.input_value(0) for result in model.get_results()]
         self.outputs: Sequence[str] = tuple(dict.fromkeys(self.names[port(each)] for each in results))
+        self.output_ports: Mapping[str, Port] = MappingProxyType(
+            {self.names[port(each)]: port(each) for each in results}
+        )
         self._constants = {
             self.names[name, 0]: operation
             for name, operation in self.operations.items()
@@ -110,6 +114,22 @@ class OpenVINOModel:
     def constants_of(self, graph: Graph) -> Sequence[str]:
         """Return the names of this model's constants that a graph has and that can be read."""
         return tuple(name for name in self._constants if graph.is_constant(name) and name not in self.unreadable)
+
+    def fixed(self, shapes: Mapping[str, tuple[int, ...]]) -> OpenVINOModel:
+        """Return the model with free dimensions of its inputs fixed.
+
+        Args:
+            shapes: The shapes, by input.
+
+        Raises:
+            InputError: A shape is given for something that is no input, or does not fit the model.
+            BackendError: OpenVINO finds that no layer takes what follows from them.
+        """
+        check_shapes([self.input_info(self.names[port(value)], value) for value in self.model.inputs], shapes)
+        values = {self.names[port(value)]: value for value in self.model.inputs}
+        with errors(f"OpenVINO refused these shapes for the model {self.name!r}"):
+            self.model.reshape({values[name]: list(shape) for name, shape in shapes.items()})
+            return OpenVINOModel(self.path, self.model, self.sha256)
 
     def with_shapes(self) -> OpenVINOModel:
         """Return the model: its file states shapes."""
@@ -347,9 +367,11 @@ class Folded:
 
     Args:
         source: The model.
+        half: Whether OpenVINO computes in float16: it then rounds constants to that before it folds them.
     """
 
-    def __init__(self, source: OpenVINOModel) -> None:
+    def __init__(self, source: OpenVINOModel, *, half: bool = False) -> None:
+        self._half = half
         self._parameters = source.model.get_parameters()
         self._names: set[str] = set()
         self._values: dict[str, np.ndarray] = {}
@@ -373,15 +395,19 @@ class Folded:
         """Return the values of an operation."""
         if name not in self._values:
             import openvino
-            from openvino.passes import ConstantFolding, Manager
+            from openvino.passes import ConstantFolding, ConvertFP32ToFP16, Manager
 
             part = openvino.Model([self._operations[name].output(0)], self._parameters, "part").clone()
             manager = Manager()
+            is_single = self._operations[name].get_output_element_type(0).get_type_name() == "f32"
+            if self._half and is_single:
+                manager.register_pass(ConvertFP32ToFP16())
             manager.register_pass(ConstantFolding())
             manager.run_passes(part)
             found = part.get_results()[0].input_value(0).get_node()
             if found.get_type_name() == "Constant":
-                self._values[name] = elements(found)
+                values = elements(found)
+                self._values[name] = values.astype(np.float32) if self._half and is_single else values
             else:  # some are marked to be left alone
                 whole = openvino.Model([self._operations[name].output(0)], [], "whole")
                 compiled = openvino.Core().compile_model(whole, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})

@@ -16,7 +16,7 @@ from qdebug.model import Node, operators
 from qdebug.model.operators import operands, same_family
 from qdebug.model.thresholds.alignment import FUSED_CHAIN_MAX_NODES, WEIGHT_MAX_REL_DISTANCE
 
-__all__ = ["absorbed", "behind_turn", "done_later", "reads_only", "through_folded"]
+__all__ = ["absorbed", "behind_turn", "done_later", "has_bias", "reads_only", "through_folded"]
 
 
 def absorbed(context: Context, tensor: str, node: Node) -> Pair | None:
@@ -27,7 +27,7 @@ def absorbed(context: Context, tensor: str, node: Node) -> Pair | None:
     if pair is None or pair.backend in be.graph.inputs or pair.match is Match.MANUAL:
         return None
     clamps, inside = operators.of(node.op).clamps, False
-    if pair.match is Match.EXACT and not clamps:
+    if pair.match is Match.EXACT and not clamps and not _adds_its_bias(context, pair, node):
         return None
     if any(same_family(reader, node) for reader in ref.consumers(pair.reference)):
         return None
@@ -43,6 +43,23 @@ def absorbed(context: Context, tensor: str, node: Node) -> Pair | None:
     context.unpaired(pair.backend, f"the reference computes it together with {node.op} {node.name!r}")
     reason = f"the reference does {node.op} {node.name!r} along with what comes before"
     return paired(tensor, pair.reference, Match.FUSED, reason)
+
+
+def _adds_its_bias(context: Context, pair: Pair, node: Node) -> bool:
+    """Tell whether a node adds the bias that the backend's product of a pair lacks and the reference's has.
+
+    Both products may have one name, and what they make is not the same.
+    """
+    ours, theirs = context.be.graph.producer(pair.backend), context.ref.graph.producer(pair.reference)
+    if ours is None or theirs is None or not operators.plain(node).adds_term or not same_family(ours, theirs):
+        return False
+    return operators.plain(ours).bias is not None and not has_bias(ours) and has_bias(theirs)
+
+
+def has_bias(node: Node) -> bool:
+    """Tell whether a product adds a bias itself."""
+    place = operators.plain(node).bias
+    return place is not None and bool(operators.titled_input(node, place))
 
 
 def _left_to_codes(

@@ -42,6 +42,7 @@ class _Half:
         side: Which.
         run: The run.
         paired: Its compared tensors.
+        given_up: Its tensors whose partner the other side left out by choice, with the reason.
         unpartnered: Its tensors that have a partner of which the other recording has no values.
         inside: Its tensors inside a part that a compared result accounts for.
         missing: Tensors of the other side's graph of which its recording has no values.
@@ -55,6 +56,7 @@ class _Half:
     side: Side
     run: IndexedRecording
     paired: set[str]
+    given_up: Mapping[str, str]
     unpartnered: set[str]
     inside: Inside
     missing: set[str]
@@ -131,6 +133,11 @@ def _half(context: Context, pairs: Sequence[Pair], side: Side, inside: Inside) -
         side=side,
         run=run,
         paired={pair.of(side) for pair in pairs},
+        given_up={
+            p.of(side): there.info.skipped.get(p.of(side.other), _NOT_DUMPED)
+            for p in context.found.values()
+            if p.of(side.other) in missing and there.info.not_dumped(p.of(side.other))
+        },
         unpartnered={p.of(side) for p in context.found.values() if p.of(side.other) in missing and p.of(side) in known},
         inside=inside,
         missing=missing,
@@ -164,7 +171,7 @@ def _unmatched(half: _Half, tensor: str) -> Unmatched:
     if tensor not in graph.outputs and (half.dumped_bare or half.other.not_dumped(tensor)):
         return entry(UnmatchedKind.BENIGN, _NOT_DUMPED)
     if tensor in half.unpartnered:
-        return entry(UnmatchedKind.LOST, f"the {half.side.other}'s recording has no values of it")
+        return entry(*_without_partners_values(half, tensor))
     if place is not None and tensor not in graph.outputs:
         found = entry(UnmatchedKind.BENIGN, place.reason)
         return replace(found, inside=place.result, unchecked=place.unchecked)
@@ -223,6 +230,13 @@ def _harmless(tensor: str, run: IndexedRecording, paired: set[str]) -> str:
     return ""
 
 
+def _without_partners_values(half: _Half, tensor: str) -> tuple[UnmatchedKind, str]:
+    """Return how a tensor stands whose partner has no values: nothing is lost if somebody chose to leave it out."""
+    if tensor in half.given_up and tensor not in half.run.recording.graph.outputs:
+        return UnmatchedKind.BENIGN, f"not recorded by the {half.side.other}: {half.given_up[tensor]}"
+    return UnmatchedKind.LOST, f"the {half.side.other}'s recording has no values of it"
+
+
 def _reshaped(tensor: str, run: IndexedRecording, paired: set[str]) -> str | None:
     """Return the compared tensor whose elements a tensor has in the same order, in other dimensions; None if none.
 
@@ -269,7 +283,7 @@ def _skipped(half: _Half) -> Iterator[Unmatched]:
         if cause is not None and cause.is_benign:
             kind, reason = UnmatchedKind.BENIGN, _never_made(info)[tensor]
         elif cause is SkipCause.NOT_DUMPED and tensor not in graph.outputs:
-            kind, reason = UnmatchedKind.BENIGN, _NOT_DUMPED
+            kind = UnmatchedKind.BENIGN
         elif tensor in graph.tensors and tensor not in graph.outputs and _leads_to_compared(tensor, half):
             kind, reason = UnmatchedKind.BENIGN, f"{reason}; what is made of it is compared"
         yield Unmatched(side=half.side, tensor=tensor, kind=kind, reason=reason)

@@ -18,7 +18,7 @@ from qdebug.compare.align.clamps import (
 from qdebug.compare.align.context import Context, only_result, paired
 from qdebug.compare.align.expand import alike, says_nothing
 from qdebug.compare.align.folded import folded_distance
-from qdebug.compare.align.fused import through_folded
+from qdebug.compare.align.fused import done_later, has_bias, reads_only, through_folded
 from qdebug.compare.align.indexed_recording import IndexedRecording
 from qdebug.compare.align.nearness import enters_clamp
 from qdebug.compare.align.pairs import Match, Pair, Transform
@@ -161,11 +161,25 @@ def _of_same_name(context: Context, tensor: str, reference: str) -> Pair:
         return paired(tensor, after_codes(context, tensor, reference), Match.QUANTIZATION, reason)
     last, folded = (reference, []) if node is None else through_folded(context, tensor, reference)
     if not folded and node is not None:
+        last, folded = _with_its_bias(context, tensor, reference, node)
+    if not folded and node is not None:
         last, folded = _in_its_weights(context, tensor, reference, node)
     if not folded:
         return _form(context, tensor, reference, "another form of it")
     extra = " + ".join(n.op for n in folded)
     return paired(tensor, last, Match.FUSED, f"the node that makes {tensor!r} also does {extra}")
+
+
+def _with_its_bias(context: Context, tensor: str, reference: str, node: Node) -> tuple[str, list[Node]]:
+    """Follow the reference through the sum that adds the bias which a product of one name has in the backend alone."""
+    theirs = context.ref.graph.producer(reference)
+    readers = context.ref.consumers(reference)
+    if theirs is None or len(readers) != 1 or not has_bias(node) or has_bias(theirs) or not alike(node, theirs):
+        return reference, []
+    adds = operators.plain(readers[0]).adds_term and reads_only(context.ref, readers[0], reference)
+    if not adds or not operators.plain(theirs).product or done_later(context, tensor, readers[0]):
+        return reference, []
+    return readers[0].outputs[0], [readers[0]]
 
 
 def _in_its_weights(context: Context, tensor: str, reference: str, node: Node) -> tuple[str, list[Node]]:

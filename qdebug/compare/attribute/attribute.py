@@ -38,6 +38,7 @@ from qdebug.compare.attribute.code_spans import (
     span_before,
     uniform_span,
 )
+from qdebug.compare.attribute.declared_format import declared_unit, held_in_declared
 from qdebug.compare.attribute.error_parts import PARTS, ErrorParts
 from qdebug.compare.attribute.grid_rounding import (
     allowed_squares,
@@ -433,9 +434,9 @@ class _Split:
         place: tuple[int, int],
     ) -> None:
         """Add what rounding and the range of the format account for, in whatever the values of a run are kept."""
-        short = format_of(ours, read=values.values())
+        short = format_of(ours, read=values.values()) or held_in_declared(self._backend, ours)
         part.formats.add(None if short is None else short.name)
-        unit = max(unit_roundoff(ours.dtype) if short is None else short.unit, FLOAT32_UNIT_ROUNDOFF)
+        unit = max(unit_roundoff(ours.dtype) if short is None else short.unit, declared_unit(self._backend))
         allowed = allowed_error(self._form, values, replayed, self._opset, unit)
         part.allowed += allowed**2
         part.allowed += (unit * finite_norm(ours)) ** 2
@@ -565,7 +566,8 @@ class _Split:
         own = self._add_parts(part, (theirs, replayed, ours), place)
         self._add_judged(part, (replayed, ours), own if entry.quant is None else None, place)
         self._grid_of(ours, {})
-        part.allowed += (segment_share(ours.dtype) * finite_norm(replayed)) ** 2
+        unit = max(unit_roundoff(ours.dtype), declared_unit(self._backend))
+        part.allowed += (segment_share(unit) * finite_norm(replayed)) ** 2
         if self._replays.rounding_noise is not None and entry.quant is None:
             part.allowed += finite_norm(self._replays.rounding_noise(place)) ** 2
 

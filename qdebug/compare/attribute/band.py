@@ -61,13 +61,13 @@ def unit_roundoff(dtype: np.dtype) -> float:
         return FLOAT32_UNIT_ROUNDOFF
 
 
-def segment_share(dtype: np.dtype) -> float:
+def segment_share(unit: float) -> float:
     """Return the share of its norm that a result may be off by where no bound of each of its nodes is known.
 
     Args:
-        dtype: What the result is kept in.
+        unit: Unit roundoff of the format that the nodes compute in.
     """
-    return SEGMENT_ROUNDOFFS * unit_roundoff(dtype)
+    return SEGMENT_ROUNDOFFS * unit
 
 
 def held_unit(values: np.ndarray, *, narrowest: float | None = None) -> float:

@@ -22,6 +22,7 @@ from qdebug.compare.align.undeclared_quantization import computes_with_codes
 from qdebug.compare.attribute.backend_replay import codes_shared, read, real_values, without_kernel
 from qdebug.compare.attribute.band import allowed_error, finite_norm, held_unit
 from qdebug.compare.attribute.code_spans import reference_codes
+from qdebug.compare.attribute.declared_format import declared_unit
 from qdebug.compare.attribute.grid_rounding import telling_values
 from qdebug.compare.attribute.integer_tensors import lacks_scale
 from qdebug.compare.attribute.plan import PlannedNode
@@ -303,8 +304,8 @@ class ReferenceReplay:
         names = {name for node in segment.own for name in node.inputs if name and self.be.folds(name)}
         noise = _Noise(
             rng=np.random.default_rng(_SEED),
-            constants=self.backend.narrowest(names),
-            results=held_unit(self.be.recording.load(pair.backend, *place)),
+            constants=max(self.backend.narrowest(names), declared_unit(self.be.recording)),
+            results=max(held_unit(self.be.recording.load(pair.backend, *place)), declared_unit(self.be.recording)),
             shared=shared_constants((self.ref, self.be), segment),
         )
         found = spread(plain, lambda: self.values(pair, segment, place, noise=noise))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+import math
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from qdebug.compare.align.indexed_recording import IndexedRecording
@@ -22,12 +23,14 @@ class Segment:
         feeds: Reference tensor to backend tensor, for what enters.
         own: The backend's nodes, in topological order; the last one makes the compared tensor.
         elsewhere: Whether the reference's nodes read compared tensors that the backend's do not.
+        scaling: Products of either graph that only scale each channel, as a runtime computes a normalization.
     """
 
     nodes: tuple[Node, ...]
     feeds: Mapping[str, str]
     own: tuple[Node, ...] = ()
     elsewhere: bool = False
+    scaling: tuple[Node, ...] = ()
 
     def beside(self, node: Node) -> list[Node]:
         """Return the reference's nodes but one."""
@@ -49,8 +52,12 @@ class Segment:
     @property
     def products(self) -> tuple[Node, Node] | None:
         """The one product of the reference and that of the backend, if they are of one kind; None if not."""
-        theirs, ours = ([node for node in nodes if operators.plain(node).product] for nodes in (self.nodes, self.own))
+        theirs, ours = map(self._main_products, (self.nodes, self.own))
         return (theirs[0], ours[0]) if len(theirs) == len(ours) == 1 and operators.same_family(*theirs, *ours) else None
+
+    def _main_products(self, nodes: Sequence[Node]) -> list[Node]:
+        products = [node for node in nodes if operators.plain(node).product]
+        return [node for node in products if node not in self.scaling] if len(products) > 1 else products
 
     @property
     def wide(self) -> bool:
@@ -87,14 +94,20 @@ class SegmentFinder:
         ends = {self._ref.root(name) for name in feeds}
         found = self._between(pair.reference, ends.__contains__)
         if found is not None:
-            return Segment(nodes=found, feeds=feeds, own=nodes)
+            return Segment(nodes=found, feeds=feeds, own=nodes, scaling=self._scaling(found, nodes))
         start, every = self._ref.root(pair.reference), self._partners
         found = self._between(pair.reference, lambda root: root in ends or (root in every and root != start))
         if found is None:
             return None
         read = {self._ref.root(name): name for node in found for name in self._ref.data_inputs(node)}
         more = {name: every[root] for root, name in read.items() if root in every and root not in {start, *ends}}
-        return Segment(nodes=found, feeds={**feeds, **more}, own=nodes, elsewhere=True)
+        scaling = self._scaling(found, nodes)
+        return Segment(nodes=found, feeds={**feeds, **more}, own=nodes, elsewhere=True, scaling=scaling)
+
+    def _scaling(self, theirs: Sequence[Node], ours: Sequence[Node]) -> tuple[Node, ...]:
+        """Return the products that have one weight for each channel."""
+        sides = (self._ref.recording.graph, theirs), (self._be.recording.graph, ours)
+        return tuple(node for graph, nodes in sides for node in nodes if _scales_channels(graph, node))
 
     def _own(self, output: str) -> tuple[tuple[Node, ...], tuple[str, ...]] | None:
         """Return the backend's nodes between a tensor and the compared ones above it, and those."""
@@ -137,6 +150,15 @@ class SegmentFinder:
 def main_node(node: Node, segment: Segment) -> Node | None:
     """Return the reference node of the same operator among those that a backend node stands for."""
     return next((n for n in segment.nodes if operators.same_family(n, node)), None)
+
+
+def _scales_channels(graph: Graph, node: Node) -> bool:
+    groups = node.attrs.get("group")
+    if not operators.plain(node).product or not isinstance(groups, int) or groups < 2:
+        return False
+    info = graph.tensors.get(operators.titled_input(node, 1))
+    shape = None if info is None else info.shape
+    return shape is not None and None not in shape and math.prod(extent or 0 for extent in shape) == groups
 
 
 def _in_order(nodes: Iterable[Node], graph: Graph) -> tuple[Node, ...]:

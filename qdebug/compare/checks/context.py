@@ -17,6 +17,7 @@ from qdebug.compare.attribute.band import segment_share
 from qdebug.compare.attribute.birth import Birth
 from qdebug.compare.attribute.birth_search import find_birth
 from qdebug.compare.attribute.buffers import tensors_by_bytes
+from qdebug.compare.attribute.declared_format import declared_unit
 from qdebug.compare.attribute.integer_tensors import rounds_nothing
 from qdebug.compare.attribute.nonfinite_effect import NonfiniteEffect
 from qdebug.compare.attribute.plan import PlannedNode, recorded_places
@@ -31,6 +32,7 @@ from qdebug.compare.graph_checks.differences import missing_before
 from qdebug.compare.graph_checks.graph_check import GraphCheck
 from qdebug.compare.graph_checks.quant_mismatch import contradicted, quant_mismatch
 from qdebug.compare.graph_checks.tensor_check import Digits, rounded_first
+from qdebug.compare.graph_checks.unheld_constants import unheld_constant
 from qdebug.compare.measure.compare import Comparison, compare_pair
 from qdebug.compare.measure.inputs import InputDifference, different_inputs
 from qdebug.compare.measure.recordings import is_fed_back
@@ -277,6 +279,8 @@ class NodeContext:
         theirs = runs.reference.graph.producer(entry.reference_tensor)
         if stats is None or graph is None or theirs is None or self.diverges or not self._own_is_known:
             return None
+        if operators.of(theirs.op).casts:  # what a cast makes of numbers out of range is the processor's
+            return None
         if not stats.mismatches and not stats.nonfinite:
             return None
         if stats.nonfinite:
@@ -346,9 +350,21 @@ class NodeContext:
     def unholdable(self) -> Finding | None:
         """A constant that its format cannot hold, where the graphs are not known to differ otherwise."""
         known = self.stats is None or not self.stats.mismatches or self.difference[0] is not None
-        if known or self.graph is None or self.by_reference or self.graph.facts.main is None:
+        if known or self.graph is None or self.by_reference:
             return None
-        return unrepresentable_constant(self.runs.graphs.replays, self.graph.facts.main, self.graph.node)
+        return self._unheld or (
+            None
+            if self.graph.facts.main is None
+            else unrepresentable_constant(self.runs.graphs.replays, self.graph.facts.main, self.graph.node)
+        )
+
+    @cached_property
+    def _unheld(self) -> Finding | None:
+        """A constant that the format cannot hold in which the run computes, where the node goes wrong."""
+        wrong = self.graph is not None and (error.nonfinite(self) is not None or self.diverges)
+        places = recorded_places(self.runs.reference, self.runs.backend, self.entry) if wrong else ()
+        found = (unheld_constant(self.graph.facts, place) for place in places if self.graph is not None)
+        return next(filter(None, found), None)
 
     @cached_property
     def birth(self) -> Birth | None:
@@ -533,7 +549,7 @@ class NodeContext:
         own = None if self.stats is None else self.stats.rel_l2
         if self.unreplayed is None or own is None or self.entry.whole or self._passes_on:
             return False
-        return own > segment_share(np.dtype(np.float32))
+        return own > segment_share(declared_unit(self.runs.backend))
 
     @cached_property
     def _passes_on(self) -> bool:

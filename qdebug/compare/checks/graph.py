@@ -22,7 +22,9 @@ from qdebug.replay.real_form import real_form
 
 __all__ = [
     "born",
+    "cast_otherwise",
     "difference",
+    "disturbed",
     "harmless",
     "lossy_cast",
     "mistaken",
@@ -72,17 +74,34 @@ def lossy_cast(context: NodeContext) -> Finding | None:
 
 
 def unholdable(context: NodeContext) -> Finding | None:
-    """Find a constant that its format cannot hold: the cause where values are not finite, else worth saying."""
+    """Find a constant that its format cannot hold: the cause where a node goes wrong, else worth saying."""
     found = context.unholdable
     if found is None:
         return None
-    failed = nonfinite(context) is not None or context.comparison.nonfinite
+    failed = nonfinite(context) is not None or context.comparison.nonfinite or context.diverges
     return replace(found, role=FindingRole.CAUSE if failed else FindingRole.NOTE)
 
 
 def read_otherwise(context: NodeContext) -> Finding | None:
     """Find why an error is beyond its limit: codes read by other numbers than they were written with, or rounding."""
     return context.cause if context.diverges else None
+
+
+def cast_otherwise(context: NodeContext) -> Finding | None:
+    """Find that the two runs cast numbers that an integer type does not hold in two known ways."""
+    node, entry, runs, stats = context.node, context.entry, context.runs, context.stats
+    theirs = runs.reference.graph.producer(entry.reference_tensor)
+    if node is None or theirs is None or stats is None or not stats.mismatches:
+        return None
+    if not (operators.of(node.op).casts and operators.of(theirs.op).casts):
+        return None
+    places = [*recorded_places(runs.reference, runs.backend, entry)]
+    ours = mistake_of(runs.backend, node, entry.tensor, places)
+    other = mistake_of(runs.reference, theirs, entry.reference_tensor, places)
+    if ours is None or other is None or ours == other:
+        return None
+    said = f"{ours}, and in the reference {other}: that reproduces every element, and no standard says what is right"
+    return Finding(kind=FindingKind.PRECISION, role=FindingRole.DIFFERENCE, node=context.name, sentence=said)
 
 
 def mistaken(context: NodeContext) -> Finding | None:
@@ -231,6 +250,17 @@ def placement(context: NodeContext) -> Finding | None:
         return None
     said = f"it ran on {ran}, asked for was {asked}"
     return Finding(kind=FindingKind.PLACEMENT, role=FindingRole.NOTE, node=context.name, sentence=said, evidence=ran)
+
+
+def disturbed(context: NodeContext) -> Finding | None:
+    """Find a tensor that recording changed, in either run: its error is not its node's."""
+    entry, runs = context.entry, context.runs
+    sides = (runs.backend.info, entry.tensor), (runs.reference.info, entry.reference_tensor)
+    reason = next((info.disturbed[tensor] for info, tensor in sides if tensor in info.disturbed), None)
+    if reason is None:
+        return None
+    said = f"disturbed: {reason}"
+    return Finding(kind=FindingKind.DISTURBED, role=FindingRole.EXCUSE, node=context.name, sentence=said)
 
 
 def precision(context: NodeContext) -> Finding | None:

@@ -24,6 +24,7 @@ CHECKS: tuple[Check, ...] = (
     inputs.nan_input,
     graph.difference,
     graph.lossy_cast,
+    graph.cast_otherwise,
     *ERROR_CHECKS,
     wrong_reference,
     statistics.nonfinite_at_least,
@@ -49,6 +50,7 @@ CHECKS: tuple[Check, ...] = (
     statistics.bare_codes,
     selection,
     graph.precision,
+    graph.disturbed,
     graph.placement,
 )
 """All checks."""

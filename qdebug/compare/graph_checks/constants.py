@@ -333,7 +333,7 @@ def different_weight(facts: TensorFacts) -> Finding | None:
 def different_beside(facts: TensorFacts) -> Finding | None:
     """Find a table, a summand or a factor that is the one of its kind on either side among several nodes."""
     ours, theirs = _beside_weights(facts.be, facts.segment.own), _beside_weights(facts.ref, facts.segment.nodes)
-    if theirs.get("weight") and theirs.get("factor"):
+    if theirs.get("weight") and len(theirs.get("factor", ())) != len(ours.get("factor", ())):
         return None  # a factor may have gone into the weight, and a summand with it
     for kind, found in ours.items():
         other = theirs.get(kind, [])

@@ -15,7 +15,8 @@ from qdebug.compare.align.clamps import bounds_of, code_span, codes_clamp
 from qdebug.compare.align.layouts import in_reference_order
 from qdebug.compare.align.pairs import Pair, block_of, clamp_of
 from qdebug.compare.attribute.backend_replay import inputs_of, real_values
-from qdebug.compare.attribute.band import finite_norm, minus, segment_share
+from qdebug.compare.attribute.band import finite_norm, minus, segment_share, unit_roundoff
+from qdebug.compare.attribute.declared_format import declared_unit
 from qdebug.compare.attribute.reference_replay import exceeds
 from qdebug.compare.attribute.rounding import scales_by_constants
 from qdebug.compare.attribute.segments import Segment
@@ -107,11 +108,13 @@ def declared_difference(facts: TensorFacts) -> Finding:
     segment, node = facts.segment, facts.node
     known = " + ".join(each.op for each in segment.nodes)
     if not segment.wide:
-        said = f"its operator computes something else than {known}"
+        said = f"its operator computes something else than {known}" if known else _NOT_HANDED_ON
         return stated_difference(facts) or graph_difference(FindingKind.OPERATOR, node, said)
     read = ", ".join(repr(tensor) for tensor in segment.feeds.values())
     own = " + ".join(each.op for each in segment.own)
-    said = f"{own} on {read} computes something else than {known or 'no node'} of the reference"
+    said = f"{own} on {read} computes something else than {known} of the reference"
+    if not known:
+        said = f"{own} on {read} {_NOT_HANDED_ON}"
     if own == known:
         said = f"what lies between {read} and this was not recorded; {own}, computed exactly, give other values"
     inside = (
@@ -123,7 +126,10 @@ def declared_difference(facts: TensorFacts) -> Finding:
     )
     if inside is None:
         return graph_difference(FindingKind.OPERATOR, node, said)
-    return replace(inside, sentence=f"{said}; {inside.sentence}")
+    return replace(inside, sentence=f"{inside.sentence}; {said}")
+
+
+_NOT_HANDED_ON = "changes values that the reference hands on as they are"
 
 
 def _lossy_cast(facts: TensorFacts) -> Finding | None:
@@ -207,8 +213,9 @@ def _same_attributes(facts: TensorFacts, theirs: Node, places: Sequence[tuple[in
         theirs: The reference's node.
         places: Samples and steps at which an attribute that one side leaves out is tried.
     """
-    ours, opset = real_form(facts.node, facts.backend.graph.opset)
-    theirs, their_opset = real_form(theirs, facts.reference.graph.opset)
+    opset = real_form(facts.node, facts.backend.graph.opset)[1]
+    their_opset = real_form(theirs, facts.reference.graph.opset)[1]
+    ours, theirs = facts.our_form(facts.node), facts.their_form(theirs)
     keys = _keys(ours), _keys(theirs)
     if keys[0] == keys[1]:
         return True
@@ -361,7 +368,11 @@ def _other_operator(segment: Segment) -> Finding | None:
     """Find the one node of a part that is of another operator than the reference's, or that it lacks or has beside."""
     ours, theirs = (_by_family(nodes) for nodes in (segment.own, segment.nodes))
     extra, missing = (
-        [node for family, nodes in one.items() for node in nodes[len(other.get(family, ())) :]]
+        [
+            node
+            for family, nodes in one.items()
+            for node in [each for each in nodes if each not in segment.scaling][len(other.get(family, ())) :]
+        ]
         for one, other in ((ours, theirs), (theirs, ours))
     )
     if len(extra) > 1 or len(missing) > 1 or not (extra or missing):
@@ -480,7 +491,7 @@ def _change(facts: TensorFacts, pair: Pair, nodes: tuple[Node, ...]) -> bool:
             theirs = facts.replays.values(wanted, segment, place)
             ours = real_values(facts.backend, pair.backend, place)
             ours = in_reference_order(ours, pair.backend_view, theirs.shape)
-            share = segment_share(ours.dtype)
+            share = segment_share(max(unit_roundoff(ours.dtype), declared_unit(facts.backend)))
             if ours.shape == theirs.shape and finite_norm(minus(theirs, ours)) > share * finite_norm(ours):
                 return True
     except (KernelError, NotRecordedError):

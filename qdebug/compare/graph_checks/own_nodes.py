@@ -16,6 +16,7 @@ from qdebug.arithmetic.presets import other_sums
 from qdebug.compare.attribute.backend_replay import inputs_of
 from qdebug.compare.attribute.band import beyond_own_terms, minus
 from qdebug.compare.attribute.code_spans import uniform_span
+from qdebug.compare.attribute.declared_format import declared_format
 from qdebug.compare.graph_checks.tensor_facts import TensorFacts
 from qdebug.compare.result.finding import Finding, FindingKind, FindingRole
 from qdebug.errors import KernelError, NotRecordedError
@@ -161,7 +162,9 @@ def _wrong_elements(recording: Recording, node: Node, output: str, place: tuple[
     values = inputs_of(recording, form, place)
     with recorded_room(recording, place):
         made = run_node(form, values, opset)[output]
-    return beyond_own_terms(form, values, made, recorded, FLOAT32_UNIT_ROUNDOFF)
+    short = declared_format(recording)
+    unit, normal = (FLOAT32_UNIT_ROUNDOFF, None) if short is None else (short.unit, short.normal)
+    return beyond_own_terms(form, values, made, recorded, unit, normal=normal)
 
 
 def _wrong_codes(

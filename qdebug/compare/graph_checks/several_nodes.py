@@ -8,13 +8,15 @@ import numpy as np
 
 from qdebug.compare.attribute.attribute import Attribution, attribute
 from qdebug.compare.attribute.band import difference as either_way
-from qdebug.compare.attribute.band import finite_norm, minus, norm, segment_share
+from qdebug.compare.attribute.band import finite_norm, minus, norm, segment_share, unit_roundoff
 from qdebug.compare.attribute.code_spans import held, recorded_values, rounding_inside, span_before
+from qdebug.compare.attribute.declared_format import declared_unit, held_in_declared
 from qdebug.compare.attribute.reference_replay import exceeds
 from qdebug.compare.graph_checks.differences import declared_difference, has_codes
 from qdebug.compare.graph_checks.own_nodes import short_sums, unaccounted_node
 from qdebug.compare.graph_checks.tensor_check import TensorCheck, lost_to_rounding
 from qdebug.compare.graph_checks.tensor_facts import one_shape
+from qdebug.compare.graph_checks.unheld_constants import unheld_constant
 from qdebug.compare.result.finding import Finding, FindingKind, graph_difference
 from qdebug.errors import KernelError, NotRecordedError
 from qdebug.model import Node
@@ -48,7 +50,8 @@ class SeveralNodes(TensorCheck):
         difference = minus(theirs, ours.reshape(theirs.shape))
         share, coded = 10 ** (-DEFAULT_MIN_SQNR / 20), has_codes(facts)
         if not coded and not facts.be.reads_undeclared_codes:
-            share = min(segment_share(facts.backend.load(entry.tensor, *place).dtype), share)
+            stored = facts.backend.load(entry.tensor, *place)
+            share = min(segment_share(max(unit_roundoff(stored.dtype), declared_unit(facts.backend))), share)
 
         def is_left(off: np.ndarray) -> bool:
             """Tell whether a difference is more than may be left."""
@@ -63,7 +66,11 @@ class SeveralNodes(TensorCheck):
         inside = self._rounding_inside(theirs.shape, place, known) if known else None
         if inside is not None and not is_left(difference + inside):
             return None
-        return self._precision_inside(ours.reshape(theirs.shape), difference, place) or declared_difference(facts)
+        return (
+            unheld_constant(facts, place)
+            or self._precision_inside(ours.reshape(theirs.shape), difference, place)
+            or declared_difference(facts)
+        )
 
     def _precision_inside(self, ours: np.ndarray, difference: np.ndarray, place: tuple[int, int]) -> Finding | None:
         """Find that the nodes give what was recorded if each result is rounded to the format that the values show.
@@ -74,7 +81,8 @@ class SeveralNodes(TensorCheck):
             place: Sample and step.
         """
         facts = self.facts
-        short = format_of(facts.backend.load(facts.entry.tensor, *place))
+        stored = facts.backend.load(facts.entry.tensor, *place)
+        short = format_of(stored) or held_in_declared(facts.backend, stored)
         if short is None:
             return None
         beyond: dict[str, float] = {}

@@ -21,6 +21,7 @@ from qdebug.compare.align.undeclared_quantization import is_loose
 from qdebug.compare.attribute.attribute import Attribution, OtherReplays, attribute
 from qdebug.compare.attribute.backend_replay import is_undefined, without_kernel
 from qdebug.compare.attribute.band import finite_norm, held_unit, minus, segment_share
+from qdebug.compare.attribute.declared_format import declared_unit
 from qdebug.compare.attribute.integer_tensors import holds_few_bits, rounds_nothing
 from qdebug.compare.graph_checks.differences import (
     declared_difference,
@@ -213,7 +214,8 @@ class TensorCheck(ABC):
         if stats.count < SHORT_FORMAT_MIN_ELEMENTS:
             return Digits.SHORT
         constants = {name for name in read if facts.be.folds(name)}
-        coarsest = max(*map(held_unit, values), facts.replays.backend.narrowest(constants))
+        units = *map(held_unit, values), facts.replays.backend.narrowest(constants), declared_unit(facts.backend)
+        coarsest = max(units)
         return Digits.SINGLE if coarsest <= FLOAT32_UNIT_ROUNDOFF else Digits.SHORT
 
     def shape(self) -> Finding | None:
@@ -255,7 +257,7 @@ class TensorCheck(ABC):
             off = minus(theirs, ours.reshape(theirs.shape))
             if np.any(~np.isfinite(theirs) & np.isfinite(ours.reshape(theirs.shape))):
                 return False  # a format whose range does not hold the factors
-            return finite_norm(off) <= segment_share(np.dtype(np.float32)) * finite_norm(theirs)
+            return finite_norm(off) <= segment_share(FLOAT32_UNIT_ROUNDOFF) * finite_norm(theirs)
 
         try:
             if stored.dtype.kind != "f" or fits(None):

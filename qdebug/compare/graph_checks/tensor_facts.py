@@ -13,6 +13,7 @@ from qdebug.compare.align.indexed_recording import IndexedRecording
 from qdebug.compare.attribute.plan import PlannedNode, recorded_places
 from qdebug.compare.attribute.reference_replay import ReferenceReplay
 from qdebug.compare.attribute.segments import Segment, main_node
+from qdebug.compare.graph_checks.spelling import one_spelling
 from qdebug.model import Node, Recording
 from qdebug.numerics.accumulate import same_elements
 from qdebug.replay.real_form import real_form
@@ -63,12 +64,12 @@ class TensorFacts:
         return None if self.segment.wide else main_node(self.node, self.segment)
 
     def our_form(self, node: Node) -> Node:
-        """Return a backend node on real numbers."""
-        return real_form(node, self.backend.graph.opset)[0]
+        """Return a backend node on real numbers, its attributes in one spelling."""
+        return one_spelling(self.backend, real_form(node, self.backend.graph.opset)[0])
 
     def their_form(self, node: Node) -> Node:
-        """Return a reference node on real numbers."""
-        return real_form(node, self.reference.graph.opset)[0]
+        """Return a reference node on real numbers, its attributes in one spelling."""
+        return one_spelling(self.reference, real_form(node, self.reference.graph.opset)[0])
 
     def theirs(
         self,

@@ -60,6 +60,8 @@ class FindingKind(StrEnum):
     """The two runs were given different inputs."""
     REFERENCE = "reference"
     """The reference's tensor, not the backend's, is not what its node gives."""
+    DISTURBED = "disturbed"
+    """Recording changed how the tensor is computed."""
     STALE = "stale"
     """A tensor holds the bytes of another one."""
 

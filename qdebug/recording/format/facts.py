@@ -171,6 +171,7 @@ def decode_info(run: Mapping[str, Any], *, complete: bool) -> RunInfo:
             skipped=skipped,
             skip_causes=causes,
             doubts={str(name): str(doubt) for name, doubt in plain.get("doubts", {}).items()},
+            disturbed={str(name): str(reason) for name, reason in plain.get("disturbed", {}).items()},
         )
     except (KeyError, TypeError, AttributeError) as exc:
         raise ValueError(f"the facts of the run cannot be decoded: {exc!r}") from None

@@ -266,6 +266,7 @@ class Account:
         self._skipped: dict[str, str] = {}
         self._skip_causes: dict[str, SkipCause] = {}
         self._doubts: dict[str, str] = {}
+        self._disturbed: dict[str, str] = {}
         self._fidelity: tuple[Fidelity, str] = (Fidelity.UNKNOWN, "the run did not finish")
 
     @property
@@ -324,6 +325,8 @@ class Account:
             self.builder.outputs([str(name) for name in note["outputs"]])
         if "skip" in note:
             self._skip(str(note["skip"]), str(note.get("reason", "")), note.get("because"))
+        if "disturbed" in note:
+            self._disturbed[str(note["disturbed"])] = str(note.get("reason", ""))
         if "fidelity" in note:
             self._fidelity = Fidelity(note["fidelity"]), str(note.get("detail", ""))
 
@@ -353,6 +356,7 @@ class Account:
             skipped={**self._skipped, **self.lost},
             skip_causes={name: cause for name, cause in self._skip_causes.items() if name not in self.lost},
             doubts=self._doubts,
+            disturbed=self._disturbed,
         )
 
 

@@ -230,8 +230,12 @@ class JoinedRecording(Recording, Closable):
         causes = {
             part.prefix + name: cause for part, file in self._parts for name, cause in file.info.skip_causes.items()
         }
+        disturbed = {
+            part.prefix + name: reason for part, file in self._parts for name, reason in file.info.disturbed.items()
+        }
         return replace(
             infos[0],
+            disturbed=disturbed,
             complete=all(info.complete for info in infos),
             fidelity=worst.fidelity,
             fidelity_detail=worst.fidelity_detail,

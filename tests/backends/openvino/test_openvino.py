@@ -262,10 +262,82 @@ def test_a_tap_without_which_nothing_is_the_same_is_listed(tmp_path, monkeypatch
     monkeypatch.setattr(adapter.OpenVINORun, "compile", spoiled)
     summary, recording = record(tmp_path, DIGITS / "digits.onnx", digits())
     assert set(summary.skipped) == {"pool1"}
-    assert "the outputs change" in summary.skipped["pool1"]
+    assert "changes it or the outputs" in summary.skipped["pool1"]
     assert summary.fidelity == "bit_equal"
     assert recording.has("relu2")
     assert recording.has("relu3")
+
+
+def residual_blocks(tmp_path, blocks):
+    """Save a net of residual blocks: OpenVINO adds what a block reads inside its convolution, unless that is tapped."""
+    x = ops.parameter([1, 8, 12, 12], np.float32, name="x")
+    rng, values = np.random.default_rng(5), [x]
+    for number in range(blocks):
+        weight = (0.1 * rng.standard_normal((8, 8, 3, 3))).astype(np.float32)
+        conv = ops.convolution(values[-1], weight, [1, 1], [1, 1], [1, 1], [1, 1])
+        made = ops.relu(ops.add(conv, values[-1]))
+        made.set_friendly_name(f"block{number}")
+        values.append(made)
+    made = ops.reduce_mean(values[-1], np.array([2, 3]), keep_dims=False)
+    made.set_friendly_name("mean")
+    return saved(tmp_path, [made], [x]), values
+
+
+@pytest.fixture
+def compiled(monkeypatch):
+    """Taps of the models that are compiled."""
+    from qdebug.backends.openvino import adapter
+
+    seen, plain = [], adapter.OpenVINORun.compile
+    monkeypatch.setattr(
+        adapter.OpenVINORun, "compile", lambda self, taps: (seen.append(tuple(taps)), plain(self, taps))[1]
+    )
+    return seen
+
+
+def test_taps_that_keep_each_other_from_being_fused_take_few_runs(tmp_path, compiled):
+    path, values = residual_blocks(tmp_path, 12)
+    feed = {"x": np.random.default_rng(0).standard_normal((2, 1, 8, 12, 12)).astype(np.float32)}
+    summary, recording = record(tmp_path, path, feed, samples=2)
+    assert summary.fidelity == "bit_equal"
+    assert len(compiled) <= 8  # tapped block by block it would be 24
+    for number in (0, 5, 11):
+        part = saved(tmp_path, [values[number + 1]], [values[0]], name=f"part{number}")
+        plain = openvino.Core().compile_model(part, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
+        for sample in range(2):
+            assert np.array_equal(recording.load(f"block{number}", sample), plain({"x": feed["x"][sample]})[0])
+
+
+def test_what_a_budget_leaves_no_time_for_is_listed(tmp_path, compiled):
+    path, _ = residual_blocks(tmp_path, 6)
+    feed = {"x": np.random.default_rng(0).standard_normal((1, 8, 12, 12)).astype(np.float32)}
+    summary, recording = record(tmp_path, path, feed, samples=None, tap_runs="1")
+    given_up = {name for name, why in summary.skipped.items() if why.startswith("given up: ")}
+    assert given_up
+    assert "tap_runs=" in summary.skipped[min(given_up)]
+    assert f"{len(given_up)} given up" in summary.fidelity_detail
+    assert len([name for name in recording.names if not recording.graph.is_constant(name)]) >= 3
+    assert len(compiled) <= 4
+    result = qdebug.diff(recording, recording)
+    assert result.exit_code == 0
+    assert summary.fidelity == "bit_equal"
+
+
+def test_free_dimensions_are_fixed_before_the_model_is_compiled(tmp_path):
+    x = ops.parameter([-1, 3, -1, -1], np.float32, name="x")
+    weight = np.random.default_rng(1).standard_normal((8, 3, 3, 3)).astype(np.float32)
+    path = saved(tmp_path, [ops.relu(ops.convolution(x, weight, [1, 1], [1, 1], [1, 1], [1, 1]))], [x])
+    feed, out = {"x": np.ones((1, 3, 48, 192), np.float32)}, tmp_path / "fixed.h5"
+    shapes = {"x": (1, 3, 48, 192)}
+    record_run(path, backend="openvino", inputs=feed, out=out, shapes=shapes)
+    recording = qdebug.open_recording(out)
+    assert recording.graph.tensors["x"].shape == (1, 3, 48, 192)
+    assert recording.graph.tensors[recording.graph.outputs[0]].shape == (1, 8, 48, 192)
+    assert recording.info.options["shapes"] == "x=1x3x48x192"
+    with pytest.raises(InputError, match=r"has shape \?x3x\?x\?, and --shape says 1x4x48x192"):
+        load_backend("openvino").open(path, options={}, shapes={"x": (1, 4, 48, 192)})
+    with pytest.raises(InputError):
+        record_run(path, backend="openvino", inputs={"x": np.ones((1, 3, 32, 32))}, out=out, force=True, shapes=shapes)
 
 
 def test_where_each_layer_ran_is_compared(tmp_path):
@@ -348,3 +420,46 @@ def test_an_average_of_codes_counts_steps_of_the_output_range(tmp_path, zero, ou
     (node,) = (each for each in qdebug.explain(in_codes(tmp_path, x, values, nodes)).nodes if each.op == "AvgPool")
     assert node.status == "explained"
     assert "form=levels-raw steps=even,zp,sat" in node.variants
+
+
+def test_a_constant_that_float16_cannot_hold_is_named(tmp_path):
+    x = np.abs(np.random.default_rng(0).standard_normal((1, 8, 16, 16))).astype(np.float32)
+    x[0, :, :4] = 0
+    given = ops.parameter(x.shape, np.float32, name="x")
+    weight = (0.2 * np.random.default_rng(1).standard_normal((8, 8, 3, 3))).astype(np.float32)
+    conv = ops.convolution(ops.log(ops.add(ops.relu(given), np.float32(1e-10))), weight, [1, 1], [1, 1], [1, 1], [1, 1])
+    path = saved(tmp_path, [conv], [given])
+    _, reference = record(tmp_path, path, {"x": x}, samples=None)
+    _, backend = record(tmp_path, path, {"x": x}, samples=None, precision="f16")
+    if backend.info.options["effective_precision"] != "f16":
+        pytest.skip("this processor does not compute in float16")
+    result = qdebug.diff(reference, backend)
+    found = [each for node in result.nodes for each in node.findings if each.kind == "precision" and each.evidence]
+    assert any("is 1e-10, below 5.96e-08, the smallest float16, and becomes 0" in each.sentence for each in found)
+
+
+@pytest.mark.parametrize("precision", ["f16", "bf16"])
+def test_honest_rounding_to_a_short_format_is_no_divergence(tmp_path, precision):
+    model, inputs = DIGITS / "digits.onnx", digits()
+    _, backend = record(tmp_path, model, inputs, precision=precision)
+    result = qdebug.diff(reference(tmp_path, model, inputs, opt="none"), backend)
+    assert result.status == "within"
+    assert result.exit_code == 0
+
+
+def test_what_all_taps_change_is_disturbed_and_nobody_is_accused(tmp_path):
+    _, backend = record(tmp_path, DIGITS / "digits.onnx", digits(), precision="bf16", taps="all")
+    result = qdebug.diff(reference(tmp_path, DIGITS / "digits.onnx", digits(), opt="none"), backend)
+    assert result.first_divergence is None
+    if backend.info.options["effective_precision"] == "bf16":
+        assert backend.info.disturbed
+
+
+def test_a_cast_to_integers_makes_no_codes_of_them(tmp_path):
+    x = (np.random.default_rng(0).standard_normal((1, 4, 16, 16)) * 300).astype(np.float32)
+    given = ops.parameter(x.shape, np.float32, name="x")
+    whole = ops.convert(ops.multiply(given, np.float32(1.5)), "i32")
+    path = saved(tmp_path, [ops.multiply(ops.convert(whole, "f32"), np.float32(0.25))], [given])
+    _, recording = record(tmp_path, path, {"x": x}, samples=None)
+    assert not any(info.quant for info in recording.graph.tensors.values())
+    assert "DequantizeLinear" not in {node.op for node in recording.graph.nodes}

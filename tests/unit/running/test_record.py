@@ -22,6 +22,7 @@ from qdebug.errors import (
     UsageError,
 )
 from qdebug.model import Fidelity, Graph, Node, Role, TensorInfo
+from qdebug.recording.recorder import Recorder
 from qdebug.running.record import RecordSummary, record_run
 
 DIGITS = Path(__file__).resolve().parents[3] / "samples" / "digits"
@@ -242,6 +243,32 @@ def test_an_interrupted_run_is_kept_and_marked(tmp_path, x):
     assert recording.samples == 2
     assert recording.info.fidelity is Fidelity.UNKNOWN
     only(tmp_path, "run.h5")
+
+
+def test_a_run_interrupted_behind_its_outputs_is_finished_without_the_rest(tmp_path, x, monkeypatch):
+    original = InterpreterRun.record
+
+    def outputs_first(self, feeds, recorder, on_progress=None):
+        memory = Recorder(None, graph=self.graph, backend="interpreter")
+        original(self, feeds, memory)
+        memory.close()
+        for name in (*self.graph.inputs, *self.graph.outputs):
+            for sample in range(feeds.samples):
+                recorder.at(sample)
+                recorder.put(name, memory.recording.load(name, sample))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(InterpreterRun, "record", outputs_first)
+    out = tmp_path / "run.h5"
+    with pytest.raises(KeyboardInterrupt):
+        run(out, x, samples=3)
+    recording = qdebug.open_recording(out)
+    assert recording.info.complete
+    assert recording.info.fidelity is Fidelity.BIT_EQUAL
+    assert "checked for 1 of 3" in recording.info.fidelity_detail
+    assert set(recording.info.skipped.values()) == {"given up: the recording was interrupted"}
+    only(tmp_path, "run.h5")
+    assert qdebug.diff(recording, recording).exit_code == 0
 
 
 def test_a_run_interrupted_before_the_first_tensor_keeps_nothing(tmp_path, x, monkeypatch):

@@ -1,0 +1,35 @@
+"""The float format that a run says it computes in, whatever its tensors are kept in."""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+
+import numpy as np
+
+from qdebug.model import Recording
+from qdebug.model.thresholds.rounding import FLOAT32_UNIT_ROUNDOFF
+from qdebug.numerics.short_formats import SHORT_FORMATS, ShortFormat, fits
+
+__all__ = ["declared_format", "declared_unit", "held_in_declared"]
+
+_OPTION = "effective_precision"
+_NAMES = MappingProxyType({"f16": "float16", "fp16": "float16", "half": "float16", "bf16": "bfloat16", "tf32": "TF32"})
+
+
+def declared_format(run: Recording) -> ShortFormat | None:
+    """Return the short format that a run computes in by its option `effective_precision`; None if it states none."""
+    stated = str(run.info.options.get(_OPTION, "")).lower()
+    name = _NAMES.get(stated, stated)
+    return next((short for short in SHORT_FORMATS if short.name.lower() == name.lower()), None)
+
+
+def declared_unit(run: Recording) -> float:
+    """Return the unit roundoff of the format that a run says it computes in; of float32 if it states none."""
+    short = declared_format(run)
+    return FLOAT32_UNIT_ROUNDOFF if short is None else short.unit
+
+
+def held_in_declared(run: Recording, values: np.ndarray) -> ShortFormat | None:
+    """Return the format that a run says it computes in if it holds some values of the run; None if not."""
+    short = declared_format(run)
+    return short if short is not None and values.dtype.kind == "f" and fits(values, short) else None

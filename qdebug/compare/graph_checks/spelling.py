@@ -1,0 +1,86 @@
+"""Brings attributes that say the same in several ways to one: padding by name or by number, axes from either end."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from qdebug.errors import NotRecordedError, RecordingError
+from qdebug.model import AttrValue, Node, Recording, operators
+from qdebug.model.operators import Sums
+from qdebug.model.recording import shape_of
+from qdebug.replay.windows import same_pads
+
+__all__ = ["one_spelling"]
+
+_AXES = ("axis", "axes")
+
+
+def one_spelling(recording: Recording, node: Node) -> Node:
+    """Return a node on real numbers with padding as numbers, and with axes that count from the first dimension.
+
+    What needs a shape that is not known stays as it is. What a node leaves out is left out: it need not be the default.
+
+    Args:
+        recording: The run that has the node's tensors.
+        node: The node.
+    """
+    attrs = dict(node.attrs)
+    mode = attrs.get("auto_pad")
+    if mode is not None:
+        pads = _pads(recording, node, str(mode))
+        if pads is not None or mode in ("NOTSET", ""):
+            del attrs["auto_pad"]
+        if pads is not None:
+            attrs["pads"] = pads
+    for name in _AXES:
+        if name in attrs:
+            attrs[name] = _from_the_first(attrs[name], _shape(recording, node.inputs[0]) if node.inputs else None)
+    return node if attrs == dict(node.attrs) else replace(node, attrs=attrs)
+
+
+def _from_the_first(value: AttrValue, shape: tuple[int, ...] | None) -> AttrValue:
+    """Return axes counted from the first dimension; as they are where the number of dimensions is not known."""
+    numbers = _numbers((value,) if isinstance(value, int) else value)
+    if not shape or numbers is None or not all(-len(shape) <= number < len(shape) for number in numbers):
+        return value
+    counted = tuple(number % len(shape) for number in numbers)
+    return counted[0] if isinstance(value, int) else counted
+
+
+def _pads(recording: Recording, node: Node, mode: str) -> tuple[int, ...] | None:
+    """Return padding that is given by name as numbers; None if the name is no padding, or shapes are not known."""
+    shape = _shape(recording, node.inputs[0]) if node.inputs else None
+    if shape is None or len(shape) < 3:
+        return None
+    axes, extent = len(shape) - 2, shape[1:-1] if node.attrs.get("channels_last") else shape[2:]
+    if mode == "VALID":
+        return (0,) * (2 * axes)
+    transposed = operators.of(node.op).sums is Sums.SCATTER
+    kernel = _numbers(node.attrs.get("kernel_shape")) or _kernel(recording, node)
+    if mode not in ("SAME_UPPER", "SAME_LOWER") or transposed or kernel is None or len(kernel) != axes:
+        return None
+    strides, dilations = (_numbers(node.attrs.get(name)) or (1,) * axes for name in ("strides", "dilations"))
+    begin, end = same_pads(mode, extent, kernel, strides, dilations)
+    return (*begin, *end)
+
+
+def _kernel(recording: Recording, node: Node) -> tuple[int, ...] | None:
+    weight = operators.titled_input(node, 1)
+    shape = _shape(recording, weight) if weight else None
+    return None if shape is None else shape[2:]
+
+
+def _numbers(value: AttrValue | None) -> tuple[int, ...] | None:
+    if not isinstance(value, tuple) or not all(isinstance(each, int) for each in value):
+        return None
+    return tuple(int(each) for each in value)
+
+
+def _shape(recording: Recording, tensor: str) -> tuple[int, ...] | None:
+    info = recording.graph.tensors.get(tensor)
+    if info is not None and info.shape is not None and None not in info.shape:
+        return tuple(extent for extent in info.shape if extent is not None)
+    try:
+        return shape_of(recording, tensor)
+    except (NotRecordedError, RecordingError):
+        return None

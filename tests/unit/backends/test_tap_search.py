@@ -1,0 +1,93 @@
+"""Taps in few runs: what is accepted is what the plain run computes, whatever taps disturb."""
+
+from __future__ import annotations
+
+import pytest
+
+from qdebug.backends.tap_search import PlainLayer, TappedRun, TapSearch
+
+PLAIN, SPLIT = "fused", "split"
+
+
+def chain(length):
+    """Return layers in a row; tapping one's result keeps the next from being fused."""
+    return [
+        PlainLayer(reads=frozenset({place - 1} if place else ()), results=(f"t{place}",), form=PLAIN)
+        for place in range(length)
+    ]
+
+
+def run(length, taps, *, harmful):
+    """Run a chain: a layer that is not fused gives another value if that is harmful, and all behind it do."""
+    forms = [SPLIT if place and f"t{place - 1}" in taps else PLAIN for place in range(length)]
+    values, wrong = {}, ""
+    for place in range(length):
+        wrong += f"{place}," if forms[place] == SPLIT and harmful else ""
+        values[f"t{place}"] = f"t{place} {wrong}".encode()
+    seen = {*taps, f"t{length - 1}"}
+    return TappedRun(taps=tuple(taps), forms=forms, digests={name: values[name] for name in seen})
+
+
+def search_of(length):
+    last = f"t{length - 1}"
+    return TapSearch(chain(length), [f"t{place}" for place in range(length - 1)], {last: f"{last} ".encode()})
+
+
+@pytest.mark.parametrize("length", [1, 2, 3, 9, 30])
+def test_taps_that_change_no_value_take_three_runs_whatever_they_keep_from_being_fused(length):
+    search, runs = search_of(length), 0
+    while taps := search.choose():
+        search.take(run(length, taps, harmful=False))
+        runs += 1
+    assert not search.refused
+    assert set(search.proven) == {f"t{place}" for place in range(length)}
+    assert runs <= 3
+
+
+@pytest.mark.parametrize("length", [2, 5, 12])
+def test_no_value_is_accepted_that_a_tap_changed(length):
+    search, runs = search_of(length), 0
+    while taps := search.choose():
+        search.take(run(length, taps, harmful=True))
+        runs += 1
+    assert not search.refused
+    assert all(digest == f"{name} ".encode() for name, digest in search.proven.items())
+    assert len(search.proven) == length
+    assert runs <= length + 1
+
+
+def test_what_was_not_tapped_alone_stays_open():
+    search = search_of(6)
+    search.take(run(6, search.choose(), harmful=True))
+    assert search.open == ["t1", "t2", "t3", "t4"]
+    assert search.proven["t0"] == b"t0 "
+
+
+def test_a_tap_that_changes_what_it_is_computed_from_is_refused():
+    layers = chain(3)
+    search = TapSearch(layers, ["t0", "t1"], {"t2": b"t2 "})
+    while taps := search.choose():
+        forms = [SPLIT if "t0" in taps else PLAIN, PLAIN, PLAIN]
+        digests = {name: b"other" if "t0" in taps else f"{name} ".encode() for name in (*taps, "t2")}
+        search.take(TappedRun(taps=taps, forms=forms, digests=digests))
+    assert search.refused == ["t0"]
+    assert search.proven == {"t1": b"t1 ", "t2": b"t2 "}
+
+
+def test_values_prove_nothing_where_plain_runs_differ():
+    search = TapSearch(chain(3), ["t0", "t1"], {})
+    search.take(run(3, search.choose(), harmful=False))
+    assert set(search.proven) == {"t0"}
+    search.take(run(3, search.choose(), harmful=False))
+    assert set(search.proven) == {"t0", "t1"}
+
+
+def test_the_run_that_gave_most_is_run_again():
+    search = search_of(9)
+    while taps := search.choose():
+        search.take(run(9, taps, harmful=False))
+    names = [f"t{place}" for place in range(8)]
+    best, held = search.best_run(names)
+    assert best.taps == tuple(names)
+    assert held == names
+    assert search.best_run(["t8"]) is None
