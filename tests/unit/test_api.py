@@ -18,7 +18,7 @@ def test_a_comparison_prints_its_report_and_reads_as_json():
     result = qdebug.diff(*pair())
     assert isinstance(result, qdebug.DiffResult)
     lines = str(result).splitlines()
-    assert lines[0].startswith("IDENTICAL")
+    assert lines[0].startswith("PASS  identical")
     assert max(map(len, lines)) <= 100
     assert json.loads(result.to_json())["verdict"]["status"] == "identical"
     assert "<table" in result._repr_html_()
