@@ -284,7 +284,8 @@ class DiffSession:
             return self._constant_pairs.main_name(node.tensor)
 
         theirs = self.reference.graph
-        made = partial(diagnosed, contributing=contributing, weights=weights, model_name=model_name)
+        cause = self._cause if self.limits.explain and contributors else None
+        made = partial(diagnosed, contributing=contributing, weights=weights, model_name=model_name, cause=cause)
         return made(result, graph, theirs)
 
     @cached_property

@@ -103,13 +103,17 @@ def _fitting(result: RunComparison, extent: ReportExtent, *, plain: bool, lines:
     """Return the short report with as many of the usual rows as fit so many lines, and one at least."""
     from qdebug.present.reports.short import MOST_ROWS, short_document
 
-    most, whys = MOST_ROWS, 3
+    most, whys, remarks = MOST_ROWS, 3, 3
     while True:
-        document = short_document(result, choice=extent.choice, most=most, whys=whys)
+        document = short_document(result, choice=extent.choice, most=most, whys=whys, remarks=remarks)
         text = document_text(document, "table", plain=plain, narrow=True)
         if (most, whys) == (1, 1) or extent.choice is not None or text.rstrip("\n").count("\n") < lines:
             return text
-        if whys > 1 and most <= _ROWS_KEPT:
+        if most > _ROWS_KEPT:
+            most -= 1
+        elif remarks:
+            remarks -= 1
+        elif whys > 1:
             whys -= 1
         else:
             most -= 1

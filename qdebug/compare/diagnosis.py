@@ -18,7 +18,7 @@ from qdebug.compare.result.node_result import cost_of, is_beyond
 from qdebug.compare.result.result import Contributions, NodeResult, RunComparison
 from qdebug.compare.result.result_table import ResultTable
 from qdebug.model import Fidelity, Graph
-from qdebug.model.thresholds.verdict import DIAGNOSED_MIN_SHARE, DIAGNOSED_NODES, WEIGHTS_MIN_SHARE
+from qdebug.model.thresholds.verdict import CAUSES_SOUGHT, DIAGNOSED_MIN_SHARE, DIAGNOSED_NODES, WEIGHTS_MIN_SHARE
 from qdebug.plural import agreeing, plural
 
 __all__ = ["ErrorPart", "WeightReason", "diagnosed", "main_part"]
@@ -83,6 +83,7 @@ def diagnosed(
     contributing: Contributions | None = None,
     weights: WeightReason | None = None,
     model_name: Callable[[NodeResult], str | None] | None = None,
+    cause: Callable[[NodeResult], str | None] | None = None,
 ) -> RunComparison:
     """Return a comparison with its diagnosis.
 
@@ -93,13 +94,15 @@ def diagnosed(
         contributing: What nodes contribute to the worst output; None if nobody looked.
         weights: Says why a node's weights keep too little; None to leave that out.
         model_name: Tells what the source model calls a node; None for the names that the graphs state.
+        cause: Looks for why the codes of a node are wrong, see `verdict`; None to leave it out.
     """
     of = ResultTable(result.nodes)
     source = _Sources(of, graph, reference, contributing, weights=weights, model_name=model_name)
     if result.different_inputs:
         found = [source.of_input(node) for node in result.different_inputs]
     elif of.beyond.any():
-        found = [_with_cause(each, result) for each in source.grouped(_faults(result, of, graph))]
+        faults = _with_causes(_faults(result, of, graph), cause)
+        found = [_with_way_on(each, result) for each in source.grouped(faults)]
         named = {each.tensor for each in found}
         costs = [source.of_cost(node) for node in of.nodes if cost_of(node) is not None and node.tensor not in named]
         found = _in_order([*found, *costs[:DIAGNOSED_NODES]], result)
@@ -286,14 +289,28 @@ def _of_own(share: float) -> str:
     return f" ({share:.0%} of its own error)"
 
 
-def _with_cause(fault: Diagnosis, result: RunComparison) -> Diagnosis:
-    """Return a fault with what a search found out about the first divergence, and where what is not finite goes on."""
-    verdict, why = result.verdict, fault.why
-    if verdict.cause and verdict.first_divergence in fault.nodes:
-        why = f"{verdict.cause} ({why})"
-    if verdict.way_on and fault.kind is FindingKind.NONFINITE:
-        why = f"{why}. {verdict.way_on}"
-    return replace(fault, why=why)
+def _with_causes(
+    faults: Sequence[tuple[NodeResult, Finding]], cause: Callable[[NodeResult], str | None] | None
+) -> list[tuple[NodeResult, Finding]]:
+    """Return faults with what a search finds out about the first few nodes whose codes nothing explains yet."""
+    found, left = list[tuple[NodeResult, Finding]](), CAUSES_SOUGHT
+    for node, finding in faults:
+        unexplained = finding.kind is FindingKind.ARITHMETIC and finding.role is FindingRole.BREACH
+        said = None
+        if unexplained and node.status is Status.DIVERGED and cause is not None and left:
+            said, left = cause(node), left - 1
+        if said is None:
+            found.append((node, finding))
+        else:
+            found.append((node, replace(finding, role=FindingRole.CAUSE, sentence=f"{said} ({finding.sentence})")))
+    return found
+
+
+def _with_way_on(fault: Diagnosis, result: RunComparison) -> Diagnosis:
+    """Return a fault with where what is not finite goes on to."""
+    if not result.verdict.way_on or fault.kind is not FindingKind.NONFINITE:
+        return fault
+    return replace(fault, why=f"{fault.why}. {result.verdict.way_on}")
 
 
 def _in_order(found: list[Diagnosis], result: RunComparison) -> list[Diagnosis]:

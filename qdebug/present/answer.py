@@ -115,6 +115,8 @@ def _worst_output(result: RunComparison) -> str:
     if not known:
         return ""
     level, name = min(known, key=lambda each: (not math.isnan(each[0]), each[0]))
+    if level == math.inf:
+        return ""
     return f"output {safe_text(name, limit=_NAME)} {numbers.metric('sqnr_db', level)} dB"
 
 

@@ -214,7 +214,8 @@ def test_several_backends_stand_beside_each_other_first(run, recordings):
 def test_a_result_goes_to_a_file_whole_and_never_over_another(run, recordings, tmp_path):
     target = tmp_path / "result.json"
     done = run("diff", recordings.reference, recordings.diverged, "-o", target)
-    assert (done.code, done.out) == (1, "")
+    assert (done.code, len(done.out.splitlines())) == (1, 1)
+    assert done.out.startswith("FAIL  diverged: ")
     assert done.err == f"wrote {target}\n"
     assert valid("diff", target.read_text())["verdict"]["status"] == "diverged"
     before = target.read_bytes()

@@ -94,6 +94,12 @@ CONTRIBUTION_MIN_SHARE = threshold(
     why="A node with a smaller estimated share of an output's error is not replayed to it, unless few others are.",
     source="derived: a thousandth of the power moves the SQNR by 0.004 dB",
 )
+CAUSES_SOUGHT = threshold(
+    "CAUSES_SOUGHT",
+    3,
+    unit="nodes",
+    why="The diagnosis looks for the cause of wrong codes at as many nodes; `qdebug explain` does so at all.",
+)
 DIAGNOSED_NODES = threshold(
     "DIAGNOSED_NODES",
     5,

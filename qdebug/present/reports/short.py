@@ -43,14 +43,17 @@ _NAME = 1000
 _DERIVED = "derived"
 _TRIED = 3
 """Remedies that it shows."""
-_REMARKS = 3
-"""Remarks that it shows."""
 _LEAST_REST = 0.05
 """Share of an output's error from which on it says that it is not accounted for."""
 
 
 def short_document(
-    result: RunComparison, *, choice: RowChoice | None = None, most: int | None = MOST_ROWS, whys: int = 3
+    result: RunComparison,
+    *,
+    choice: RowChoice | None = None,
+    most: int | None = MOST_ROWS,
+    whys: int = 3,
+    remarks: int = 3,
 ) -> Document:
     """Return the report of a comparison that fits a screen.
 
@@ -59,11 +62,12 @@ def short_document(
         choice: Rows that were asked for; where the faults are, why, and what to try, if None.
         most: Most faults, or rows of nodes that could not be compared, where none were asked for.
         whys: Faults of which it is said why.
+        remarks: Remarks on the comparison that are shown; the others are counted.
     """
     if choice is not None:
         return [title(result), _rows(result, sorted(ranked(result.nodes, choice))), key_facts(result)]
     if result.diagnosis:
-        return [title(result), *answer_blocks(result, most=most, whys=whys)]
+        return [title(result), *answer_blocks(result, most=most, whys=whys, remarks=remarks)]
     positions = deciding(result)
     left = len(positions) - len(positions[:most])
     blocks: list[Block] = [title(result), _rows(result, sorted(positions[:most]))]
@@ -72,13 +76,16 @@ def short_document(
     return [*blocks, key_facts(result)]
 
 
-def answer_blocks(result: RunComparison, *, most: int | None, whys: int | None, rest: str = "--verbose") -> list[Block]:
+def answer_blocks(
+    result: RunComparison, *, most: int | None, whys: int | None, remarks: int = 3, rest: str = "--verbose"
+) -> list[Block]:
     """Return what follows the headline: outputs, faults with shares and reasons, what to try, what was ruled out.
 
     Args:
         result: The comparison, with a diagnosis.
         most: Most faults.
         whys: Faults of which it is said why.
+        remarks: Remarks on the comparison that are shown; the others are counted.
         rest: Where the reader finds what is only counted here.
     """
     faults = result.diagnosis[:most]
@@ -89,7 +96,7 @@ def answer_blocks(result: RunComparison, *, most: int | None, whys: int | None, 
         told = f"{plural(alike, 'more node')} with the same faults: --only-failing"
     more: list[Block] = [Paragraph(told, "dim")] if told else []
     found = [where(result, faults, whys=len(faults) if whys is None else whys), *more, answer(result)]
-    return [FactList(_outputs(result)), *found, _facts(result, rest)]
+    return [FactList(_outputs(result)), *found, _facts(result, rest, remarks)]
 
 
 def where(result: RunComparison, faults: Sequence[Diagnosis], *, whys: int) -> Grid:
@@ -156,16 +163,17 @@ def answer(result: RunComparison) -> FactList:
     return FactList([*facts, *([Fact("NOT", ruled_out)] if ruled_out else [])])
 
 
-def _facts(result: RunComparison, rest: str) -> FactList:
+def _facts(result: RunComparison, rest: str, remarks: int) -> FactList:
     """Return remarks on the comparison, the coverage in a line, and what is unusual about the two runs."""
-    return FactList([*_remarks(result, rest), *_coverage(result, rest), *_runs(result, rest)])
+    counted = 0 if remarks else len(result.verdict.remarks)
+    return FactList([*_remarks(result, rest, remarks), *_coverage(result, rest), *_runs(result, rest, counted)])
 
 
-def _remarks(result: RunComparison, rest: str) -> list[Fact]:
+def _remarks(result: RunComparison, rest: str, most: int = 3) -> list[Fact]:
     said = [safe_text(each, limit=_REASON) for each in result.verdict.remarks]
-    shown = [Fact("" if at else "also", text) for at, text in enumerate(said[:_REMARKS])]
+    shown = [Fact("" if at else "also", text) for at, text in enumerate(said[:most])]
     more = len(said) - len(shown)
-    return [*shown, Fact("", f"{plural(more, 'more remark')}: {rest}", "dim")] if more > 0 else shown
+    return [*shown, Fact("", f"{plural(more, 'more remark')}: {rest}", "dim")] if shown and more > 0 else shown
 
 
 def deciding(result: RunComparison) -> list[int]:
@@ -269,8 +277,8 @@ def _coverage(result: RunComparison, rest: str) -> list[Fact]:
     return [*facts, Fact("", f"{numbers.grouped(more)} more lost: {rest}", "dim")] if more > 0 else facts
 
 
-def _runs(result: RunComparison, rest: str) -> list[Fact]:
-    """Return what is unusual about the two runs, the limits and the remarks."""
+def _runs(result: RunComparison, rest: str, counted: int = 0) -> list[Fact]:
+    """Return what is unusual about the two runs, the limits and the number of remarks, those counted before too."""
     facts: list[Fact] = []
     sides = {"reference": result.reference, "backend": result.backend}
     clauses: dict[str, list[str]] = {}
@@ -291,5 +299,5 @@ def _runs(result: RunComparison, rest: str) -> list[Fact]:
         facts.append(Fact("limits", sentences.limits_sentence(result.limits)))
     accepted, found = sentences.acknowledged_sentences(result.nodes), sentences.found_sentences(result.nodes)
     said = [f"{len(accepted)} acknowledged"] if accepted else []
-    said += [f"{len(found)} {'remark' if len(found) == 1 else 'remarks'}"] if found else []
+    said += [plural(len(found) + counted, "remark")] if found or counted else []
     return [*facts, Fact("notes", f"{', '.join(said)}: {rest}", "dim")] if said else facts
