@@ -62,9 +62,7 @@ def native(array):
     return array if array.dtype.isnative else array.byteswap().view(array.dtype.newbyteorder())
 
 
-@settings(max_examples=150)
-@given(st.lists(arrays(), min_size=1, max_size=4))
-def test_values_come_back_bit_for_bit(tmp_path_factory, given_arrays):
+def check_values(tmp_path_factory, given_arrays):
     path = tmp_path_factory.mktemp("values") / "run.h5"
     named = {f"t{number}": array for number, array in enumerate(given_arrays)}
     with write(path, named) as recording:
@@ -75,6 +73,19 @@ def test_values_come_back_bit_for_bit(tmp_path_factory, given_arrays):
             assert back.shape == array.shape
             assert bits(back) == bits(native(array))
             assert not back.flags.writeable
+
+
+@settings(max_examples=40)
+@given(st.lists(arrays(), min_size=1, max_size=4))
+def test_values_come_back_bit_for_bit(tmp_path_factory, given_arrays):
+    check_values(tmp_path_factory, given_arrays)
+
+
+@pytest.mark.slow
+@settings(max_examples=300)
+@given(st.lists(arrays(), min_size=1, max_size=4))
+def test_many_values_come_back_bit_for_bit(tmp_path_factory, given_arrays):
+    check_values(tmp_path_factory, given_arrays)
 
 
 @pytest.mark.parametrize("logical", LOGICAL_DTYPES)
@@ -116,7 +127,7 @@ def test_names_of_any_kind_come_back(tmp_path):
         assert not recording.has("A/B")
 
 
-@settings(max_examples=60)
+@settings(max_examples=25)
 @given(st.lists(st.text(st.characters(), min_size=1), min_size=1, max_size=5, unique=True))
 def test_any_text_is_a_name(tmp_path_factory, names):
     path = tmp_path_factory.mktemp("names") / "run.h5"
