@@ -154,7 +154,7 @@ def runnable(cases):
     return found
 
 
-@pytest.fixture(scope="module", params=[4, pytest.param(1, marks=pytest.mark.slow)], ids=["some", "all"])
+@pytest.fixture(scope="module", params=[10, pytest.param(1, marks=pytest.mark.slow)], ids=["some", "all"])
 def outcomes(runnable, request):
     """Run one case of so many: neighbours are of one operator."""
     return [Outcome(case.name, ops, failure_of(case, graph)) for case, ops, graph in runnable[:: request.param]]
