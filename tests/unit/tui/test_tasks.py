@@ -7,6 +7,7 @@ import threading
 import h5py
 import numpy as np
 import pytest
+from textual.events import Paste
 
 import qdebug
 from qdebug.cli.main import main as cli
@@ -57,7 +58,10 @@ def guard(monkeypatch):
 
 @pytest.fixture
 def walk(demo, guard, tmp_path, monkeypatch, settle):
-    """Return a function that presses keys on the two recordings and gives the main screen and its text."""
+    """Return a function that presses keys on the two recordings and gives the main screen and its text.
+
+    The first letter of a text is typed, and the rest of it pasted.
+    """
     monkeypatch.chdir(tmp_path)
 
     async def run(*keys, begin=None, until=None, runs=(), cache=True):
@@ -72,7 +76,11 @@ def walk(demo, guard, tmp_path, monkeypatch, settle):
             guard.append(True)
             main = await settle(pilot)
             for key in keys:
-                await pilot.press(*(key if isinstance(key, list) else [key]))
+                letters = key if isinstance(key, list) else [key]
+                await pilot.press(letters[0])
+                if letters[1:]:
+                    app.post_message(Paste("".join(letters[1:])))
+                    await pilot.pause()
                 await settle(pilot, until=lambda main: app.screen is not main or _quiet(main))
             if until is not None:
                 await settle(pilot, until=lambda _: until(_text(app)))
