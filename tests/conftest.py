@@ -9,8 +9,15 @@ from collections.abc import Generator
 
 import pytest
 from hypothesis import HealthCheck, settings
+from sweeps import drawn
 
-settings.register_profile("steady", settings(), deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile(
+    "steady",
+    settings(),
+    max_examples=drawn(100).max_examples,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)
 settings.load_profile("steady")
 
 
