@@ -27,6 +27,7 @@ import time
 import traceback
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -116,14 +117,29 @@ def odd_codes(path, scale, op, **quant):
     writer.close(Graph([node], tensors=infos, inputs=("x",), outputs=("y",)), RunInfo(backend="b"))
 
 
-def make(folder):
-    """Write all hostile recordings; return them by what is wrong with them."""
-    found = {}
+def spoiled(path, content, spoil, foreign):
+    """Write a sound recording and spoil it."""
+    path.write_bytes(content)
+    with OpenedFile(path, "a") as file:
+        spoil(file, foreign)
 
-    def new(title):
-        found[title] = folder / f"{len(found)}.h5"
-        return found[title]
 
+def one_place(path, place):
+    """Write a recording of one array at a place."""
+    writer = RecordingWriter(path)
+    writer.append("y", np.ones(4, np.float32), place)
+    writer.close(Graph([Node(name="n", op="Relu", inputs=("y",), outputs=("z",))]), RunInfo(backend="b"))
+
+
+def sparse(path, content):
+    """Write a recording that ends with a hole of a terabyte."""
+    with path.open("wb") as file:
+        file.write(content)
+        file.truncate(1 << 40)
+
+
+def ways(folder):
+    """Return what writes a hostile recording to a path, by what is wrong with it."""
     loaded(HERE / "conftest.py").write_innocent(folder / "sound.h5")
     foreign = folder / "foreign"
     os.mkfifo(foreign)
@@ -131,30 +147,34 @@ def make(folder):
     (folder / "one.h5").write_bytes(content)
     formats = {"": content, " in format 1": rewrite_as_format_one(folder / "one.h5").read_bytes()}
     attacks = [attack for module in ATTACKS for attack in loaded(HERE / f"{module}.py").ATTACKS.items()]
+    found = {}
     for form, whole in formats.items():
         for title, spoil in attacks:
-            path = new(title + form)
-            path.write_bytes(whole)
-            with OpenedFile(path, "a") as file:
-                spoil(file, foreign)
+            found[title + form] = partial(spoiled, content=whole, spoil=spoil, foreign=foreign)
     cases = loaded(HERE.parent / "unit" / "replay" / "test_extents.py").LARGE
     for title, (op, attrs, inputs, domain) in cases.items():
         if sum(array.nbytes for array in inputs if array is not None) < 1 << 24 and "nothing" not in title:
-            large_node(new(title), op, attrs, inputs, domain)
+            found[title] = partial(large_node, op=op, attrs=attrs, inputs=inputs, domain=domain)
     for op in ("Relu", "Add", "Mul", "Softmax", "Sigmoid", "GlobalAveragePool", "QuantizeLinear", "DequantizeLinear"):
         for scale in (0, np.nan):
-            odd_codes(new(f"{op}, scale {scale}"), np.float32(scale), op)
-        odd_codes(new(f"{op}, blocks"), np.ones((1, 4, 4), np.float32), op, axis=2, block_size=0)
+            found[f"{op}, scale {scale}"] = partial(odd_codes, scale=np.float32(scale), op=op)
+        blocks = np.ones((1, 4, 4), np.float32)
+        found[f"{op}, blocks"] = partial(odd_codes, scale=blocks, op=op, axis=2, block_size=0)
     for sample in (2**32 - 2, 1):
-        writer = RecordingWriter(new(f"sample {sample}"))
-        writer.append("y", np.ones(4, np.float32), (sample, 2**32 - 2))
-        writer.close(Graph([Node(name="n", op="Relu", inputs=("y",), outputs=("z",))]), RunInfo(backend="b"))
-    with new("sparse").open("wb") as file:
-        file.write(content)
-        file.truncate(1 << 40)
-    new("not HDF5").write_bytes(b"\x89HDF\r\n\x1a\n" + bytes(1000))
-    new("deep JSON").write_bytes(b'{"a":' * 100_000)
+        found[f"sample {sample}"] = partial(one_place, place=(sample, 2**32 - 2))
+    found["sparse"] = partial(sparse, content=content)
+    found["not HDF5"] = lambda path: path.write_bytes(b"\x89HDF\r\n\x1a\n" + bytes(1000))
+    found["deep JSON"] = lambda path: path.write_bytes(b'{"a":' * 100_000)
     np.savez(folder / "inputs.npz", x=np.zeros((4, 3), np.float32), x0=np.zeros(1, np.float32))
+    return found
+
+
+def make(folder):
+    """Write all hostile recordings; return them by what is wrong with them."""
+    found = {}
+    for title, write in ways(folder).items():
+        found[title] = folder / f"{len(found)}.h5"
+        write(found[title])
     return found
 
 

@@ -8,6 +8,8 @@ import random
 import pytest
 from recording_parts import spans_of
 
+MANY = (1, pytest.param(5, marks=pytest.mark.slow))  # how many times as many files
+
 
 @pytest.fixture(scope="module")
 def regions(innocent):
@@ -52,29 +54,34 @@ def test_a_file_with_something_behind_it_is_read(innocent, judge):
     assert judge([content + bytes(1), content + b"x" * 10_000]) == ["read", "read"]
 
 
-def test_flipped_bytes_in_the_tables(innocent, judge, regions):
+@pytest.mark.parametrize("many", MANY)
+def test_flipped_bytes_in_the_tables(innocent, judge, regions, many):
     rng = random.Random(1)  # noqa: S311  seeded on purpose
     content = innocent.read_bytes()
     points = [point for span in regions[0].values() for point in span]
-    outcomes = judge([flipped(content, [rng.choice(points)], rng) for _ in range(150)])
+    outcomes = judge([flipped(content, [rng.choice(points)], rng) for _ in range(40 * many)])
     assert "refused" in outcomes  # else nothing was damaged
 
 
-@pytest.mark.parametrize("table", ["index", "tensors", "nodes", "quants", "strings", "operands", "run", "attributes"])
-def test_each_table_with_several_bytes_flipped(innocent, judge, regions, table):
-    rng = random.Random(table)  # noqa: S311  seeded on purpose
-    content = innocent.read_bytes()
-    span = regions[0][table]
-    outcomes = judge([flipped(content, rng.sample(span, min(len(span), 4)), rng) for _ in range(10)])
-    assert "refused" in outcomes
+@pytest.mark.parametrize("many", MANY)
+def test_each_table_with_several_bytes_flipped(innocent, judge, regions, many):
+    tables = ("index", "tensors", "nodes", "quants", "strings", "operands", "run", "attributes")
+    content, damaged = innocent.read_bytes(), []
+    for table in tables:
+        rng, span = random.Random(table), regions[0][table]  # noqa: S311  seeded on purpose
+        damaged += [flipped(content, rng.sample(span, min(len(span), 4)), rng) for _ in range(6 * many)]
+    outcomes = judge(damaged)
+    for number, table in enumerate(tables):
+        assert "refused" in outcomes[number * 6 * many :][: 6 * many], table
 
 
-def test_flipped_bytes_in_the_containers_own_structures(innocent, judge, regions):
+@pytest.mark.parametrize("many", MANY)
+def test_flipped_bytes_in_the_containers_own_structures(innocent, judge, regions, many):
     rng = random.Random(2)  # noqa: S311  seeded on purpose
     content = innocent.read_bytes()
     data = {point for span in (*regions[0].values(), *regions[1]) for point in span}
     points = [point for point in range(len(content)) if point not in data and content[point]]
-    outcomes = judge([flipped(content, [rng.choice(points)], rng) for _ in range(300)])
+    outcomes = judge([flipped(content, [rng.choice(points)], rng) for _ in range(60 * many)])
     assert "refused" in outcomes
 
 
@@ -85,22 +92,24 @@ def test_flipped_bytes_of_a_payload_are_found_by_its_hash(innocent, judge, regio
     assert set(judge([flipped(content, [rng.choice(points)], rng) for _ in range(30)])) == {"refused"}
 
 
-def test_blocks_of_zeros_and_of_noise(innocent, judge):
+@pytest.mark.parametrize("many", MANY)
+def test_blocks_of_zeros_and_of_noise(innocent, judge, many):
     rng = random.Random(4)  # noqa: S311  seeded on purpose
     content = innocent.read_bytes()
     damaged = []
-    for number in range(80):
+    for number in range(20 * many):
         start, length = rng.randrange(len(content)), rng.choice([4, 64, 512, 4096])
         block = bytes(length) if number % 2 else rng.randbytes(length)
         damaged.append((content[:start] + block + content[start + length :])[: len(content)])
     assert "refused" in judge(damaged)
 
 
-def test_blocks_copied_elsewhere(innocent, judge):
+@pytest.mark.parametrize("many", MANY)
+def test_blocks_copied_elsewhere(innocent, judge, many):
     rng = random.Random(5)  # noqa: S311  seeded on purpose
     content = innocent.read_bytes()
     damaged = []
-    for _ in range(80):
+    for _ in range(20 * many):
         source, target = rng.randrange(len(content)), rng.randrange(len(content))
         block = content[source : source + rng.choice([8, 64, 512])]
         damaged.append((content[:target] + block + content[target + len(block) :])[: len(content)])

@@ -1,5 +1,6 @@
 """What is no regular file is refused at once, whatever asks for it: a pipe would block, a device never end."""
 
+import itertools
 import json
 import os
 import re
@@ -37,7 +38,10 @@ WHERE = {
 }
 
 
-@pytest.fixture(params=["pipe", "socket", "directory", "device"])
+ODD = ("pipe", "socket", "directory", "device")
+
+
+@pytest.fixture(params=ODD)
 def odd(request, tmp_path):
     """A path with something else than a file."""
     path = tmp_path / "odd.h5"
@@ -58,7 +62,8 @@ def odd(request, tmp_path):
     return path
 
 
-@pytest.mark.parametrize("where", sweep(WHERE, 12))
+@pytest.mark.parametrize(("where", "odd"), sweep(itertools.product(WHERE, ODD), 24), indirect=["odd"])
+@pytest.mark.parametrize("innocent", [2], indirect=True)
 def test_it_is_refused_at_once(run_verb, odd, innocent, tmp_path, where):
     parts = [{"path": odd.name}]
     manifest = {"format": "qdebug.manifest", "version": 1, "parts": parts}

@@ -12,6 +12,7 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 from markdown_it import MarkdownIt
+from sweeps import sweep
 
 from qdebug.api import diff
 from qdebug.cli.main import main
@@ -91,24 +92,28 @@ ODD = [
 STEMS = ["", "conv/"]
 
 
+SEEDS = [*ESCAPES, *HIDDEN, *BREAKS, *MARKUP, *FORMULAS, *PATHS, *ODD]
+
+
 def make_names():
     """Combine the parts above: each alone, in the middle of a name, and two at once."""
-    seeds = [*ESCAPES, *HIDDEN, *BREAKS, *MARKUP, *FORMULAS, *PATHS, *ODD]
-    names = dict.fromkeys(seeds)
-    names |= dict.fromkeys(f"conv{seed}1" for seed in seeds)
-    names |= dict.fromkeys(one + other for one, other in zip(seeds, seeds[7:], strict=False))
+    names = dict.fromkeys(SEEDS)
+    names |= dict.fromkeys(f"conv{seed}1" for seed in SEEDS)
+    names |= dict.fromkeys(one + other for one, other in zip(SEEDS, SEEDS[7:], strict=False))
     return list(names)[:240]
 
 
 NAMES = make_names()
+SOME = [*NAMES[: len(SEEDS) : 2], *NAMES[len(SEEDS) + 1 : 2 * len(SEEDS) : 2], *NAMES[2 * len(SEEDS) :: 5]]
+"""Each part once, alone or in the middle of a name, and a few names of two parts."""
 
 
-def record(path, offset):
+def record(path, offset, names):
     """Record a chain of nodes with these names; every one of them is off by more than any limit."""
     kept = []
     with Recorder(path, backend="\x1b[31m<b>=1", model="[/m]\u202e") as rec:
         rec.put("x", np.ones(3, np.float32))
-        for name in NAMES:
+        for name in names:
             with contextlib.suppress(Exception):  # a name that cannot be recorded never reaches a sink
                 values = np.arange(3, dtype=np.float32) + np.float32(1 + offset)
                 rec.put(name, values, node=name, op="Mystery<i>", inputs=("x",), attrs={"a": "b"})
@@ -117,12 +122,12 @@ def record(path, offset):
     return kept
 
 
-@pytest.fixture(scope="module")
-def pair(tmp_path_factory):
+@pytest.fixture(scope="module", params=[SOME, pytest.param(NAMES, marks=pytest.mark.slow)], ids=["some", "all"])
+def pair(request, tmp_path_factory):
     folder = tmp_path_factory.mktemp("names")
-    kept = record(folder / "ref.h5", 0.0)
-    assert record(folder / "be.h5", 9.0) == kept
-    assert len(kept) >= 200
+    kept = record(folder / "ref.h5", 0.0, request.param)
+    assert record(folder / "be.h5", 9.0, request.param) == kept
+    assert len(kept) >= len(request.param) * 5 // 6
     return folder, kept
 
 
@@ -158,7 +163,7 @@ def test_table(run):
     assert "<script>alert(1)</script>" in text  # shown as it is: a terminal knows no tags
 
 
-@pytest.mark.parametrize("position", range(0, 240, 41))
+@pytest.mark.parametrize("position", sweep(range(0, 240, 41), 3))
 def test_one_node_in_full(position, run, pair):
     name = pair[1][position % len(pair[1])]
     # A name that looks like an option is given as --node=NAME.
@@ -285,6 +290,7 @@ def test_what_a_recording_holds(run):
     check_text(run("info", "be.h5", "--tensors", "-f", "markdown"))
 
 
-def test_an_error_that_quotes_a_name(run):
-    for name in NAMES[:40:2]:
+@pytest.mark.parametrize("names", sweep([NAMES[at:40:10] for at in range(0, 10, 2)], 1))
+def test_an_error_that_quotes_a_name(run, names):
+    for name in names:
         assert run("diff", "ref.h5", "be.h5", f"--node={name}#none", code=(2,)) == ""

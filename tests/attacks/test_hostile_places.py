@@ -1,9 +1,11 @@
 """Samples and steps of any number cost nothing: walks go over what was recorded alone."""
 
+import itertools
 import json
 
 import numpy as np
 import pytest
+from sweeps import sweep
 
 from qdebug.errors import RecordingError
 from qdebug.model import Graph, Node, QuantParams, RunInfo, TensorInfo
@@ -36,7 +38,10 @@ def manifest(path, first):
     return path
 
 
-@pytest.fixture(params=["sample", "step", "first_sample"])
+FAR = ("sample", "step", "first_sample")
+
+
+@pytest.fixture(params=FAR)
 def far(request, tmp_path):
     """A recording with one place of the largest number."""
     if request.param == "first_sample":
@@ -52,22 +57,21 @@ def test_its_places_are_those_recorded(far):
         assert not run.places("z")
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        ["info", "FILE", "--tensors"],
-        ["diff", "FILE", "FILE"],
-        ["diff", "NEAR", "FILE"],
-        ["diff", "FILE", "FILE", "--node", "n"],
-        ["explain", "FILE"],
-        ["scales", "choose", "NEAR", "FILE"],
-        ["scales", "profile", "FILE"],
-        ["scales", "try", "FILE", "--node", "n", "--scale", "1"],
-        ["export", "csv", "FILE", "FILE", "-o", "out.csv"],
-        ["file", "verify", "FILE"],
-    ],
-    ids=" ".join,
-)
+WORDS = [
+    ["info", "FILE", "--tensors"],
+    ["diff", "FILE", "FILE"],
+    ["diff", "NEAR", "FILE"],
+    ["diff", "FILE", "FILE", "--node", "n"],
+    ["explain", "FILE"],
+    ["scales", "choose", "NEAR", "FILE"],
+    ["scales", "profile", "FILE"],
+    ["scales", "try", "FILE", "--node", "n", "--scale", "1"],
+    ["export", "csv", "FILE", "FILE", "-o", "out.csv"],
+    ["file", "verify", "FILE"],
+]
+
+
+@pytest.mark.parametrize(("words", "far"), sweep(itertools.product(WORDS, FAR), 12), indirect=["far"], ids=str)
 def test_no_verb_counts_through_the_numbers(run_verb, far, tmp_path, words):
     files = {"FILE": str(far), "NEAR": str(recording(tmp_path / "near.h5", [(0, 0)]))}
     assert run_verb(*(files.get(word, word) for word in words)).code in (0, 1, 2, 3)

@@ -29,7 +29,7 @@ def check_states(folder, states):
 
 
 def test_nothing_due_is_lost(tmp_path):
-    check_states(tmp_path, 200)
+    check_states(tmp_path, 65)
 
 
 @pytest.mark.slow

@@ -60,7 +60,7 @@ def printed(capsys, *words):
     return plain, jsonschema.Draft202012Validator(schema)
 
 
-def test_json_is_what_its_schema_says_and_a_schema_can_fail(capsys):
+def test_json_is_what_its_schema_says_and_a_schema_can_fail(capsys, tmp_path):
     plain, schema = printed(capsys, "choose", FLOAT, INT8, "--node", "conv2_quant")
     row = next(row for row in plain["tensors"] if row["backend_tensor"] == "conv2_quantized")
     assert row["recorded"]["scale"] == [pytest.approx(0.05385121)]
@@ -71,7 +71,9 @@ def test_json_is_what_its_schema_says_and_a_schema_can_fail(capsys):
     assert plain["outputs"][0]["trial"]["sqnr_db"] < plain["outputs"][0]["now"]["sqnr_db"]
     del plain["tensor_error"]["trial"]["used_codes"]
     assert not schema.is_valid(plain)
-    plain, schema = printed(capsys, "profile", FLOAT, "--per-channel")
+    with qdebug.Recorder(tmp_path / "small.h5", backend="b") as rec:
+        rec.put("x", np.arange(24, dtype=np.float32).reshape(1, 4, 6))
+    plain, schema = printed(capsys, "profile", str(tmp_path / "small.h5"), "--per-channel")
     plain["tensors"][0]["histogram"]["counts"][0] = -1
     assert not schema.is_valid(plain)
 

@@ -1,6 +1,7 @@
 """The project's own text as test data: every module parsed once, every text file read once."""
 
 import ast
+import gc
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -44,12 +45,17 @@ def root() -> Path:
 
 @pytest.fixture(scope="session")
 def package() -> list[Source]:
-    """Every module of the package."""
-    return [
-        Source.of(path.read_text(encoding="utf-8"), path.relative_to(ROOT).as_posix())
-        for path in files_below(ROOT / "qdebug")
-        if path.suffix == ".py"
-    ]
+    """Every module of the package; looking for garbage among what stays would take three quarters of the time."""
+    gc.disable()
+    try:
+        return [
+            Source.of(path.read_text(encoding="utf-8"), path.relative_to(ROOT).as_posix())
+            for path in files_below(ROOT / "qdebug")
+            if path.suffix == ".py"
+        ]
+    finally:
+        gc.enable()
+        gc.freeze()
 
 
 @pytest.fixture(scope="session")

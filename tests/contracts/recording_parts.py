@@ -22,11 +22,17 @@ from qdebug.recording.format.specification import (
     hdf5_type,
     payload_key,
 )
+from qdebug.recording.reading import verify as _verify
 from qdebug.recording.reading.container import Container
 from qdebug.recording.reading.payloads import read_payload
 from qdebug.recording.reading.read import FileRecording
 
 EVERY_TABLE = {**TABLES, **OPTIONAL_TABLES, **PLACE_TABLES}
+
+
+def count_sound(path):
+    """Check all of a recording as `verify` does, but in this process; return how many arrays it holds."""
+    return _verify._check(path)["tensors"]
 
 
 class OpenedFile(h5py.File):

@@ -22,7 +22,7 @@ from qdebug.cli.main import main
 PACKAGES = ("replay", "arithmetic", "compare", "recording", "numerics")
 MISTAKES = ("TypeError", "AttributeError", "KeyError", "IndexError", "NameError")
 PLANTED = "a mistake that was planted"
-PARTS = 10
+PARTS = 20
 """The gate breaks one function of so many, and the slow suite the others."""
 
 

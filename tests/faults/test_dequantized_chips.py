@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from sweeps import sweep
 
 import qdebug
 
@@ -110,7 +111,7 @@ class Net:
         return rec.recording
 
 
-@pytest.mark.parametrize(("seed", "classes"), [(0, 10), (1, 3), (2, 10), (3, 3), (4, 10)])
+@pytest.mark.parametrize(("seed", "classes"), sweep([(0, 10), (1, 3), (2, 10), (4, 10), (3, 3)], 2))
 def test_a_right_chip_is_not_accused_and_a_fault_is_named_alone(seed, classes):
     net = Net(seed, classes)
     runs = net.reference()

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
+from sweeps import sweep
 
 from qdebug.compare.result.result import Status
 
@@ -92,8 +95,9 @@ def test_the_faulty_node_is_named_in_95_of_100_cases(request, capsys):
     assert len(late) <= 0.05 * len(outcomes)
 
 
-@pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize("form", ["float", "qdq.channel", "qoperator.tensor"])
+@pytest.mark.parametrize(
+    ("form", "seed"), sweep(itertools.product(("float", "qdq.channel", "qoperator.tensor"), range(3)), 3)
+)
 def test_of_two_faults_the_first_is_where_it_diverges_and_one_is_the_origin(digits, form, seed):
     (first, second), result = digits.seed_two(form, "wrong_channel", seed)
     assert result.verdict.first_divergence in first

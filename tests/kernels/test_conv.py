@@ -4,8 +4,9 @@ from itertools import product
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from sweeps import drawn
 
 from qdebug.errors import KernelError
 from qdebug.model import Node
@@ -72,7 +73,7 @@ def expected_of(shape, x, w):
     return direct(x, w, shape["strides"], shape["dilations"], shape["begin"], shape["end"], shape["group"])
 
 
-@settings(max_examples=60, deadline=None)
+@drawn(60)
 @given(geometries())
 def test_float_convolution_is_the_sum_that_defines_it(shape):
     rng = np.random.default_rng(shape["seed"])
@@ -87,7 +88,7 @@ def test_float_convolution_is_the_sum_that_defines_it(shape):
     np.testing.assert_allclose(single, expected, rtol=1e-4, atol=1e-4)
 
 
-@settings(max_examples=60, deadline=None)
+@drawn(60)
 @given(geometries())
 def test_integer_convolution_is_exact(shape):
     rng = np.random.default_rng(shape["seed"])
@@ -97,7 +98,7 @@ def test_integer_convolution_is_exact(shape):
     np.testing.assert_array_equal(sums, expected_of(shape, x, w))
 
 
-@settings(max_examples=30, deadline=None)
+@drawn(30)
 @given(geometries())
 def test_transposed_convolution_is_the_adjoint(shape):
     # <conv(x), y> = <x, conv_transpose(y)> for any x and y, up to rounding.

@@ -7,6 +7,7 @@ import kernel_page
 import kernel_words
 import numpy as np
 import pytest
+from sweeps import sweep
 
 from qdebug.arithmetic.presets import known_presets
 from qdebug.replay.columns import Columns
@@ -18,6 +19,8 @@ from qdebug.replay.variant import parse_variant
 KERNELS = kernel_page.kernels()
 CODES = {"int8": (-128, 127), "uint8": (0, 255)}
 DTYPES = pytest.mark.parametrize("dtype", ["int8", pytest.param("uint8", marks=pytest.mark.slow)])
+SHARES = pytest.mark.parametrize(("dtype", "every"), sweep([("int8", 5), ("int8", 1), ("uint8", 1)], 1))
+"""A dtype, and of how many cases one is tried."""
 FINE = ("int16", 2.0**-15, -32768, 32767)
 WIDE = ("int32", 2.0**-31, -(2**31), 2**31 - 1)
 """Outputs that show small differences: their dtype, scale, and lowest and highest code."""
@@ -73,24 +76,24 @@ def scales_for(variant):
 
 
 @pytest.mark.parametrize("kernel", LOADED, ids=lambda each: str(each.variant))
-@DTYPES
-def test_sums_become_the_same_codes(kernel, dtype):
+@SHARES
+def test_sums_become_the_same_codes(kernel, dtype, every):
     generator = np.random.default_rng(3)
     for kind in kernel.kinds:
-        for number, scales in enumerate(scales_for(kernel.variant)):
-            for zero in (ZEROS[dtype][number % 5], ZEROS[dtype][(number + 2) % 5]):
-                check_sums(kernel, kind, dtype, scales, zero, generator)
+        cases = [*product(enumerate(scales_for(kernel.variant)), (0, 2))]
+        for (number, scales), beside in cases[::every]:
+            check_sums(kernel, kind, dtype, scales, ZEROS[dtype][(number + beside) % 5], generator)
 
 
 @pytest.mark.parametrize(
     "kernel", [each for each in LOADED if each.variant.form == "offset"], ids=lambda each: str(each.variant)
 )
-@DTYPES
-def test_zero_points_that_are_taken_off_at_the_end_become_the_same_codes(kernel, dtype):
+@SHARES
+def test_zero_points_that_are_taken_off_at_the_end_become_the_same_codes(kernel, dtype, every):
     generator = np.random.default_rng(6)
-    for scales in [(0.5, 1.0, 1.0), (0.25, 1.0, 0.5), (0.0371, 1.0, 0.0742), *OTHERS]:  # halves of zero points are ties
-        for zero, inside in product(ZEROS[dtype], ZEROS[dtype]):
-            check_sums(kernel, kernel.kinds[0], dtype, scales, zero, generator, inside=inside)
+    several = [(0.5, 1.0, 1.0), (0.25, 1.0, 0.5), (0.0371, 1.0, 0.0742), *OTHERS]  # halves of zero points are ties
+    for zero, scales, inside in [*product(ZEROS[dtype], several, ZEROS[dtype])][:: every - every // 2]:
+        check_sums(kernel, kernel.kinds[0], dtype, scales, zero, generator, inside=inside)
 
 
 def check_sums(kernel, kind, dtype, scales, zero, generator, variant=None, inside=3):
@@ -133,23 +136,24 @@ PAIRS = [each for each in KERNELS if set(each.kinds) & set(OPERATIONS)]
 
 
 @pytest.mark.parametrize("kernel", PAIRS, ids=lambda each: str(each.variant))
-@DTYPES
-def test_all_pairs_of_codes_become_the_same_codes(kernel, dtype):
+@SHARES
+def test_all_pairs_of_codes_become_the_same_codes(kernel, dtype, every):
     low, high = CODES[dtype]
     a, b = (each.reshape(-1) for each in np.meshgrid(np.arange(low, high + 1), np.arange(low, high + 1)))
+    zeros = [*zip(ZEROS[dtype], ZEROS[dtype][::-1], (ZEROS[dtype] * 2)[2:7], strict=True)]
+    several = [(0.5, 0.25, 0.25), (0.0371, 0.0293, 0.0912), (0.013, 0.0411, 0.0334), (1.0, 1.0, 2.0)]
     for kind in kernel.kinds:
-        for sa, sb, sy in [(0.5, 0.25, 0.25), (0.0371, 0.0293, 0.0912), (0.013, 0.0411, 0.0334), (1.0, 1.0, 2.0)]:
-            for za, zb, zy in zip(ZEROS[dtype], ZEROS[dtype][::-1], (ZEROS[dtype] * 2)[2:7], strict=True):
-                unit = Unit(
-                    kind=kind,
-                    operands=(operand(a, dtype, sa, za), operand(b, dtype, sb, zb)),
-                    out=target(dtype, sy, zy),
-                )
-                singles = {"sa": np.float32(sa), "sb": np.float32(sb), "sy": np.float32(sy)}
-                names = {"za": za, "zb": zb, "zy": zy, "low": low, "high": high, "op": OPERATIONS[kind], **singles}
-                expected = compute(unit, kernel.variant)
-                numbers = b != zb if kind == "div" else slice(None)  # a division by 0 gives what the processor gives
-                assert_same(run(kernel, {"a": a, "b": b, **names})[numbers], expected[numbers])
+        for (za, zb, zy), (sa, sb, sy) in [*product(zeros, several)][::every]:
+            unit = Unit(
+                kind=kind,
+                operands=(operand(a, dtype, sa, za), operand(b, dtype, sb, zb)),
+                out=target(dtype, sy, zy),
+            )
+            singles = {"sa": np.float32(sa), "sb": np.float32(sb), "sy": np.float32(sy)}
+            names = {"za": za, "zb": zb, "zy": zy, "low": low, "high": high, "op": OPERATIONS[kind], **singles}
+            expected = compute(unit, kernel.variant)
+            numbers = b != zb if kind == "div" else slice(None)  # a division by 0 gives what the processor gives
+            assert_same(run(kernel, {"a": a, "b": b, **names})[numbers], expected[numbers])
 
 
 SQUASHED = [each for each in KERNELS if each.variant.form in ("fixed16", "fixed31")]
@@ -158,26 +162,26 @@ FUNCTIONS = {"mlas": ("Sigmoid",), "hswish16": ("HardSwish",), "leaky": ("LeakyR
 
 
 @pytest.mark.parametrize("kernel", LOOKUPS, ids=lambda each: str(each.variant))
-@DTYPES
-def test_all_codes_become_the_same_codes(kernel, dtype):
+@SHARES
+def test_all_codes_become_the_same_codes(kernel, dtype, every):
     low, high = CODES[dtype]
     x = np.arange(low, high + 1)
     for function in FUNCTIONS.get(kernel.variant.form, ("Sigmoid", "LeakyRelu")):
         narrow = [(dtype, sy, low, high) for sy in (0.125, 0.0912, 0.3, 0.0555, 0.0713, 0.0387, 0.1007)]
         fine = [] if kernel.variant.form in ("hswish16", "leaky", "root31") else [(dtype, 1 / 256, low, high), FINE]
-        for sx in (2.0**-5, 0.0371, 0.11):
-            for (out, sy, least, most), zx, zy in product(narrow + fine, ZEROS[dtype][::2], (low, low + 131)):
-                unit = Unit(
-                    kind="lookup",
-                    operands=(operand(x, dtype, sx, zx),),
-                    out=target(out, sy, zy),
-                    function=function,
-                    attrs={"alpha": 0.1} if function == "LeakyRelu" else {},
-                )
-                names = {"zx": zx, "zy": zy, "low": least, "high": most, "lowest": low, "alpha": np.float32(0.1)}
-                names |= {"x": x, "sx": np.float32(sx), "sy": np.float32(sy)}
-                found = run(kernel, {"f": lambda real, unit=unit: apply_function(unit, real), **names})
-                assert_same(found, compute(unit, kernel.variant))
+        cases = product((2.0**-5, 0.0371, 0.11), narrow + fine, ZEROS[dtype][::2], (low, low + 131))
+        for sx, (out, sy, least, most), zx, zy in [*cases][::every]:
+            unit = Unit(
+                kind="lookup",
+                operands=(operand(x, dtype, sx, zx),),
+                out=target(out, sy, zy),
+                function=function,
+                attrs={"alpha": 0.1} if function == "LeakyRelu" else {},
+            )
+            names = {"zx": zx, "zy": zy, "low": least, "high": most, "lowest": low, "alpha": np.float32(0.1)}
+            names |= {"x": x, "sx": np.float32(sx), "sy": np.float32(sy)}
+            found = run(kernel, {"f": lambda real, unit=unit: apply_function(unit, real), **names})
+            assert_same(found, compute(unit, kernel.variant))
 
 
 SQUASHED_CODES = {
@@ -190,14 +194,15 @@ SQUASHED_CODES = {
 @pytest.mark.parametrize("kernel", SQUASHED, ids=lambda each: str(each.variant))
 @pytest.mark.parametrize("function", ["Sigmoid", "Tanh"])
 @pytest.mark.parametrize("unsigned", [False, True])
-def test_sigmoid_and_tanh_in_fixed_point_give_the_same_codes(kernel, function, unsigned):
+@pytest.mark.parametrize("share", [3, pytest.param(1, marks=pytest.mark.slow)])
+def test_sigmoid_and_tanh_in_fixed_point_give_the_same_codes(kernel, function, unsigned, share):
     dtype, low, high, scales, zeros = SQUASHED_CODES[kernel.variant.form]
     if unsigned:
         dtype, low, high, zeros = f"u{dtype}", 0, high - low, [zero - low for zero in zeros]
     every = 1 if kernel.variant.form == "fixed31" else 37
     targets = (("int8", 2.0**-8, -128, 127), ("uint8", 2.0**-7, 0, 255), ("int16", 2.0**-8, *FINE[2:]), FINE)
     targets += (WIDE,) if kernel.variant.form == "fixed31" else ()
-    for number, (sx, zx, (out, sy, least, most)) in enumerate(product(scales, zeros, targets)):
+    for number, (sx, zx, (out, sy, least, most)) in [*enumerate(product(scales, zeros, targets))][::share]:
         near = np.clip(np.arange(zx - 300, zx + 301), low, high)  # 0 and numbers beside it
         x = np.concatenate([np.arange(low, high + 1, every), near, [high]])
         zy = (0, least, least + 131, most)[(number + number // len(targets)) % 4]  # each with each target
@@ -239,8 +244,9 @@ RESIZES = [each for each in KERNELS if each.kinds == ("resize",)]
 
 @pytest.mark.parametrize("kernel", RESIZES, ids=lambda each: str(each.variant))
 @DTYPES
-@pytest.mark.parametrize("half", [True, False])
-@pytest.mark.parametrize("size", [(14, 10), (7, 13), (3, 4), (5, 9), (16, 5)])
+@pytest.mark.parametrize(
+    ("size", "half"), sweep(product([(14, 10), (7, 13), (3, 4), (5, 9), (16, 5)], [True, False]), 3)
+)
 def test_a_bilinear_resize_gives_the_same_codes(kernel, dtype, half, size):
     low, high = CODES[dtype]
     x = np.random.default_rng(5).integers(low, high + 1, (16, 8, 7, 5))

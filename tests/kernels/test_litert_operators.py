@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from sweeps import sweep
 
 from qdebug.arithmetic.candidates import candidates
 from qdebug.arithmetic.presets import is_known
@@ -134,7 +135,7 @@ def test_every_set_of_kernels_is_reproduced(family, texts):
     assert count
 
 
-@pytest.mark.parametrize(("family", "kernels"), ALONE)
+@pytest.mark.parametrize(("family", "kernels"), sweep(ALONE, 6))
 def test_no_other_arithmetic_does(family, kernels):
     left = None
     for golden, unit in units(family):
@@ -195,7 +196,7 @@ def in_words_of_tensorflow_lite(case, codes, path):
     return source.graph, arrays
 
 
-@pytest.mark.parametrize("family", CASES)
+@pytest.mark.parametrize("family", sweep(CASES, 12))
 def test_both_words_have_the_same_answer(family, tmp_path):
     pytest.importorskip("ai_edge_litert", reason="needs the extra litert")
     case = CASES[family]

@@ -5,6 +5,7 @@ into the nodes of its function body. With onnx 1.23 that is 1207 cases of one no
 several nodes, 351 of them right; the others are `KNOWN_FAILURES`.
 """
 
+import os
 import warnings
 from collections import Counter
 from dataclasses import dataclass
@@ -126,13 +127,40 @@ def failure_of(case, graph, arithmetic=None):
     return ""
 
 
+LARGE = 1 << 14
+"""Elements above which the package takes seconds to pool a case, in loops: the gate has smaller cases of each pool."""
+
+
 @pytest.fixture(scope="module")
 def cases():
-    with warnings.catch_warnings():
+    """Make the cases of the package; in the gate, those of large pools are left out."""
+    with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # some cases overflow on purpose while they are made
         from onnx.backend.test.loader import load_model_tests
+        from onnx.reference.ops import op_pool_common
 
-        return load_model_tests(kind="node")
+        real, quick = op_pool_common.pool, "CI" in os.environ
+
+        def pool(padded, x_shape, kernel, strides, out_shape, *others, **more):
+            if quick and padded.size > LARGE:
+                return np.full((*x_shape[:2], *out_shape), UNKNOWN, np.float32)
+            return real(padded, x_shape, kernel, strides, out_shape, *others, **more)
+
+        patch.setattr(op_pool_common, "pool", pool)
+        made = load_model_tests(kind="node")
+    return [case for case in made if not (quick and is_unknown(case))]
+
+
+UNKNOWN = 12345.0
+
+
+def is_unknown(case):
+    """Tell whether the answer of a case was not computed."""
+    return any(
+        isinstance(value, np.ndarray) and value.size and value.dtype == np.float32 and (value == UNKNOWN).all()
+        for _, outputs in case.data_sets or ()
+        for value in outputs
+    )
 
 
 @pytest.fixture(scope="module")
@@ -154,7 +182,7 @@ def runnable(cases):
     return found
 
 
-@pytest.fixture(scope="module", params=[4, pytest.param(1, marks=pytest.mark.slow)], ids=["some", "all"])
+@pytest.fixture(scope="module", params=[10, pytest.param(1, marks=pytest.mark.slow)], ids=["some", "all"])
 def outcomes(runnable, request):
     """Run one case of so many: neighbours are of one operator."""
     return [Outcome(case.name, ops, failure_of(case, graph)) for case, ops, graph in runnable[:: request.param]]

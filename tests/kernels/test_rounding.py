@@ -4,8 +4,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from sweeps import drawn
 
 from qdebug.model import Node
 from qdebug.replay import Arithmetic, Step, run_node
@@ -34,7 +35,7 @@ def test_quantize_at_ties():
     assert away.tolist() == [0, 1, 2, 4, 5, 6, 3, 5]
 
 
-@settings(max_examples=80, deadline=None)
+@drawn(80)
 @given(st.integers(0, 2**16), st.sampled_from([np.uint8, np.int8]), st.integers(0, 4))
 def test_qlinear_conv_differs_at_ties_alone(seed, dtype, exponent):
     rng = np.random.default_rng(seed)

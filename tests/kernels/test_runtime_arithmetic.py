@@ -140,7 +140,7 @@ def casts(draw):
 FAMILIES = (elementwise, pools, functions, softmaxes, moves, products, casts)
 
 
-@pytest.mark.parametrize("dtype", [np.uint8, np.int8], ids=["uint8", "int8"])
+@pytest.mark.parametrize("dtype", [np.uint8, pytest.param(np.int8, marks=pytest.mark.slow)], ids=["uint8", "int8"])
 @pytest.mark.parametrize("family", FAMILIES, ids=[family.__name__ for family in FAMILIES])
 def test_every_code_is_the_runtime_s(family, dtype, mlas):
     arithmetic = preset(mlas).arithmetic if family is products else None

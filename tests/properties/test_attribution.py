@@ -9,8 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from sweeps import drawn
 
 from qdebug.model import Graph, MemoryRecording, Node, Role, RunInfo, TensorInfo
 from qdebug.numerics.accumulate import ErrorAccumulator
@@ -97,7 +98,7 @@ def stats_of(tensor: str, one: Values, other: Values) -> ErrorStats:
     return total.stats()
 
 
-@settings(max_examples=150, deadline=None)
+@drawn(150)
 @given(case=cases())
 def test_what_a_node_introduces_and_what_reaches_it_are_found_exactly(case: Case) -> None:
     session = DiffSession(recorded(case.graph, case.reference), recorded(case.graph, case.backend))

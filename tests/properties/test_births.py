@@ -2,8 +2,9 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from sweeps import drawn
 
 from qdebug.compare.result.limits import Limits
 from qdebug.model import Graph, MemoryRecording, Node, Role, TensorInfo
@@ -39,7 +40,7 @@ def recorded(op, inputs):
 
 
 @pytest.mark.parametrize("op", FUNCTIONS)
-@settings(max_examples=25, deadline=None)
+@drawn(25)
 @given(a=ROWS, b=ROWS)
 def test_what_finite_inputs_make_is_born_in_the_first_element_by_a_rule_and_selected_by_an_input(op, a, b):
     healthy = np.full((1, 6), 0.5, np.float32)

@@ -2,8 +2,9 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from sweeps import drawn
 
 import qdebug
 from qdebug.compare.result.finding import FindingKind
@@ -46,7 +47,7 @@ SPOILED = {
 }
 
 
-@settings(max_examples=8, deadline=None)
+@drawn(8)
 @given(st.integers(0, 2**16), st.integers(0, LAYERS - 1), st.sampled_from(sorted(SPOILED)))
 def test_both_orders_blame_one_node_and_one_run(seed, wrong, how):
     right, spoiled = record(seed), record(seed, wrong=wrong, how=SPOILED[how])

@@ -22,8 +22,9 @@ from draws import (
     real,
     to_float,
 )
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from sweeps import drawn
 
 from qdebug.model import QuantParams
 from qdebug.numerics import accumulate
@@ -31,7 +32,7 @@ from qdebug.numerics.accumulate import ErrorAccumulator
 from qdebug.numerics.stats import ErrorStats
 from qdebug.numerics.worst import worst_elements
 
-EXAMPLES = settings(max_examples=80, deadline=None)
+EXAMPLES = drawn(80)
 ULP = 2.0**-23
 
 

@@ -9,8 +9,9 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 from draws import DTYPES, equal_nonfinite, finite, listed, pairs, to_float
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from sweeps import drawn
 
 from qdebug.numerics import accumulate, channels
 from qdebug.numerics import profile as profiler
@@ -18,7 +19,7 @@ from qdebug.numerics.accumulate import ErrorAccumulator
 from qdebug.numerics.histogram import ExponentHistogram
 from qdebug.numerics.profile import Profiler, TensorProfile, profile_tensor
 
-EXAMPLES = settings(max_examples=120, deadline=None)
+EXAMPLES = drawn(120)
 WITH_ULP = ["float16", "bfloat16", "float32", "float64"]
 BLOCKS = st.sampled_from([1, 3, 8, accumulate.BLOCK])
 

@@ -7,14 +7,15 @@ from zlib import crc32
 import ml_dtypes
 import numpy as np
 import pytest
+from sweeps import drawn
 
 from qdebug.arithmetic.presets import known_presets
 from qdebug.errors import KernelError
 from qdebug.model import Graph, Node, QuantParams, TensorInfo, operators
 from qdebug.replay import Arithmetic, known_kernels, registry, run_graph, run_node
 
-CALLS = 60
-CODED_CALLS = 20
+CALLS = drawn(60).max_examples
+CODED_CALLS = drawn(24).max_examples
 DTYPES = [np.float32, np.float32, np.float64, np.int8, np.uint8, np.int32, np.int64, np.bool_, np.float16]
 RARE_DTYPES = [np.uint64, np.complex64, ml_dtypes.bfloat16, ml_dtypes.int4, ml_dtypes.uint4, ml_dtypes.float8_e4m3fn]
 CODES = [np.int8, np.uint8, np.int8, np.uint8, np.int16, np.int32, ml_dtypes.int4, np.float32]

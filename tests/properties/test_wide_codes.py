@@ -8,8 +8,9 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 from draws import to_float
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from sweeps import drawn
 
 from qdebug.model import QuantParams
 from qdebug.numerics import accumulate
@@ -20,7 +21,7 @@ from qdebug.numerics.blocks import RealBlocks
 from qdebug.numerics.stats import ErrorStats
 from qdebug.numerics.worst import worst_elements
 
-EXAMPLES = settings(max_examples=60, deadline=None)
+EXAMPLES = drawn(60)
 WIDE = ["int32", "uint32", "int64", "uint64"]
 NARROW = ["int8", "uint8", "int16", "uint16"]
 

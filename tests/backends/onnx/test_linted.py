@@ -26,7 +26,7 @@ def _module():
 rewrites = _module()
 
 
-@pytest.mark.parametrize("name", sweep(rewrites.PLANTS, 12))
+@pytest.mark.parametrize("name", sweep(rewrites.PLANTS, 7))
 def test_a_plant_is_found_and_its_right_twin_is_not(name, tmp_path):
     kind = rewrites.PLANTS[name][0]
     report, before, after = rewrites.linted(rewrites.PLANTS[name], tmp_path)

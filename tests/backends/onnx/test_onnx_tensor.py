@@ -7,8 +7,9 @@ from pathlib import Path
 import ml_dtypes
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from sweeps import drawn
 
 from qdebug.backends.onnx.tensor import ELEMENT_TYPES, RUNTIME_TYPES, tensor_array, unpack
 from qdebug.errors import UsageError
@@ -59,7 +60,7 @@ def test_complex_typed_fields_are_pairs(dtype):
     assert tensor_array(proto, NOWHERE).dtype == dtype
 
 
-@settings(max_examples=60, deadline=None)
+@drawn(60)
 @given(st.lists(st.integers(-8, 7), max_size=9))
 def test_packed_int4_is_unpacked_from_the_low_half_up(values):
     nibbles = [value & 15 for value in values] + [0]
@@ -69,7 +70,7 @@ def test_packed_int4_is_unpacked_from_the_low_half_up(values):
     assert found.astype(int).tolist() == values
 
 
-@settings(max_examples=60, deadline=None)
+@drawn(60)
 @given(st.lists(st.integers(0, 3), min_size=1, max_size=9))
 def test_packed_two_bit_codes_keep_sign_and_order(values):
     padded = values + [0] * (-len(values) % 4)

@@ -29,7 +29,7 @@ FORMS = {
 PAIRS = list(itertools.permutations(FORMS, 2))
 RING = {*itertools.pairwise([*FORMS, *FORMS]), *itertools.pairwise([*FORMS, *FORMS][::-1])}
 """Each form with the next one, and the float net as it is with all: both ways."""
-QUICK = [pair if pair in RING or "fp32 none" in pair else pytest.param(*pair, marks=pytest.mark.slow) for pair in PAIRS]
+QUICK = [pair if pair in RING else pytest.param(*pair, marks=pytest.mark.slow) for pair in PAIRS]
 
 
 @pytest.fixture(scope="module")

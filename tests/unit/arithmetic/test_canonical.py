@@ -6,8 +6,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from sweeps import drawn
 
 from qdebug.arithmetic.candidates import candidates
 from qdebug.arithmetic.canonical import canonical, functions
@@ -213,7 +214,7 @@ SCALE = st.one_of(
 )
 
 
-@settings(max_examples=20, deadline=None)
+@drawn(20)
 @given(
     x=SCALE,
     weights=st.lists(SCALE, min_size=1, max_size=2),

@@ -218,7 +218,7 @@ WITH_SUMS = {
 }
 
 
-@pytest.mark.parametrize(("name", "clamp"), sweep(itertools.product(WITH_SUMS, (None, (3, 90))), 6))
+@pytest.mark.parametrize(("name", "clamp"), sweep(itertools.product(WITH_SUMS, (None, (3, 90))), 4))
 def test_two_variants_are_one_function_if_and_only_if_they_agree_on_every_sum(name, clamp):
     unit = WITH_SUMS[name]
     unit = replace(unit, out=replace(unit.out, clamp=clamp))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -98,11 +99,13 @@ def shares_of(source):
 CODES = np.random.default_rng(3).permutation(np.arange(-60, 60))
 
 
-@pytest.mark.parametrize("wrong", sweep((((),), ((5,),), ((5, 11),), (tuple(range(20)),)), 2))
+TEXTS = ("", "steps=mul,zp,away,sat", "m=q31 steps=mul,shr.up,zp,sat", "m=q16:d:xw/y steps=mul,shr.floor,zp,sat")
+WRONG = ((), (5,), (5, 11), tuple(range(20)))
+
+
 @pytest.mark.parametrize(
-    "text", ["", "steps=mul,zp,away,sat", "m=q31 steps=mul,shr.up,zp,sat", "m=q16:d:xw/y steps=mul,shr.floor,zp,sat"]
+    ("make", "text", "wrong"), sweep(itertools.product(("requantize", "linear", "channels"), TEXTS, WRONG), 10)
 )
-@pytest.mark.parametrize("make", ["requantize", "linear", "channels"])
 def test_what_fits_and_what_comes_closest_is_what_every_element_says(make, text, wrong):
     """On less elements than are needed to try unknown programs; all of them decide."""
     unit = rescaling(CODES[: VARIANT_MIN_ELEMENTS - 1]) if make == "requantize" else product(21)

@@ -6,8 +6,9 @@ from importlib.resources import files
 import jsonschema
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from sweeps import drawn
 
 import qdebug
 from qdebug import data
@@ -52,7 +53,7 @@ def chain(first=0.0, second=0.0, *, weight=A, op="MatMul", samples=1):
     return MemoryRecording(graph, values)
 
 
-@settings(max_examples=20)
+@drawn(20)
 @given(st.integers(0, 2**32), st.floats(0.01, 0.3), st.floats(0.01, 0.3))
 def test_a_share_is_the_power_of_what_an_error_alone_makes_of_the_output(seed, one, other):
     rng = np.random.default_rng(seed)

@@ -4,8 +4,9 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from sweeps import drawn
 
 from qdebug.compare.contributions import contributions
 from qdebug.compare.graph_checks.graph_check import GraphCheck
@@ -46,7 +47,7 @@ def found(reference, backend, most=None):
     return contributions(graphs, plan, of, next(each for each in plan if each.tensor == "y"), most=most)
 
 
-@settings(max_examples=25)
+@drawn(25)
 @given(st.integers(0, 2**32), st.tuples(*[st.floats(1e-3, 1.0)] * 3))
 def test_each_contribution_is_what_the_error_alone_makes_of_the_output(seed, sizes):
     def drawn():

@@ -5,8 +5,9 @@ import pickle
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from sweeps import drawn
 
 from qdebug.errors import GraphError
 from qdebug.model import Graph, Node, QuantParams, Role, TensorInfo
@@ -48,7 +49,7 @@ def test_a_tensor_read_twice_by_one_node_has_one_reader_and_what_is_left_out_has
     assert graph.consumers("") == ()
 
 
-@settings(max_examples=50, deadline=None)
+@drawn(50)
 @given(st.lists(st.lists(st.sampled_from(["", *"pqrs"]), max_size=4), max_size=6))
 def test_consumers_are_the_nodes_that_name_a_tensor(inputs):
     graph = Graph([node(f"n{at}", names, [f"o{at}"]) for at, names in enumerate(inputs)])
@@ -77,7 +78,7 @@ def test_any_other_order_is_sorted_stably():
     assert [n.name for n in graph.consumers("c")] == ["d"]
 
 
-@settings(max_examples=60, deadline=None)
+@drawn(60)
 @given(st.data())
 def test_shuffled_nodes_come_back_in_topological_order(data):
     count = data.draw(st.integers(1, 12))

@@ -5,8 +5,9 @@ import math
 import ml_dtypes
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from sweeps import drawn
 
 from qdebug.errors import UsageError
 from qdebug.model import QuantParams
@@ -185,7 +186,7 @@ def test_quantize_uses_the_parameters_of_each_channel():
     assert quantize(F32([[3.0, 3.0]]), quant).tolist() == [[3, 16]]
 
 
-@settings(max_examples=60, deadline=None)
+@drawn(60)
 @given(
     dtype=st.sampled_from(["int4", "uint4", "int8", "uint8", "int16", "uint16"]),
     scale=st.floats(1e-6, 1e6),

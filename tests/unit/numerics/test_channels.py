@@ -5,8 +5,9 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from sweeps import drawn
 
 from qdebug.errors import UsageError
 from qdebug.numerics import channels
@@ -34,7 +35,7 @@ def errors_of(a, b, axis):
 SHAPES = st.lists(st.integers(1, 9), min_size=1, max_size=4).map(tuple)
 
 
-@settings(max_examples=100, deadline=None)
+@drawn(100)
 @given(shape=SHAPES, data=st.data())
 def test_stretches_hold_every_element_once_and_know_its_channel(shape, data):
     axis = data.draw(st.one_of(st.none(), st.integers(-len(shape), len(shape) - 1)))
@@ -56,7 +57,7 @@ EVERYDAY = st.integers(-300, 300).map(lambda n: n / 16)
 ANY = st.one_of(EVERYDAY, st.floats(), st.sampled_from([1e308, -1e308, 1e-300, 5e-324, 1e200, math.nan, math.inf]))
 
 
-@settings(max_examples=150, deadline=None)
+@drawn(150)
 @given(shape=SHAPES.filter(lambda s: math.prod(s) <= 60), data=st.data(), values=st.sampled_from([EVERYDAY, ANY]))
 def test_each_channel_matches_exact_arithmetic(shape, data, values):
     size = math.prod(shape)

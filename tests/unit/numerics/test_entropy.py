@@ -4,8 +4,9 @@ import itertools
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from sweeps import drawn
 
 from qdebug.errors import UsageError
 from qdebug.numerics.entropy import entropy_range, mxnet_threshold, ort_threshold
@@ -102,7 +103,7 @@ def defined(counts, start, stop, groups):
     return sum(a * np.log(a / b) for a, b in zip(p, q, strict=True) if a)
 
 
-@settings(deadline=None, max_examples=60)
+@drawn(60)
 @given(st.lists(st.integers(0, 5), min_size=1, max_size=40).filter(any), st.integers(2, 9), st.data())
 def test_our_own_is_finite_for_every_histogram_and_the_widest_of_the_best(counts, groups, data):
     counts = np.array(counts)

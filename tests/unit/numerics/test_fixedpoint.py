@@ -6,8 +6,9 @@ from fractions import Fraction
 import ml_dtypes
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from sweeps import drawn
 
 from qdebug.errors import UsageError
 from qdebug.numerics import fixedpoint
@@ -40,7 +41,7 @@ ties = st.builds(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@drawn(300)
 @given(values=st.lists(st.one_of(wides, ties), min_size=1, max_size=8), bits=st.integers(0, 130), name=names)
 def test_shifts_to_the_right_are_exact(values, bits, name):
     shifted = fixedpoint.shift_right(np.array(values), bits, name)
@@ -48,7 +49,7 @@ def test_shifts_to_the_right_are_exact(values, bits, name):
     assert shifted.tolist() == [EXACT[name](Fraction(value, 2**bits)) for value in values]
 
 
-@settings(max_examples=100, deadline=None)
+@drawn(100)
 @given(pairs=st.lists(st.tuples(st.one_of(wides, ties), st.integers(0, 80)), min_size=1, max_size=8), name=names)
 def test_each_element_may_have_its_own_shift(pairs, name):
     values, bits = (np.array(column) for column in zip(*pairs, strict=True))
@@ -102,7 +103,7 @@ def wrapped(value, width):
     return (value + 2 ** (width - 1)) % 2**width - 2 ** (width - 1)
 
 
-@settings(max_examples=200, deadline=None)
+@drawn(200)
 @given(
     values=st.lists(st.one_of(int32s, wides), min_size=1, max_size=6),
     bits=st.integers(0, 70),
@@ -116,7 +117,7 @@ def test_shifts_to_the_left_saturate_or_wrap(values, bits, width):
     assert lost.tolist() == [wrapped(value << bits, width) for value in values]
 
 
-@settings(max_examples=100, deadline=None)
+@drawn(100)
 @given(values=st.lists(wides, min_size=1, max_size=6), width=st.sampled_from([5, 8, 16, 24, 32, 48]))
 def test_registers_saturate_or_wrap(values, width):
     array = np.array(values)
@@ -124,7 +125,7 @@ def test_registers_saturate_or_wrap(values, width):
     assert fixedpoint.wrap_to(array, width).tolist() == [wrapped(value, width) for value in values]
 
 
-@settings(max_examples=200, deadline=None)
+@drawn(200)
 @given(
     values=st.lists(st.one_of(int32s, ties.filter(lambda v: INT32_MIN <= v <= INT32_MAX)), min_size=1, max_size=6),
     multiplier=int32s,
@@ -145,7 +146,7 @@ def gemmlowp_high_multiply(a, b):
     return abs(nudged) // 2**31 * (1 if nudged >= 0 else -1)
 
 
-@settings(max_examples=200, deadline=None)
+@drawn(200)
 @given(value=int32s, multiplier=int32s)
 def test_the_high_multiply_is_gemmlowps(value, multiplier):
     assert int(fixedpoint.multiply_high(np.array(value), multiplier)) == gemmlowp_high_multiply(value, multiplier)
@@ -157,7 +158,7 @@ def test_the_only_product_that_does_not_fit_saturates():
     assert fixedpoint.multiply_high(lowest, INT32_MIN, saturating=False).tolist() == [2**31]
 
 
-@settings(max_examples=200, deadline=None)
+@drawn(200)
 @given(values=st.lists(wides, min_size=1, max_size=6), divisor=st.integers(1, 2**31), name=names)
 def test_divisions_are_exact(values, divisor, name):
     divided = fixedpoint.divide(np.array(values), divisor, name)
@@ -173,7 +174,7 @@ def test_ties_of_divisions(name):
         ]
 
 
-@settings(max_examples=200, deadline=None)
+@drawn(200)
 @given(real=multipliers, bits=st.sampled_from([8, 15, 24, 31]), name=st.sampled_from(["even", "away", "trunc"]))
 def test_fixed_point_multipliers_are_in_normal_form_and_nearest(real, bits, name):
     multiplier, shift = fixedpoint.quantize_multiplier(real, bits=bits, rounding=name)
@@ -199,7 +200,7 @@ def test_known_multipliers():
     assert [int(part) for part in fixedpoint.quantize_multiplier(0.0)] == [0, 0]
 
 
-@settings(max_examples=100, deadline=None)
+@drawn(100)
 @given(real=multipliers, bits=st.sampled_from([24, 31]))
 def test_the_significand_of_a_single_is_taken_whole(real, bits):
     multiplier, shift = fixedpoint.mantissa_multiplier(real, bits=bits)
@@ -215,7 +216,7 @@ def test_multipliers_come_per_channel():
     assert [part.shape for part in fixedpoint.glow_parameters(reals)] == [reals.shape] * 3
 
 
-@settings(max_examples=200, deadline=None)
+@drawn(200)
 @given(exponent=st.integers(-120, 120), fraction=st.floats(1.0, 2.0, exclude_max=True))
 def test_powers_of_two(exponent, fraction):
     real = fraction * 2.0**exponent
@@ -239,7 +240,7 @@ def glow_reference(scale):
     return pre, post, math.floor(float(scale) + 0.5)
 
 
-@settings(max_examples=200, deadline=None)
+@drawn(200)
 @given(scale=st.one_of(st.floats(1e-9, 1e4), st.integers(-20, 12).map(lambda e: 2.0**e)))
 def test_shift_multiply_shift_parameters(scale):
     assert tuple(int(part) for part in fixedpoint.glow_parameters(scale)) == glow_reference(scale)
@@ -313,7 +314,7 @@ def test_the_text_rounds_real_numbers_as_the_formula_does(name, dtype):
     assert np.array_equal(ROUNDINGS[name].real(values.copy(), np.empty_like(values)), expected)
 
 
-@settings(max_examples=100, deadline=None)
+@drawn(100)
 @given(
     values=st.lists(st.one_of(st.integers(-(2**60), 2**60), ties), min_size=1, max_size=8),
     bits=st.integers(0, 60),
@@ -331,7 +332,7 @@ def test_hard_cases_are_exact(name, value):
     assert round_values(np.array([value]), name)[0] == EXACT[name](Fraction(value))
 
 
-@settings(max_examples=100, deadline=None)
+@drawn(100)
 @given(
     name=st.sampled_from(list(EXACT)),
     value=st.one_of(st.floats(-1e17, 1e17), st.integers(-200, 200).map(lambda n: n / 2)),

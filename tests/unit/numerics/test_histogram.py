@@ -4,8 +4,9 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from sweeps import drawn
 
 from qdebug.errors import UsageError
 from qdebug.model import QuantParams
@@ -28,7 +29,7 @@ def test_counts_equal_numpys(dtype, bins, limits):
     assert found.total == values.size
 
 
-@settings(max_examples=60, deadline=None)
+@drawn(60)
 @given(
     bins=st.integers(1, 40),
     low=st.floats(-100, 100),

@@ -4,8 +4,9 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from sweeps import drawn
 
 from qdebug.numerics.histogram import ENTRIES, ExponentCounter, count_rows
 
@@ -16,7 +17,7 @@ def counted(values, left_out=0):
     return counter.histogram()
 
 
-@settings(max_examples=100, deadline=None)
+@drawn(100)
 @given(
     values=st.lists(
         st.one_of(st.floats(0.0, allow_infinity=False), st.integers(-1074, 1023).map(lambda e: math.ldexp(1.0, e)))

@@ -4,8 +4,9 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from sweeps import drawn
 
 from qdebug.model import QuantParams
 from qdebug.numerics.affine import dequantize
@@ -43,7 +44,7 @@ def test_signed_steps_of_any_magnitude_are_summed():
     assert count == 1
 
 
-@settings(max_examples=200, deadline=None)
+@drawn(200)
 @given(
     codes=st.tuples(*[st.integers(-(2**16), 2**16)] * 2),
     step=st.one_of(st.floats(2.0**-60, 2.0**60), st.floats(2.0**-20, 2.0, width=32), st.sampled_from([5e-324, 1e300])),

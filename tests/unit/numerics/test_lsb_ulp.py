@@ -7,8 +7,9 @@ from fractions import Fraction
 import ml_dtypes
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from sweeps import drawn
 
 from qdebug.errors import UsageError
 from qdebug.numerics.blocks import scratch
@@ -49,7 +50,7 @@ def ordinal(value, dtype):
     return int(steps) * (-1 if value < 0 else 1)
 
 
-@settings(max_examples=100, deadline=None)
+@drawn(100)
 @given(data=st.data(), width=st.sampled_from([32, 64]))
 def test_wide_floats_are_as_far_apart_as_their_positions(data, width):
     dtype = F32 if width == 32 else F64

@@ -4,8 +4,9 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from sweeps import drawn
 
 from qdebug.errors import UsageError
 from qdebug.model import QuantParams
@@ -94,7 +95,7 @@ def test_large_tensors_are_counted_block_by_block():
     assert (rails.at_qmax, rails.clipped_high) == (codes.size, BLOCK + 5)
 
 
-@settings(max_examples=50, deadline=None)
+@drawn(50)
 @given(values=st.lists(st.floats(-40, 40, width=32), min_size=1, max_size=50), relu=st.booleans())
 def test_whatever_is_clipped_is_at_an_end(values, relu):
     quant = QuantParams(dtype="int4", scale=F32(2.0), zero_point=-8 if relu else 0)

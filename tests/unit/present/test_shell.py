@@ -4,8 +4,9 @@ import shutil
 import subprocess
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from sweeps import drawn
 
 from qdebug.present.shell import command, shell_word
 from qdebug.present.text import safe_text
@@ -42,7 +43,7 @@ def test_a_shell_reads_the_very_words(name):
 
 
 @pytest.mark.skipif(_SHELL is None, reason="bash is not installed")
-@settings(max_examples=25, deadline=None)
+@drawn(25)
 @given(st.lists(st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"])), min_size=1, max_size=12))
 def test_any_words_come_back(words):
     assert read_back(" ".join(map(shell_word, words))) == [word.encode() for word in words]

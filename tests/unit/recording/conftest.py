@@ -1,8 +1,10 @@
 """A recording file with a bit of everything, for the tests of recordings."""
 
+import shutil
 import subprocess
 import sys
 import textwrap
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -49,15 +51,19 @@ def graph():
     return small_graph()
 
 
-@pytest.fixture
-def info():
+def small_info():
     return RunInfo(backend="test", model="small.onnx")
 
 
-@pytest.fixture(params=[1, 2], ids=["format 1", "format 2"])
-def recorded(request, tmp_path, graph, info):
-    """A finished file of two samples and a constant; `big` is large enough to be mapped."""
-    path = tmp_path / "run.h5"
+@pytest.fixture
+def info():
+    return small_info()
+
+
+@pytest.fixture(scope="session")
+def finished(tmp_path_factory):
+    """A file of each format, of two samples and a constant; `big` is large enough to be mapped."""
+    path = tmp_path_factory.mktemp("finished") / "2.h5"
     writer = RecordingWriter(path)
     writer.append("w", np.arange(6, dtype=np.int8).reshape(2, 3), constant=True)
     for sample in range(2):
@@ -65,8 +71,15 @@ def recorded(request, tmp_path, graph, info):
         writer.append("y", np.arange(12, dtype=np.int8).reshape(4, 3), (sample, 0))
         writer.append("z", np.full((4, 3), sample, dtype=np.float64), (sample, 0))
         writer.append("big", np.arange(1 << 18, dtype=np.float32) + sample, (sample, 0))
-    writer.close(graph, info)
-    return rewrite_as_format_one(path) if request.param == 1 else path
+    writer.close(small_graph(), small_info())
+    shutil.copy(path, path.with_name("1.h5"))
+    return {1: rewrite_as_format_one(path.with_name("1.h5")), 2: path}
+
+
+@pytest.fixture(params=[1, 2], ids=["format 1", "format 2"])
+def recorded(request, tmp_path, finished):
+    """A copy of such a file."""
+    return Path(shutil.copyfile(finished[request.param], tmp_path / "run.h5"))
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from qdebug.recording.reading.read import FileRecording
 from qdebug.recording.recorder import Recorder
 from qdebug.recording.writing.recovery import recover
 
-WORKLOADS = {"large": (400, 256, 2 << 20), "tiny": (5000, 16, 1000)}
+WORKLOADS = {"few": (100, 256, 2 << 20), "large": (400, 256, 2 << 20), "tiny": (5000, 16, 1000)}
 
 
 def sizes(workload):

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import xxhash
+from sweeps import sweep
 
 from qdebug import version
 from qdebug.model import Graph, MemoryRecording
@@ -123,10 +124,11 @@ def spoil(content, place):
     return content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :]
 
 
-def test_any_damaged_byte_and_any_cut_is_noticed(recorded):
+@pytest.mark.parametrize(("recorded", "step"), sweep([(2, 29), (1, 7), (2, 7)], 1), indirect=["recorded"])
+def test_any_damaged_byte_and_any_cut_is_noticed(recorded, step):
     path = written(recorded)
     content = path.read_bytes()
-    for place in range(0, len(content), 7):
+    for place in range(0, len(content), step):
         path.write_bytes(spoil(content, place))
         assert opened(recorded).read() is None, place
         path.write_bytes(content[:place])
@@ -165,6 +167,7 @@ def forged(path, header, body=b"", *, key=None):
         ([["a", "<f8", 1], ["a", "<f8", 1]], b"\0" * 16),
     ],
 )
+@pytest.mark.parametrize("recorded", [2], indirect=True)
 def test_a_header_that_does_not_fit_is_not_trusted(recorded, header, body):
     forged(written(recorded), header, body)
     assert opened(recorded).read() is None

@@ -2,8 +2,9 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from sweeps import drawn
 
 from qdebug.model import Fidelity
 from qdebug.recording.fidelity import FidelityCheck
@@ -21,7 +22,7 @@ def test_nothing_compared_is_unknown():
     assert check().detail(3) == "no plain run was compared"
 
 
-@settings(max_examples=60)
+@drawn(60)
 @given(st.binary(min_size=16, max_size=16), st.sampled_from(["f4", "f8", "i8", "u2", "c8", "f2"]), st.integers(0, 127))
 def test_any_bits_equal_themselves_and_no_others(data, kind, bit):
     changed = bytearray(data)

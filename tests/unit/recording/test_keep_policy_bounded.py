@@ -5,6 +5,7 @@ import math
 import ml_dtypes
 import numpy as np
 import pytest
+from recording_parts import count_sound
 
 import qdebug
 from qdebug.cli.main import main
@@ -14,7 +15,6 @@ from qdebug.model.quant import QuantParams
 from qdebug.numerics.summary import take_statistics
 from qdebug.recording.keep_policy import FULL, Keep, choose_positions, keep_partly, parse_size, policy_of
 from qdebug.recording.reading.read import FileRecording
-from qdebug.recording.reading.verify import verify
 from qdebug.recording.writing.recovery import recover
 
 VALUES = np.random.default_rng(0).standard_normal((4, 50, 50)).astype(np.float32)
@@ -40,7 +40,7 @@ def record(request, tmp_path):
             recorder.close()
         if request.param == "memory":
             return recorder.recording
-        verify(path)
+        count_sound(path)
         opened.append(FileRecording(path))
         return opened[0]
 
@@ -263,7 +263,7 @@ def test_elements_that_rot_are_refused(tmp_path):
         ):
             recording.kept("x")
         with pytest.raises(RecordingError, match="'x'"):
-            verify(tmp_path / "bad.h5")
+            count_sound(tmp_path / "bad.h5")
 
 
 def test_what_info_says_of_it(tmp_path, capsys):

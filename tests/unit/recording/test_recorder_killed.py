@@ -21,7 +21,7 @@ def outcomes(folder, workload, seed, runs):
     return found
 
 
-@pytest.mark.parametrize(("workload", "runs"), [("large", 6), ("tiny", 1)])
+@pytest.mark.parametrize(("workload", "runs"), [("few", 6), ("tiny", 1)])
 def test_nothing_acknowledged_is_lost(tmp_path, workload, runs):
     found = outcomes(tmp_path, workload, 1, runs)
     assert any(each["acknowledged"] and not each["finished"] for each in found)

@@ -1,8 +1,9 @@
 from fractions import Fraction
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from sweeps import drawn
 
 from qdebug.replay.form_codes import fused, logistic
 
@@ -26,7 +27,7 @@ def check(a, b, c):
         assert fused(np.asarray(a), np.asarray(b), np.asarray(c)) == rounded_once(exact)
 
 
-@settings(max_examples=300)
+@drawn(300)
 @given(SINGLE, SINGLE, SINGLE)
 def test_a_product_and_a_sum_are_rounded_once(a, b, c):
     check(a, b, c)

@@ -1,7 +1,8 @@
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from sweeps import drawn
 
 from qdebug.replay.qsum import as_int32, centred, exact_dtype, saturate, sum_bound
 
@@ -12,7 +13,7 @@ def test_the_fastest_exact_dtype():
     assert exact_dtype(2.0**53) == np.int64
 
 
-@settings(max_examples=80, deadline=None)
+@drawn(80)
 @given(st.integers(0, 2**16), st.integers(1, 40), st.integers(1, 3000))
 def test_products_in_the_chosen_dtype_are_exact(seed, rows, depth):
     rng = np.random.default_rng(seed)

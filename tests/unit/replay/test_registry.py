@@ -124,10 +124,11 @@ def test_call_gives_attributes_with_defaults():
     assert call.optional(5) is None
 
 
-@pytest.mark.parametrize(("domain", "op"), known_kernels())
-def test_kernels_refuse_no_inputs_with_a_typed_error(domain, op):
-    with pytest.raises(KernelError):
-        run_node(Node(name="n", op=op, domain=domain, outputs=("a", "b", "c", "d", "e")), {})
+def test_kernels_refuse_no_inputs_with_a_typed_error():
+    for domain, op in known_kernels():
+        node = Node(name="n", op=op, domain=domain, outputs=("a", "b", "c", "d", "e"))
+        with pytest.raises(KernelError):  # whose traceback tells which
+            run_node(node, {})
 
 
 def test_a_kernel_that_runs_out_of_memory_is_refused_for_its_size(monkeypatch):

@@ -30,6 +30,10 @@ def keys_of(*left_out):
     return [key for row in KEYS if row.action.partition(".")[2] not in {*LEFT_OUT, *left_out} for key in row.keys]
 
 
+MANY = pytest.mark.parametrize("every", [3, pytest.param(1, marks=SLOW)])
+"""Of how many keys one is pressed."""
+
+
 def all_compared(main):
     return all(each.result is not None or each.failure is not None for each in main.compared)
 
@@ -82,11 +86,13 @@ async def test_no_key_is_dead_on_any_screen(dead_keys, make_app, make_session, v
     assert not await dead_keys(lambda: make_app(make_session(), make_session(failing=(9,))), views)
 
 
+@MANY
 @pytest.mark.parametrize("views", [(ScreenId.OVERVIEW,), pytest.param(VIEWS, marks=SLOW)], ids=["overview", "all"])
-async def test_no_key_is_dead_where_there_is_no_node(dead_keys, make_app, make_session, views):
+async def test_no_key_is_dead_where_there_is_no_node(dead_keys, make_app, make_session, views, every):
     session = make_session(0)
     session._alignment = type(session._alignment)(pairs=(), unmatched=())
-    assert not await dead_keys(lambda: make_app(session, screen="overview"), views, lambda main: main.finished)
+    made = make_app(session, screen="overview")
+    assert not await dead_keys(lambda: made, views, lambda main: main.finished, keys_of()[::every])
 
 
 async def test_a_dead_key_is_found(dead_keys, make_app, make_session, monkeypatch):
@@ -161,12 +167,14 @@ def make(request, tmp_path, monkeypatch):
     return lambda: QdebugApp(openings, titles=titles, begin=StartPlace(screen="overview"))
 
 
+@MANY
 @pytest.mark.parametrize(
     "views", [(ScreenId.OVERVIEW,), pytest.param(VIEWS[1:], marks=SLOW)], ids=["overview", "others"]
 )
-async def test_no_key_is_dead_on_recordings_of_any_kind(dead_keys, make, views):
-    keys = None if ScreenId.OVERVIEW in views else keys_of("screen", "turn", "help", "palette", "theme")
-    assert not await dead_keys(make, views, keys=keys), "keys that heed no recording are pressed on the overview alone"
+async def test_no_key_is_dead_on_recordings_of_any_kind(dead_keys, make, views, every):
+    keys = keys_of() if ScreenId.OVERVIEW in views else keys_of("screen", "turn", "help", "palette", "theme")
+    found = await dead_keys(make, views, keys=keys[::every])
+    assert not found, "keys that heed no recording are pressed on the overview alone"
 
 
 def shown(app):

@@ -127,7 +127,7 @@ async def test_other_nodes_and_back(make_app, huge, settle):
 
 
 def test_next_to_nothing_is_held_of_any_number_of_tensors(make_session, monkeypatch):
-    """Eight tensors of 32 MB a pair."""
+    """Four pairs of tensors of 16 MB."""
     session = make_session()
     monkeypatch.setattr(session, "guard", lambda **_: None)
     for side in (session.reference, session.backend):
@@ -137,7 +137,7 @@ def test_next_to_nothing_is_held_of_any_number_of_tensors(make_session, monkeypa
     answers, told = Answers(OpenPairs(), lambda: False), []
     tracemalloc.start()
     try:
-        for result in list(session.results())[8:16]:
+        for result in list(session.results())[8:12]:
             request = DetailRequest(id=1, row=result.index, tensor=result.tensor, sample=0, elements=True)
             *_, last = answers.answer(session, request, result)
             assert last.complete

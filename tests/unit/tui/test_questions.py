@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+from textual.events import Paste
 
 from qdebug.errors import LimitsError
 from qdebug.limits.map_file import load_map
@@ -15,12 +16,15 @@ SIZE = (80, 24)
 
 @pytest.fixture
 def opened(make_app, make_session, settle, tmp_path, monkeypatch):
-    """Return a function that runs keys in a new application and gives its main screen."""
+    """Return a function that presses keys, and types the first letter of each text and pastes the rest of it."""
     monkeypatch.chdir(tmp_path)
 
     async def run(pilot, *keys):
         for key in keys:
-            await pilot.press(*(key if isinstance(key, list) else [key]))
+            letters = key if isinstance(key, list) else [key]
+            await pilot.press(*letters[:1])
+            if len(letters) > 1:
+                pilot.app.post_message(Paste("".join(letters[1:])))
             await pilot.pause()
 
     return run
@@ -30,7 +34,7 @@ async def test_a_filter_is_applied_as_it_is_typed_and_can_be_taken_back(make_app
     app = make_app(make_session())
     async with app.run_test(size=SIZE) as pilot:
         main = await settle(pilot)
-        await opened(pilot, "j", "j", "f", list("op=relu"))
+        await opened(pilot, "j", "j", "f", *"op=relu")
         assert main.navigator.lines == 6
         assert "6 of 26 nodes" in main.message
         await opened(pilot, [" ", "&"])

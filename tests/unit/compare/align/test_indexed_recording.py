@@ -5,8 +5,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from sweeps import drawn
 
 import qdebug
 from qdebug.compare.align import layouts
@@ -68,7 +69,7 @@ def first_form(classes, tensor):
     return tensor if not source else first_form(classes, source)
 
 
-@settings(max_examples=200, deadline=None)
+@drawn(200)
 @given(graphs())
 def test_every_tensor_is_in_the_class_that_its_definition_says(graph):
     classes = IndexedRecording.of(MemoryRecording.single(graph, {}))
@@ -84,7 +85,7 @@ def test_every_tensor_is_in_the_class_that_its_definition_says(graph):
         assert classes.data_inputs(node) == (tuple(name for name in free if not of_shapes(graph, name)) or free)
 
 
-@settings(max_examples=100, deadline=None)
+@drawn(100)
 @given(graphs())
 def test_tensors_share_a_number_if_the_same_is_computed_of_the_same(graph):
     classes = IndexedRecording.of(MemoryRecording.single(graph, {}))
@@ -143,7 +144,7 @@ def test_a_neutral_constant_with_an_activation_hands_nothing_on():
     assert IndexedRecording.of(recording).members("x") == ("x",)
 
 
-@settings(max_examples=150, deadline=None)
+@drawn(150)
 @given(graphs((*OPS, "Reshape", "Squeeze", "MatMul")), graphs((*OPS, "Reshape", "Squeeze", "MatMul")))
 def test_where_nothing_turns_the_search_for_turned_tensors_can_be_left_out(first, second):
     ref, be = (IndexedRecording.of(MemoryRecording.single(graph, {})) for graph in (first, second))

@@ -4,8 +4,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from sweeps import drawn
 
 from qdebug.compare.result.finding import FindingKind, Status
 from qdebug.model import Graph, MemoryRecording, Node, QuantParams, Role, TensorInfo
@@ -43,7 +44,7 @@ def rms(values):
     return float(np.sqrt(np.mean(np.square(values))))
 
 
-@settings(max_examples=30)
+@drawn(30)
 @given(
     seed=st.integers(0, 2**32),
     coming=st.sampled_from([0.0, 0.1]),

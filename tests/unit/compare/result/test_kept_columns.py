@@ -6,8 +6,9 @@ from enum import StrEnum
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from sweeps import drawn
 
 from qdebug.compare.result.kept import from_columns, to_columns
 from qdebug.compare.result.result import NodeResult, OutputRanking
@@ -62,7 +63,7 @@ def example():
     ]
 
 
-@settings(max_examples=60, deadline=None)
+@drawn(60)
 @given(st.lists(rows, max_size=6))
 def test_rows_come_back_the_same(given_rows):
     back = from_columns(to_columns(given_rows, Row, omit=OMIT), Row, len(given_rows), omit=OMIT)

@@ -4,8 +4,9 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from sweeps import drawn
 
 from qdebug.compare.result.scores import Rank, winner_rank
 
@@ -52,13 +53,13 @@ def test_scores_of_two_shapes_are_refused():
         ranked([[1, 2]], [[1, 2]])
 
 
-@settings(max_examples=100, deadline=None)
+@drawn(100)
 @given(scores)
 def test_a_tensor_agrees_with_itself(values):
     assert ranked(values, values) in (None, Rank(rank=0, tied=False))
 
 
-@settings(max_examples=100, deadline=None)
+@drawn(100)
 @given(st.data())
 def test_the_rank_is_what_sorting_says(data):
     reference = data.draw(st.permutations(range(6)))

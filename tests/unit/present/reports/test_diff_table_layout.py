@@ -1,8 +1,9 @@
 """Columns fit the width, names get what remains, and empty columns take none."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from sweeps import drawn
 
 from qdebug.compare.align.pairs import Match
 from qdebug.compare.result.result import Status
@@ -46,7 +47,7 @@ def test_nothing_is_shortened_at_the_natural_width(rows):
     assert all(len(row.cells[key].text) <= width for row in rows for key, width in placed.items())
 
 
-@settings(max_examples=60)
+@drawn(60)
 @given(st.integers(60, 300), st.integers(1, 120), st.sampled_from([*Status][:5]))
 def test_the_table_never_exceeds_the_width(made, width, length, status):
     row = node_row(made.node(123456, status, node="n" * length, op="QLinearGlobalAveragePool"))

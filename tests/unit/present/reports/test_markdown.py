@@ -1,8 +1,9 @@
 """Markdown: names are shown literally, the size has a limit, and what is cut is said."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from sweeps import drawn
 
 from qdebug.compare.align.pairs import UnmatchedKind
 from qdebug.compare.result.limits import Acknowledgement
@@ -43,7 +44,7 @@ def test_names_are_code_spans(raw, shown):
     assert code(raw) == shown
 
 
-@settings(max_examples=100)
+@drawn(100)
 @given(st.text(min_size=1, max_size=40))
 def test_no_name_breaks_out_of_its_cell(name):
     rendered = html(f"| a | b |\n|---|---|\n| {code(name)} | {markdown_text(name)} |\n")

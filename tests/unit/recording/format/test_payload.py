@@ -2,7 +2,8 @@ import hypothesis.strategies as st
 import ml_dtypes
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
+from sweeps import drawn
 
 from qdebug.errors import RecordingError
 from qdebug.model.dtypes import LOGICAL_DTYPES, logical_dtype
@@ -33,7 +34,7 @@ def test_every_bit_pattern_of_a_small_dtype_comes_back(logical):
     assert np.array_equal(back.view(unsigned), patterns)
 
 
-@settings(max_examples=60)
+@drawn(60)
 @given(
     st.sampled_from(["<", ">"]),
     st.sampled_from(["f4", "f8", "i8", "u8", "c8", "c16"]),

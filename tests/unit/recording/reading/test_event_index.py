@@ -1,8 +1,9 @@
 """The index as it is kept: every event is found at its place, and nowhere else."""
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from sweeps import drawn
 
 from qdebug.recording.format.specification import DTYPE_CODES, TABLES
 from qdebug.recording.reading.event_index import EventIndex
@@ -20,7 +21,7 @@ def table(places, ndim=2):
     return index
 
 
-@settings(max_examples=200, deadline=None)
+@drawn(200)
 @given(st.lists(PLACES, unique=True, max_size=20))
 def test_every_event_is_found_at_its_place_alone(places):
     index = EventIndex(table(places), TENSORS)

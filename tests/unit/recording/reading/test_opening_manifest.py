@@ -16,6 +16,7 @@ from qdebug.cli.main import main
 from qdebug.errors import NotARecordingError, OutputExistsError, RecordingError, UsageError
 from qdebug.model import Fidelity, Role
 from qdebug.recording.format.specification import GRAPH_TABLES
+from qdebug.recording.reading import opening
 from qdebug.recording.reading.container import Container
 from qdebug.recording.reading.opening import JoinedRecording, Part, join, read_manifest
 from qdebug.recording.reading.read import FileRecording
@@ -297,7 +298,7 @@ def test_a_file_that_stands_for_several_parts_is_opened_once(tmp_path, monkeypat
     assert len(opened) == 1
 
 
-MANY = 150
+MANY, AT_ONCE = 40, 16
 """More recordings than are open at once."""
 
 
@@ -315,15 +316,22 @@ def workers(tmp_path_factory):
 
 
 @pytest.fixture
-def copied(workers, tmp_path):
+def few_open(monkeypatch):
+    """Let fewer recordings be open at once."""
+    monkeypatch.setattr(opening, "_MOST_OPEN", AT_ONCE)
+
+
+@pytest.fixture
+def copied(workers, tmp_path, few_open):
     """A copy of that manifest, to be spoiled."""
     return shutil.copytree(workers.parent, tmp_path / "copy") / "run.json"
 
 
+@pytest.mark.usefixtures("few_open")
 def test_many_recordings_are_read_with_few_open_files(workers):
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     os.close(lowest := os.dup(0))  # the first number that is free
-    resource.setrlimit(resource.RLIMIT_NOFILE, (lowest + 140, limits[1]))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (lowest + 2 * AT_ONCE + 12, limits[1]))
     try:
         with qdebug.open_recording(workers) as whole:
             for sample in (*range(MANY), *reversed(range(MANY))):

@@ -6,8 +6,9 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from sweeps import drawn
 
 from qdebug.errors import GraphError
 from qdebug.model import Graph, Node, QuantParams, Role, RunInfo, TensorInfo
@@ -78,13 +79,13 @@ def assert_alike(expected, found):
         assert found.is_constant(tensor) == expected.is_constant(tensor)
 
 
-@settings(max_examples=100, deadline=None)
+@drawn(100)
 @given(graphs())
 def test_a_graph_comes_back(graph):
     assert_alike(graph, decoded(tables_of(graph)))
 
 
-@settings(max_examples=40, deadline=None)
+@drawn(40)
 @given(graphs(), st.randoms())
 def test_nodes_in_another_order_make_a_graph_of_the_same_nodes(graph, random):
     tables = tables_of(graph)

@@ -7,14 +7,13 @@ import h5py
 import ml_dtypes
 import numpy as np
 import pytest
-from recording_parts import rewrite_as_format_one, spans_of
+from recording_parts import count_sound, rewrite_as_format_one, spans_of
 
 from qdebug.errors import MissingExtraError, OutputExistsError, RecordingError, UsageError
 from qdebug.model import Graph, Node, RunInfo
 from qdebug.model.dtypes import LOGICAL_DTYPES
 from qdebug.recording.format import payload as chunks
 from qdebug.recording.reading.read import FileRecording
-from qdebug.recording.reading.verify import verify
 from qdebug.recording.recorder import Recorder
 from qdebug.recording.writing.pack import pack
 from qdebug.recording.writing.write import RecordingWriter
@@ -44,8 +43,8 @@ def arrays():
         "floats": (steps / 7).astype(np.float32),
         "grid": (RNG.integers(-8, 8, (700, 700)) * np.float32(0.37)).astype(np.float32),
         "noise": RNG.random((300, 300)),
-        "zeros": np.zeros((2000, 2000), np.float32),
-        "long": np.arange(3_000_000, dtype=np.int64),
+        "zeros": np.zeros((700, 700), np.float32),
+        "long": np.arange(400_000, dtype=np.int64),
         "odd": steps[0, :7, :13, :11].astype(np.float16),
         "scalar": np.float32(3),
         "empty": np.zeros((0, 5)),
@@ -68,7 +67,7 @@ def test_everything_comes_back(tmp_path, codec):
         for name, array in given.items():
             found = recording.load(name)
             assert (found.dtype, found.shape, found.tobytes()) == (array.dtype, array.shape, array.tobytes())
-    assert verify(path).tensors == len(given)
+    assert count_sound(path) == len(given)
     with FileRecording(path) as recording:
         assert recording.graph.nodes[0].name == "n"
 
@@ -124,7 +123,7 @@ def test_samples_of_a_tensor_are_chunks_of_one_dataset(tmp_path, codec):
         for number, array in enumerate([*samples, samples[0]]):
             assert np.array_equal(recording.load("x", number), array)
             assert np.array_equal(recording.load("y", number), array)
-    assert verify(tmp_path / "run.h5").tensors == 8
+    assert count_sound(tmp_path / "run.h5") == 8
     pack(tmp_path / "run.h5", codec=codec)
 
 
@@ -169,7 +168,7 @@ def test_elements_and_statistics_are_packed_too(tmp_path, codec):
         kept = recording.kept("x")
         assert np.array_equal(kept.values, array[kept.positions])
         assert recording.kept("y").statistics.count == array.size
-    verify(tmp_path / "run.h5")
+    count_sound(tmp_path / "run.h5")
 
 
 def test_elsewhere_leaves_the_original(tmp_path):

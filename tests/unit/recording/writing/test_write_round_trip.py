@@ -6,7 +6,8 @@ import struct
 import hypothesis.strategies as st
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
+from sweeps import drawn
 
 from qdebug.errors import RecordingError
 from qdebug.model import Fidelity, Graph, Node, QuantParams, Role, RunInfo, TensorInfo
@@ -62,9 +63,7 @@ def native(array):
     return array if array.dtype.isnative else array.byteswap().view(array.dtype.newbyteorder())
 
 
-@settings(max_examples=150)
-@given(st.lists(arrays(), min_size=1, max_size=4))
-def test_values_come_back_bit_for_bit(tmp_path_factory, given_arrays):
+def check_values(tmp_path_factory, given_arrays):
     path = tmp_path_factory.mktemp("values") / "run.h5"
     named = {f"t{number}": array for number, array in enumerate(given_arrays)}
     with write(path, named) as recording:
@@ -75,6 +74,19 @@ def test_values_come_back_bit_for_bit(tmp_path_factory, given_arrays):
             assert back.shape == array.shape
             assert bits(back) == bits(native(array))
             assert not back.flags.writeable
+
+
+@drawn(120)
+@given(st.lists(arrays(), min_size=1, max_size=4))
+def test_values_come_back_bit_for_bit(tmp_path_factory, given_arrays):
+    check_values(tmp_path_factory, given_arrays)
+
+
+@pytest.mark.slow
+@drawn(300)
+@given(st.lists(arrays(), min_size=1, max_size=4))
+def test_many_values_come_back_bit_for_bit(tmp_path_factory, given_arrays):
+    check_values(tmp_path_factory, given_arrays)
 
 
 @pytest.mark.parametrize("logical", LOGICAL_DTYPES)
@@ -116,7 +128,7 @@ def test_names_of_any_kind_come_back(tmp_path):
         assert not recording.has("A/B")
 
 
-@settings(max_examples=60)
+@drawn(75)
 @given(st.lists(st.text(st.characters(), min_size=1), min_size=1, max_size=5, unique=True))
 def test_any_text_is_a_name(tmp_path_factory, names):
     path = tmp_path_factory.mktemp("names") / "run.h5"

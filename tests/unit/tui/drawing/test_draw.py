@@ -1,13 +1,14 @@
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
+from sweeps import drawn
 
 from qdebug.tui.drawing.draw import area, bars, pool, resample
 from qdebug.tui.drawing.glyphs import ASCII, UNICODE
 
 
-@settings(max_examples=80, deadline=None)
+@drawn(80)
 @given(arrays(np.int64, st.integers(1, 400), elements=st.integers(0, 99)), st.integers(1, 80))
 def test_pooling_keeps_the_largest_value_and_invents_none(values, columns):
     pooled = pool(values, columns)
@@ -16,7 +17,7 @@ def test_pooling_keeps_the_largest_value_and_invents_none(values, columns):
     assert pooled.max() == values.max()
 
 
-@settings(max_examples=80, deadline=None)
+@drawn(80)
 @given(arrays(np.int64, st.integers(1, 400), elements=st.integers(0, 99)), st.integers(1, 80))
 def test_resampling_keeps_every_count(counts, columns):
     summed = resample(counts, columns)
@@ -24,7 +25,7 @@ def test_resampling_keeps_every_count(counts, columns):
     assert len(summed) == min(len(counts), columns)
 
 
-@settings(max_examples=60, deadline=None)
+@drawn(60)
 @given(st.lists(st.integers(0, 12), min_size=2, max_size=40), st.sampled_from([UNICODE, ASCII]))
 def test_an_area_has_its_size_and_grows_from_below(heights, glyphs):
     heights = heights if len(heights) % 2 == 0 else heights[:-1]

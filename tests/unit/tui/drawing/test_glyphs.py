@@ -2,14 +2,15 @@ import locale
 import unicodedata
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
+from sweeps import drawn
 
 from qdebug.tui.drawing.glyphs import ASCII, UNICODE, locale_glyphs
 
 
-@settings(max_examples=150, deadline=None)
+@drawn(150)
 @given(st.text(max_size=50), st.integers(1, 30), st.sampled_from([UNICODE, ASCII]))
 def test_fitting_gives_exactly_the_width(text, width, glyphs):
     fitted = glyphs.fit(text, width)
@@ -80,7 +81,7 @@ def test_names_are_cut_from_the_left_so_that_they_differ():
     assert ASCII.apart(["model/layer4/conv1"], 8) == ["../conv1"]
 
 
-@settings(max_examples=150, deadline=None)
+@drawn(150)
 @given(st.lists(st.text(max_size=20), max_size=5), st.integers(1, 12), st.sampled_from([UNICODE, ASCII]))
 def test_no_name_is_wider_than_its_room(names, width, glyphs):
     cut = glyphs.apart(names, width)

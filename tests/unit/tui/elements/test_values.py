@@ -1,8 +1,9 @@
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
+from sweeps import drawn
 
 from qdebug.compare.measure.pair_values import OpenPair
 from qdebug.numerics.checkpoint import asking
@@ -13,7 +14,7 @@ def facts_of(reference, backend):
     return value_facts(OpenPair(reference, backend))
 
 
-@settings(max_examples=60, deadline=None)
+@drawn(60)
 @given(arrays(np.float32, st.integers(0, 300), elements=st.floats(-1e3, 1e3, width=32)))
 def test_moments_are_those_of_numpy(values):
     side = facts_of(values, values).reference

@@ -2,9 +2,10 @@ import unicodedata
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
+from sweeps import drawn
 
 from qdebug.compare.result.finding import Finding, FindingKind, FindingRole, Judged
 from qdebug.tui.drawing.glyphs import ASCII, UNICODE
@@ -114,7 +115,7 @@ def test_the_heading_marks_the_order(make_navigator):
     assert "SQNR dB^" in "".join(header_cells(navigator, layout, ASCII))
 
 
-@settings(max_examples=80, deadline=None)
+@drawn(80)
 @given(st.text(min_size=1, max_size=60), st.integers(40, 130), st.sampled_from([UNICODE, ASCII]))
 def test_any_name_fills_exactly_its_cells_and_steers_nothing(name, width, glyphs):
     row = PlannedRow(node=name, op=name, tensor="t", reference_tensor=name, missing="x")

@@ -3,8 +3,9 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from sweeps import drawn
 
 from qdebug.compare.result.result import Status
 from qdebug.tui.drawing.glyphs import ASCII, UNICODE
@@ -17,7 +18,7 @@ def texts(lines):
     return ["".join(text for text, _ in line) for line in lines]
 
 
-@settings(max_examples=80, deadline=None)
+@drawn(80)
 @given(
     st.lists(st.floats(-200, 200), min_size=1, max_size=20),
     st.integers(1, 12),

@@ -1,7 +1,8 @@
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from sweeps import drawn
 
 from qdebug.tui.nodes.filter import FLAGS, NUMBERS, TEXTS, FilterError, beginnings, begun_field, filter_rows
 from qdebug.tui.nodes.rows import State
@@ -121,7 +122,7 @@ WORDS = st.sampled_from(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@drawn(200)
 @given(st.lists(WORDS, max_size=12), st.text(max_size=8))
 def test_any_text_gives_a_mask_or_says_why_not(words, rest):
     table = _table()

@@ -2,8 +2,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from sweeps import drawn
 
 from qdebug.compare.result.finding import Status
 from qdebug.tui.nodes.filter import FilterError
@@ -175,7 +176,7 @@ def test_an_empty_table_moves_nowhere():
     assert "beyond" in navigator.failing(1)
 
 
-@settings(max_examples=60, deadline=None)
+@drawn(60)
 @given(
     names=st.lists(st.text(max_size=6), min_size=1, max_size=12),
     moves=st.lists(st.sampled_from(["move", "edge", "sort", "reverse", "search", "match"]), max_size=12),
