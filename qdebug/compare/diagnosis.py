@@ -14,7 +14,7 @@ from qdebug.compare.attribute.graph_walk import downstream
 from qdebug.compare.result.diagnosis import Diagnosis, FaultClass, RuledOut, class_of
 from qdebug.compare.result.finding import Finding, FindingKind, FindingRole, JudgedBy, Status
 from qdebug.compare.result.inputs import input_finding
-from qdebug.compare.result.node_result import cost_of, is_beyond
+from qdebug.compare.result.node_result import blamed, cost_of, is_beyond
 from qdebug.compare.result.result import Contributions, NodeResult, RunComparison
 from qdebug.compare.result.result_table import ResultTable
 from qdebug.model import Fidelity, Graph
@@ -120,17 +120,18 @@ def _faults(result: RunComparison, of: ResultTable, graph: Graph) -> list[tuple[
     because of a fault above it: then it is none of its own.
     """
     found: list[tuple[NodeResult, Finding]] = []
+    below: set[str] = set()
     born = None if result.verdict.nonfinite is None else result.verdict.nonfinite.row
     for row in np.flatnonzero(of.beyond).tolist():
         node = of[row]
         finding = _deciding(node)
         if finding is None or (node.status is Status.NONFINITE and born not in (None, row)):
             continue
-        if finding.kind is FindingKind.ERROR and node.judged_by is not JudgedBy.REPLAY and found:
-            below = downstream(graph, [other.tensor for other, _ in found])
-            if node.tensor in below:
-                continue
+        if finding.kind is FindingKind.ERROR and node.judged_by is not JudgedBy.REPLAY and node.tensor in below:
+            continue
         found.append((node, finding))
+        if node.tensor not in below:
+            below |= downstream(graph, (node.tensor,))
     if not found:  # a limit of the user on a tensor that nothing else speaks against
         found = [(node, finding) for node in of.nodes if is_beyond(node) and (finding := _deciding(node)) is not None]
     return found
@@ -212,7 +213,7 @@ class _Sources:
         exact = [each for each in self._known if each.how == "exact" and (each.share or 0.0) >= DIAGNOSED_MIN_SHARE]
         nodes = [self._of[self._of.rows[each.tensor]] for each in exact[:DIAGNOSED_NODES]]
         named = {node.tensor for node in nodes}
-        origin = [node for node in costs if node.node == result.origin or cost_of(node).node == result.origin]  # type: ignore[union-attr]
+        origin = [node for node in costs if result.origin in (node.node, blamed(node))]
         nodes += [node for node in [*origin, *costs] if node.tensor not in named][: DIAGNOSED_NODES - len(nodes)]
         return [self.of_cost(node) for node in nodes]
 
@@ -244,7 +245,7 @@ class _Sources:
             node=node.node if finding is None else finding.node,
             op=node.op,
             tensor=node.tensor,
-            model_node=self._model_node(node),
+            model_node=self._model_node(node, node.node if finding is None else finding.node),
             why=why,
             nodes=(node.node if finding is None else finding.node,),
             share={} if self._output is None else {self._output: share},
@@ -253,8 +254,16 @@ class _Sources:
             evidence=() if finding is None or finding.evidence is None else (finding.evidence,),
         )
 
-    def _model_node(self, node: NodeResult) -> str | None:
-        """Return what the source model calls a node: as the reference does, else as the backend says."""
+    def _model_node(self, node: NodeResult, name: str) -> str | None:
+        """Return what the source model calls a node: as the reference does, else as the backend says.
+
+        Args:
+            node: The result of the tensor that it is judged by.
+            name: The backend node: of a part that is judged as one, any node of it.
+        """
+        if name != node.node:
+            inside = next((each for each in self._graph.nodes if each.name == name), None)
+            return next(iter(inside.origin), None) if inside is not None else None
         known = None if self._model_name is None else self._model_name(node)
         if known is not None:
             return known
