@@ -479,6 +479,7 @@ def _commands(pair: tuple[Path, Path], result: RunComparison) -> list[list[str |
         FaultClass.QUANTIZATION: [["qdebug", "repair", *pair], closer],
         FaultClass.MODEL: [closer, ["qdebug", "lint", *pair]],
         FaultClass.RECORDING: [["qdebug", "info", pair[1]]],
+        FaultClass.REFERENCE: [["qdebug", "file", "verify", pair[0]], ["qdebug", "explain", pair[0]]],
     }
     found = by_class.get(first.fault, [closer])
     return [*found, *(each for each in explain if first.fault is not FaultClass.KERNEL)]

@@ -189,7 +189,7 @@ class _Sources:
             key = [str(finding.kind), str(finding.role), _NAME_OR_NUMBER.sub("", finding.sentence)]
             if finding.role is FindingRole.DIFFERENCE:
                 key.append(finding.evidence or node.tensor)
-            elif finding.role is FindingRole.BREACH:
+            elif finding.role is FindingRole.BREACH and finding.kind is not FindingKind.REFERENCE:
                 key.append(node.tensor)
             groups.setdefault(tuple(key), []).append((node, finding))
         return [self._of_group(class_of(members[0][1].kind), members) for members in groups.values()]
@@ -198,8 +198,8 @@ class _Sources:
         known = [self._shares.get(node.tensor) for node, _ in members]
         at = max(range(len(members)), key=lambda at: (known[at] or 0.0, -at))
         node, finding = members[at]
-        others = len(members) - 1
-        why = finding.sentence + (f"; so it is at {plural(others, 'more node')}" if others else "")
+        others = [found.node for other, (_, found) in enumerate(members) if other != at]
+        why = finding.sentence + (f"; the same at {_named(others)}" if others else "")
         made = self._of_node(node, fault, why, finding)
         nodes = dict.fromkeys([made.node, *(found.node for _, found in members)])
         shares = [share for share in known if share is not None]
@@ -274,6 +274,12 @@ class _Sources:
         if producer is not None and producer.origin:
             return producer.origin[0]
         return None
+
+
+def _named(nodes: Sequence[str]) -> str:
+    """Quote a name or two, and count the rest."""
+    first, more = " and ".join(map(repr, nodes[:2])), len(nodes) - 2
+    return first + (f" and {plural(more, 'more node')}" if more > 0 else "")
 
 
 def _sqnr_db(node: NodeResult) -> float | None:

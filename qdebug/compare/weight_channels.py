@@ -80,4 +80,4 @@ def _of_channels(theirs: np.ndarray, ours: np.ndarray, quant: QuantParams, axis:
     largest, deviation = float(np.abs(rows).max()), float(rows.std())
     kept = f"{many} keep less than {CODES_MIN_SQNR:g} dB" if many > 1 else f"the worst keeps {levels.min():.1f} dB"
     said = f"weights: one scale for {len(rows)} channels; {kept}"
-    return f"{said} (largest {largest:.3g}, standard deviation {deviation:.2g})"
+    return f"{said} (largest weight {largest:.3g}, standard deviation {deviation:.2g})"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
@@ -12,7 +13,7 @@ from qdebug.compare.result.node_result import breaks_limit, is_beyond
 from qdebug.compare.result.result import RunComparison, Status
 from qdebug.plural import agreeing, plural
 from qdebug.present import numbers
-from qdebug.present.text import safe_text
+from qdebug.present.text import safe_text, shorten
 
 __all__ = [
     "BAR",
@@ -34,36 +35,44 @@ BAR = 20
 
 _NAME = 60
 _WHY = 400
+_OUTPUTS = 3
+_MOSTLY = 0.5
+"""Share of an output's error from which on it is mostly one node's."""
 
 _KINDS: Mapping[str, str] = MappingProxyType(
     {
-        FindingKind.NONFINITE: "NaN or infinity is born at {}",
-        FindingKind.PRECISION: "{} is computed in too few digits",
-        FindingKind.SELECTION: "{} selects other elements",
-        FindingKind.STALE: "{} hands on the bytes of another tensor",
-        FindingKind.SCALE: "{} has another scale",
-        FindingKind.ZERO_POINT: "{} has another zero point",
-        FindingKind.SATURATION: "the range of {} cuts off values",
-        FindingKind.DEAD_ZONE: "{} gives zero for small values",
-        FindingKind.WEIGHT: "{} has another weight",
-        FindingKind.BIAS: "{} has another bias",
-        FindingKind.CONSTANT: "{} has another constant",
-        FindingKind.ATTRIBUTE: "{} has other attributes",
-        FindingKind.MISSING_NODE: "a node is missing at {}",
+        FindingKind.NONFINITE: "infinity or NaN",
+        FindingKind.PRECISION: "too few digits",
+        FindingKind.SELECTION: "other elements are selected",
+        FindingKind.STALE: "wrong buffer",
+        FindingKind.SCALE: "scale",
+        FindingKind.ZERO_POINT: "zero point",
+        FindingKind.SATURATION: "clipping",
+        FindingKind.DEAD_ZONE: "dead zone",
+        FindingKind.WEIGHT: "weight",
+        FindingKind.BIAS: "bias",
+        FindingKind.CONSTANT: "constant",
+        FindingKind.ATTRIBUTE: "attribute",
+        FindingKind.OPERATOR: "operator",
+        FindingKind.MISSING_NODE: "missing node",
+        FindingKind.INPUT: "inputs differ",
     }
 )
-"""What a fault of some kind does, with its node in place of {}."""
+"""What is wrong, by the kind of what was found."""
 _CLASSES: Mapping[FaultClass, str] = MappingProxyType(
     {
-        FaultClass.KERNEL: "no known arithmetic gives what {} computes",
-        FaultClass.MODEL: "the two graphs differ at {}",
-        FaultClass.QUANTIZATION: "the codes of {} keep too little",
-        FaultClass.NUMERIC: "the numbers of {} do not hold its values",
-        FaultClass.REFERENCE: "the reference is wrong at {}",
-        FaultClass.RECORDING: "the two runs were given different inputs, {}",
-        FaultClass.UNKNOWN: "{} is beyond its limit",
+        FaultClass.KERNEL: "kernel",
+        FaultClass.MODEL: "model",
+        FaultClass.QUANTIZATION: "quantization",
+        FaultClass.NUMERIC: "numbers",
+        FaultClass.REFERENCE: "the reference is wrong",
+        FaultClass.RECORDING: "inputs differ",
+        FaultClass.UNKNOWN: "beyond its limit",
     }
 )
+_CLAUSE = re.compile(r"[;(]|\. |, and rounding|: that reproduces")
+"""Where the first clause of a reason ends."""
+_CLAUSE_MOST = 110
 
 
 def verdict_word(result: RunComparison) -> str:
@@ -97,12 +106,15 @@ def headline(result: RunComparison) -> str:
     if result.status is Status.INCOMPLETE or not result.diagnosis:
         return said + (safe_text(result.shortcomings[0], limit=_WHY) if result.shortcomings else _beyond(result))
     first, others = result.diagnosis[0], len(result.diagnosis) - 1
-    said += _phrase(first, result)
-    if len(first.nodes) > 1:
-        said += f" and {plural(len(first.nodes) - 1, 'more node')}"
+    said += f"{_phrase(first)}: {_clause(first)}"
     if others:
         said += f"; {plural(others, 'more fault')}"
     return "; ".join(filter(None, (said, _worst_output(result), _beyond(result))))
+
+
+def _clause(fault: Diagnosis) -> str:
+    """Return the first clause of why a node is at fault."""
+    return shorten(safe_text(_CLAUSE.split(fault.why, maxsplit=1)[0].strip(), limit=_WHY), _CLAUSE_MOST)
 
 
 def _worst_output(result: RunComparison) -> str:
@@ -117,7 +129,9 @@ def _worst_output(result: RunComparison) -> str:
     level, name = min(known, key=lambda each: (not math.isnan(each[0]), each[0]))
     if level == math.inf:
         return ""
-    return f"output {safe_text(name, limit=_NAME)} {numbers.metric('sqnr_db', level)} dB"
+    floor = result.limits.get("min_output_sqnr")
+    limit = f" (limit {floor:g})" if isinstance(floor, int | float) and math.isfinite(floor) else ""
+    return f"output {safe_text(name, limit=_NAME)} {numbers.metric('sqnr_db', level)} dB{limit}"
 
 
 def _beyond(result: RunComparison) -> str:
@@ -137,19 +151,18 @@ def _lost(result: RunComparison) -> str:
     right = any(each.fault is FaultClass.KERNEL for each in result.ruled_out)
     clause = "; no kernel is wrong" if right else ""
     if first is None:
-        return f"{place} is left {of}{limit}, though no node is beyond its limit"
+        return f"{place} has {of}{limit}, though no node is beyond its limit"
     if first.fault is FaultClass.QUANTIZATION:
-        return f"quantization leaves {place} {of}{limit}{clause}"
-    return f"{_phrase(first, result)}, which leaves {place} {of}{limit}{clause}"
+        mostly = f", mostly at {_titled(first)}" if (share_of(first) or 0.0) >= _MOSTLY else ""
+        return f"quantization{mostly}; {place} has {of}{limit}{clause}"
+    return f"{_phrase(first)}: {_clause(first)}; {place} has {of}{limit}{clause}"
 
 
-def _phrase(fault: Diagnosis, result: RunComparison) -> str:
-    """Say what is wrong, in a clause."""
-    text = _KINDS.get(str(fault.kind), _CLASSES[fault.fault])
-    searched = any(node.tensor == fault.tensor and node.reproduced is not None for node in result.nodes)
-    if fault.fault is FaultClass.KERNEL and not searched and text is _CLASSES[FaultClass.KERNEL]:
-        text = "{} is off by more than rounding of its sums"
-    return text.format(_titled(fault))
+def _phrase(fault: Diagnosis) -> str:
+    """Name a fault and its node."""
+    what = _KINDS.get(str(fault.kind), _CLASSES[fault.fault])
+    more = f" and {plural(len(fault.nodes) - 1, 'more node')}" if len(fault.nodes) > 1 else ""
+    return f"{what} at {_titled(fault)}{more}"
 
 
 def _titled(fault: Diagnosis) -> str:
@@ -197,14 +210,26 @@ def why_line(fault: Diagnosis, *, named: bool) -> str:
     return f"{node_title(fault)}: {why}" if named else why
 
 
-def remedy_line(remedy: Remedy) -> str:
-    """Say what was tried, what it gains and what it costs."""
-    listed = list(remedy.gain_db.items())
-    alone = len(listed) == 1
-    gains = ", ".join(
-        f"{gain:+.1f} dB" if alone else f"{safe_text(name, limit=_NAME)} {gain:+.1f} dB" for name, gain in listed[:3]
-    )
-    return f"{safe_text(remedy.what, limit=200)}: {gains}; {remedy.cost}"
+def remedy_line(remedy: Remedy, result: RunComparison) -> str:
+    """Say what was tried, what the outputs become by it, and what it costs.
+
+    Args:
+        remedy: What was tried.
+        result: The comparison that it is a remedy of.
+    """
+    now = {node.tensor: node.metrics.sqnr_db for node in result.nodes if node.metrics is not None}
+    floor = result.limits.get("min_output_sqnr")
+    changes, short = [], False
+    for name, gain in list(remedy.gain_db.items())[:_OUTPUTS]:
+        level = now.get(name)
+        if level is None or not math.isfinite(level):
+            changes.append(f"{safe_text(name, limit=_NAME)} {gain:+.1f} dB")
+            continue
+        short |= isinstance(floor, int | float) and level + gain < floor
+        then = "identical" if gain == math.inf else f"{level + gain:.1f} dB"
+        changes.append(f"{safe_text(name, limit=_NAME)} {level:.1f} -> {then}")
+    still = f" (still below {floor:g})" if short else ""
+    return f"{safe_text(remedy.what, limit=200)}: {', '.join(changes)}{still}; {remedy.cost}"
 
 
 def ruled_out_line(result: RunComparison) -> str:

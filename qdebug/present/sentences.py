@@ -190,7 +190,7 @@ def winners_clause(output: OutputRanking) -> str:
     """Say of how many score vectors the winner is the same."""
     if output.top1_agreement is None:
         return "no winner in the reference"
-    return f"top-1 {_of(output.top1_agreement, output.samples)}"
+    return f"top-1 agrees in {_of(output.top1_agreement, output.samples)}"
 
 
 def _of(share: float, samples: int) -> str:

@@ -163,7 +163,7 @@ class _Trials:
         first = self._result.diagnosis[0]
         if max(gains.values(), default=0.0) >= REMEDY_MIN_GAIN:
             command = f"qdebug export repro {_PAIR} --node {shlex.quote(first.node)} -o test_node.py"
-            yield self._remedy("kernel", "every kernel right, as replayed", gains, "a kernel to mend", command)
+            yield self._remedy("kernel", "with every kernel right, as replayed", gains, "a kernel to mend", command)
 
     def _of_node(self, fault: Diagnosis) -> Iterator[Remedy]:
         """Yield the cheapest edit of a node of those that gain about as much as the best one."""
@@ -206,7 +206,7 @@ class _Trials:
         except QdebugError:
             return {}
         known = {name: level - before[name] for name, level in after.items() if name in before}
-        return {name: gain for name, gain in known.items() if math.isfinite(gain)}
+        return {name: gain for name, gain in known.items() if not math.isnan(gain)}  # infinite: it becomes identical
 
     def _levels(
         self, names: Sequence[str], places: Sequence[tuple[int, int]]

@@ -75,7 +75,8 @@ class Remedy(JsonObject):
     Args:
         edit: What `qdebug repair` calls it: a kind of edit and a node.
         what: What it does, in words.
-        gains: By how much it raises the SQNR of each output, in the samples that were replayed.
+        gains: By how much it raises the SQNR of each output, in the samples that were replayed; by an infinite amount
+            where the output becomes the reference's.
         samples: How many these were.
         cost: What it costs, in words.
         command: What makes it.

@@ -111,10 +111,9 @@ def where(result: RunComparison, faults: Sequence[Diagnosis], *, whys: int) -> G
     shares = [share_of(each) for each in faults]
     rows = []
     for row, (each, share) in enumerate(zip(faults, shares, strict=True)):
-        mark = ">" if result.first_divergence in each.nodes else ""
         more = f" +{len(each.nodes) - 1}" if len(each.nodes) > 1 else ""
         name = f"{node_title(each, limit=_NAME)}{more}"
-        number = f"{mark}{at.get(each.tensor, '')}"
+        number = str(at.get(each.tensor, ""))
         figures = [
             share_text(share),
             share_bar(share),
@@ -129,10 +128,10 @@ def where(result: RunComparison, faults: Sequence[Diagnosis], *, whys: int) -> G
         rows.append([share_text(rest[0]), "", "", rest[1], "", "", ""])
     output = next((name for each in faults for name, share in each.share.items() if share is not None), None)
     if output is None:
-        titles, rows = ["#", "node", "op", "SQNR dB", "why"], [row[2:] for row in rows]
+        titles, rows = ["#", "node", "op", "SQNR dB in -> out", "why"], [row[2:] for row in rows]
         return Grid(titles=titles, rows=rows, right=frozenset({0}), names=frozenset({1, 2}), below={4: ""})
     of = f"of {shorten(safe_text(output), BAR - 3)}"
-    titles = ["share", of, "#", "node", "op", "SQNR dB", "why"]
+    titles = ["share", of, "#", "node", "op", "SQNR dB in -> out", "why"]
     return Grid(titles=titles, rows=rows, right=frozenset({0, 2}), names=frozenset({3, 4}), below={6: ""})
 
 
@@ -143,7 +142,7 @@ def _rest(result: RunComparison) -> tuple[float, str] | None:
         return None
     others = len(result.verdict.contributors) - len(together.nodes)
     if others:
-        return together.left, f"{plural(others, 'other node')}, left without the first {len(together.nodes)}"
+        return together.left, f"remains with the first {len(together.nodes)} right: {plural(others, 'other node')}"
     return together.left, "not attributed"
 
 
@@ -156,11 +155,11 @@ def answer(result: RunComparison) -> FactList:
     named = len(result.diagnosis) > 1
     tried = [(each, remedy) for each in result.diagnosis for remedy in each.remedies][:_TRIED]
     facts = [
-        Fact("" if at else "TRY", (f"{node_title(each)}: " if named else "") + remedy_line(remedy))
+        Fact("" if at else "TRY", (f"{node_title(each)}: " if named else "") + remedy_line(remedy, result))
         for at, (each, remedy) in enumerate(tried)
     ]
     ruled_out = ruled_out_line(result)
-    return FactList([*facts, *([Fact("NOT", ruled_out)] if ruled_out else [])])
+    return FactList([*facts, *([Fact("OK", ruled_out)] if ruled_out else [])])
 
 
 def _facts(result: RunComparison, rest: str, remarks: int) -> FactList:

@@ -55,7 +55,11 @@ def terminal(document: Document, *, width: int = _ANY) -> RenderableType:
 
 def _drawn(block: Block, width: int) -> list[RenderableType]:
     if isinstance(block, Title):
-        return [Text.assemble((block.word, block.style), f"  {block.text}")]
+        line = Table.grid(padding=(0, GAP, 0, 0))  # a second line stands below the text, not below the word
+        line.add_column(no_wrap=True)
+        line.add_column(overflow="fold")
+        line.add_row(Text(block.word, style=block.style), Text(block.text))
+        return [line]
     if isinstance(block, Section):
         return [Text(block.text, style="bold")]
     if isinstance(block, Paragraph):
