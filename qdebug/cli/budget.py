@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from qdebug.cli.failures import say
-from qdebug.cli.output import check_target, emit, progress, write_result
+from qdebug.cli.output import check_target, emit_verdict, progress, write_result
 from qdebug.cli.pair import PairOptions, add_files, add_pair, compared
 from qdebug.cli.parser import Parser, suffix_format, typed
 from qdebug.cli.sources import command
@@ -77,7 +77,7 @@ def _run(arguments: argparse.Namespace) -> int:
         budget = session.budget(least=options.least, progress=note)
     write_result(_text(budget, options), options.output)
     if options.output is not None:
-        emit(_verdict(budget))
+        emit_verdict(_verdict(budget))
     shown = [output.nodes[0] for output in budget.outputs if output.nodes]
     if shown and options.is_table:
         words = ("diff", options.reference, options.backend, "--node", shown[0].node)

@@ -14,7 +14,7 @@ from qdebug.cli.comparison import compare, node_detail, opened
 from qdebug.cli.failures import INCOMPLETE, say
 from qdebug.cli.limits import add_allowances, add_limits, add_limits_file, add_map, given_limits, given_map, say_unused
 from qdebug.cli.models import add_models, recorded
-from qdebug.cli.output import check_target, emit, page, progress, terminal_width, write_result
+from qdebug.cli.output import check_target, emit, emit_verdict, page, progress, terminal_width, write_result
 from qdebug.cli.parser import (
     REPORTS,
     Parser,
@@ -441,7 +441,7 @@ def _after(
     if options.output is not None:
         from qdebug.present.answer import headline, verdict_word
 
-        emit("\n".join(f"{verdict_word(result)}  {headline(result)}" for result in results))
+        emit_verdict("\n".join(f"{verdict_word(result)}  {headline(result)}" for result in results))
     if options.form != "table" or options.output is not None or len(results) != 1 or options.quiet:
         return
     if timings[0].tensors and options.verbose:

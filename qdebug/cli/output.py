@@ -26,6 +26,7 @@ __all__ = [
     "check_target",
     "choose_color",
     "emit",
+    "emit_verdict",
     "natural_width",
     "page",
     "progress",
@@ -153,6 +154,13 @@ def emit(text: str) -> None:
     except OSError as error:
         _drop_stdout()
         raise OSError(error.errno, error.strerror, "standard output") from None
+
+
+def emit_verdict(text: str) -> None:
+    """Print the verdict of a result that went to a file; where nobody can read it, that is no error."""
+    if sys.stdout is not None:
+        with suppress(OSError):
+            emit(text)
 
 
 def _drop_stdout() -> None:

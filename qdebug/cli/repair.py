@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from qdebug.cli.failures import say
-from qdebug.cli.output import check_target, emit, progress, write_result
+from qdebug.cli.output import check_target, emit_verdict, progress, write_result
 from qdebug.cli.pair import PairOptions, add_files, add_pair, compared
 from qdebug.cli.parser import Parser, positive, suffix_format, typed
 from qdebug.cli.sources import command
@@ -157,7 +157,7 @@ def _run(arguments: argparse.Namespace) -> int:
         found = find_repair(session, wanted, labels=labels, model=options.model, out=options.write_model, progress=note)
     write_result(_text(found, options), options.output)
     if options.output is not None:
-        emit(_verdict(found))
+        emit_verdict(_verdict(found))
     if found.proof is not None:
         say(f"wrote {safe_text(options.write_model)}")
     if options.is_table:

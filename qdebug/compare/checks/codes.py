@@ -40,7 +40,8 @@ def _fits(
 ) -> Finding | None:
     """Find what holding the reference's values to the codes loses, if too much.
 
-    That something else was lost before is said, and excuses nothing: these codes lose as much whatever reaches them.
+    That something else was lost before is said, and excuses nothing: these codes lose as much whatever reaches them. It
+    does where the node rounds nothing, and hands on what was lost.
     """
     stats, attribution = of.stats, of.attribution
     own = None if attribution is None else attribution.arithmetic_unsaturated
@@ -56,6 +57,11 @@ def _fits(
     left = f"{values}, {words[0]}, have an SQNR of {apart(error.sqnr_db, floor)} dB"
     said = f"{left}, below {floor:g} dB: {_BY_MASK if attribution.hidden else words[1]}"
     if before is not None and error.rmse is not None and error.rmse <= before:
+        if not own.rmse:  # it hands codes on: they were lost where they were made
+            handed_on = f"{left}, but what reaches the node is as far off already"
+            return replace(
+                breach(of, kind, handed_on, judged=(error.sqnr_db, floor, "dB"), given=False), role=FindingRole.EXCUSE
+            )
         said += "; what reaches the node is as far off already"
     return replace(breach(of, kind, said, judged=(error.sqnr_db, floor, "dB"), given=False), role=FindingRole.COST)
 

@@ -118,7 +118,7 @@ def test_an_equal_tensor_is_identical_whatever_a_replay_says():
             4.0,
             60.0,
             0.3,
-            "the reference's values, cut off at the range of its codes, have an SQNR of 4 dB, but what reaches",
+            "the reference's values, cut off at the range of its codes, have an SQNR of 4 dB, below 20 dB: that range",
         ),
         (
             60.0,
