@@ -37,7 +37,7 @@ from qdebug.compare.result.result_table import ResultTable
 from qdebug.compare.result.scores import rank_outputs
 from qdebug.compare.summary import sum_up
 from qdebug.compare.timing import Timing
-from qdebug.compare.weight_channels import reason_of_weights
+from qdebug.compare.weight_channels import WeightReason, reason_of_weights
 from qdebug.compare.workers import check_version, in_parts, in_workers
 from qdebug.model import Graph, Recording
 from qdebug.model.thresholds.verdict import CONTRIBUTORS_REPLAYED
@@ -270,13 +270,17 @@ class DiffSession:
     def _diagnosed(self, result: RunComparison, *, contributors: bool) -> RunComparison:
         """Return a comparison with its diagnosis: every fault, and its share of the worst output's error."""
         of, graph, contributing = ResultTable(result.nodes), self.backend.graph, None
-        if contributors and not self._seems_swapped and not result.different_inputs:
+        if (
+            contributors
+            and not self._seems_swapped
+            and (self.limits.allow_different_inputs or not result.different_inputs)
+        ):
             names = result.verdict.short or ((_main_output(result, of, graph),) if of.beyond.any() else ())
             output = of[of.rows[names[0]]] if names else None
             if output is not None and output.metrics is not None and output.tensor in graph.outputs:
                 contributing = self._contributions(of, output)
 
-        def weights(node: NodeResult) -> str | None:
+        def weights(node: NodeResult) -> WeightReason | None:
             with one_thread(), np.errstate(all="ignore"):
                 return reason_of_weights(self._constant_pairs, self.reference, self.backend, node.tensor)
 
@@ -286,7 +290,7 @@ class DiffSession:
         theirs = self.reference.graph
         cause = self._cause if self.limits.explain and contributors else None
         made = partial(diagnosed, contributing=contributing, weights=weights, model_name=model_name, cause=cause)
-        return made(result, graph, theirs)
+        return made(result, graph, theirs, inputs_allowed=self.limits.allow_different_inputs)
 
     @cached_property
     def _seems_swapped(self) -> bool:

@@ -35,6 +35,7 @@ class ConstantPairs:
         self._ref, self._be, self._pairs = reference, backend, pairs
         self._finder = SegmentFinder(reference, backend, pairs)
         self._folded: dict[str, tuple[np.ndarray, str]] = {}
+        self._unknown_folds: set[str] = set()
 
     def of(self, tensor: str) -> tuple[list[Pair], list[str]]:
         """Return the pairs of constants that a backend tensor is computed of, and those without a partner.
@@ -99,6 +100,7 @@ class ConstantPairs:
                 elif made:
                     continue
                 else:
+                    self._unknown_folds.add(one)
                     said += f"; {' and '.join(folded)} may be folded into the backend's, which then differs rightly"
             pair = Pair(reference=other, backend=one, match=Match.ORIGIN, reason=said)
             found.append(pair if view is None else replace(pair, backend_view=view))
@@ -134,6 +136,10 @@ class ConstantPairs:
             backend: The backend's constant, of a pair that `of` returned.
         """
         return self._folded[backend][1] if backend in self._folded else ""
+
+    def may_have_folded(self, pair: Pair) -> bool:
+        """Tell whether the backend's constant of a pair may hold what is folded into it in a way that is not known."""
+        return pair.backend in self._unknown_folds
 
     def reference(self, pair: Pair) -> Recording:
         """Return the recording that has the reference's constant, with what is folded into it.

@@ -17,14 +17,15 @@ from qdebug.compare.result.inputs import input_finding
 from qdebug.compare.result.node_result import blamed, cost_of, is_beyond
 from qdebug.compare.result.result import Contributions, NodeResult, RunComparison
 from qdebug.compare.result.result_table import ResultTable
+from qdebug.compare.weight_channels import WeightReason
 from qdebug.model import Fidelity, Graph
 from qdebug.model.thresholds.verdict import CAUSES_SOUGHT, DIAGNOSED_MIN_SHARE, DIAGNOSED_NODES, WEIGHTS_MIN_SHARE
 from qdebug.plural import agreeing, plural
 
-__all__ = ["ErrorPart", "WeightReason", "diagnosed", "main_part"]
+__all__ = ["ErrorPart", "WeightReasons", "diagnosed", "main_part"]
 
-WeightReason = Callable[[NodeResult], str | None]
-"""Says why a node's weights keep too little in codes; None if they do not."""
+WeightReasons = Callable[[NodeResult], WeightReason | None]
+"""Says what is the matter with a node's weights; None if nothing is known of that."""
 
 _ROLES = (FindingRole.DIFFERENCE, FindingRole.BREACH, FindingRole.CAUSE)
 _NAME_OR_NUMBER = re.compile(r"'[^']*'|[-+]?\d[\d.,e+-]*")
@@ -81,9 +82,10 @@ def diagnosed(
     reference: Graph,
     *,
     contributing: Contributions | None = None,
-    weights: WeightReason | None = None,
+    weights: WeightReasons | None = None,
     model_name: Callable[[NodeResult], str | None] | None = None,
     cause: Callable[[NodeResult], str | None] | None = None,
+    inputs_allowed: bool = False,
 ) -> RunComparison:
     """Return a comparison with its diagnosis.
 
@@ -95,10 +97,11 @@ def diagnosed(
         weights: Says why a node's weights keep too little; None to leave that out.
         model_name: Tells what the source model calls a node; None for the names that the graphs state.
         cause: Looks for why the codes of a node are wrong, see `verdict`; None to leave it out.
+        inputs_allowed: Whether the user allows inputs to differ: then nodes are looked at all the same.
     """
     of = ResultTable(result.nodes)
     source = _Sources(of, graph, reference, contributing, weights=weights, model_name=model_name)
-    if result.different_inputs:
+    if result.different_inputs and not inputs_allowed:
         found = [source.of_input(node) for node in result.different_inputs]
     elif of.beyond.any():
         faults = _with_causes(_faults(result, of, graph), cause)
@@ -163,7 +166,7 @@ class _Sources:
         reference: Graph,
         contributing: Contributions | None,
         *,
-        weights: WeightReason | None,
+        weights: WeightReasons | None,
         model_name: Callable[[NodeResult], str | None] | None,
     ) -> None:
         self._of, self._graph, self._reference, self._weights = of, graph, reference, weights
@@ -214,7 +217,8 @@ class _Sources:
         nodes = [self._of[self._of.rows[each.tensor]] for each in exact[:DIAGNOSED_NODES]]
         named = {node.tensor for node in nodes}
         origin = [node for node in costs if result.origin in (node.node, blamed(node))]
-        nodes += [node for node in [*origin, *costs] if node.tensor not in named][: DIAGNOSED_NODES - len(nodes)]
+        others = {node.tensor: node for node in [*origin, *costs] if node.tensor not in named}
+        nodes += [*others.values()][: DIAGNOSED_NODES - len(nodes)]
         return [self.of_cost(node) for node in nodes]
 
     def of_cost(self, node: NodeResult) -> Diagnosis:
@@ -225,13 +229,15 @@ class _Sources:
             weights = self._weights(node)
         said = [] if cost is None else [cost.sentence]
         if weights is not None:
-            said.append(weights + ("" if parts is None or cost is not None else _of_own(parts.constants)))
+            said.append(weights.sentence + ("" if parts is None or cost is not None else _of_own(parts.constants)))
         elif parts is not None and cost is None:
             said.append(_of_parts(node, parts))
         coded = node.quant is not None or cost is not None or weights is not None  # a float result of weights in codes
         fault = FaultClass.QUANTIZATION if coded else FaultClass.NUMERIC
         if cost is not None and cost.kind is FindingKind.ARITHMETIC:
             fault = FaultClass.KERNEL
+        elif weights is not None and not weights.rounded:
+            fault = FaultClass.MODEL
         return self._of_node(node, fault, "; ".join(said) or "nothing tells why its error counts", cost)
 
     def _of_node(self, node: NodeResult, fault: FaultClass, why: str, finding: Finding | None = None) -> Diagnosis:
@@ -289,7 +295,11 @@ def _sqnr_db(node: NodeResult) -> float | None:
 def _of_parts(node: NodeResult, parts: _Parts) -> str:
     """Say what most of a node's own error comes from."""
     rounding = "rounding to its codes" if node.quant is not None else "rounding of its sums"
-    shares = {"weights and bias in codes": parts.constants, "clipping": parts.clipping, rounding: parts.rounding}
+    shares = {
+        "its constants, which are not the reference's": parts.constants,
+        "clipping": parts.clipping,
+        rounding: parts.rounding,
+    }
     first = max(shares, key=shares.__getitem__)
     rails = node.saturation
     if first == "clipping" and rails is not None and rails.total:
@@ -325,7 +335,8 @@ def _with_way_on(fault: Diagnosis, result: RunComparison) -> Diagnosis:
     """Return a fault with where what is not finite goes on to."""
     if not result.verdict.way_on or fault.kind is not FindingKind.NONFINITE:
         return fault
-    return replace(fault, why=f"{fault.why}. {result.verdict.way_on}")
+    _, told, rest = result.verdict.way_on.partition(f"{fault.why}.")  # what is said already
+    return replace(fault, why=f"{fault.why}. {(rest if told else result.verdict.way_on).strip()}")
 
 
 def _in_order(found: list[Diagnosis], result: RunComparison) -> list[Diagnosis]:

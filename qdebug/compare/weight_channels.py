@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from qdebug.compare.constant_pairs import ConstantPairs
@@ -12,11 +14,25 @@ from qdebug.model.thresholds.verdict import CODES_MIN_SQNR
 from qdebug.plural import agreeing, plural
 from qdebug.replay.real_form import real_form
 
-__all__ = ["reason_of_weights"]
+__all__ = ["WeightReason", "reason_of_weights"]
 
 
-def reason_of_weights(pairs: ConstantPairs, reference: Recording, backend: Recording, tensor: str) -> str | None:
-    """Say what is wrong with the codes of the constants that a tensor is computed of; None if they keep enough.
+class WeightReason(NamedTuple):
+    """What is the matter with the constants that a tensor is computed of.
+
+    Args:
+        sentence: A clause.
+        rounded: Whether rounding to codes accounts for it; else they are other constants than the reference's.
+    """
+
+    sentence: str
+    rounded: bool
+
+
+def reason_of_weights(
+    pairs: ConstantPairs, reference: Recording, backend: Recording, tensor: str
+) -> WeightReason | None:
+    """Say what is wrong with the constants that a tensor is computed of; None if nothing is known of that.
 
     Args:
         pairs: Pairs constants of both runs.
@@ -27,17 +43,20 @@ def reason_of_weights(pairs: ConstantPairs, reference: Recording, backend: Recor
     found, _ = pairs.of(tensor)
     for pair in found:
         quant = backend.graph.tensors[pair.backend].quant
-        if quant is None:
-            continue
         try:
             values = PairReader(pairs.reference(pair), backend, pair).values(0, 0)
             codes = backend.load(pair.backend)
         except QdebugError:  # not recorded: then nothing is said of it
             continue
-        axis = _channel_axis(reference.graph, pair.reference)
-        said = _of_ends(codes, quant) or _of_channels(values.reference, values.backend, quant, axis)
+        folded = pairs.may_have_folded(pair)  # then it differs rightly
+        said = None if folded else _of_others(pair.backend, values.reference, values.backend, quant)
         if said is not None:
-            return said
+            return WeightReason(said, rounded=False)
+        axis = _channel_axis(reference.graph, pair.reference)
+        if quant is not None and (said := _of_ends(codes, quant)) is not None:
+            return WeightReason(said, rounded=True)
+        if quant is not None and (said := _of_channels(values.reference, values.backend, quant, axis)) is not None:
+            return WeightReason(said, rounded=True)
     return None
 
 
@@ -49,6 +68,21 @@ def _channel_axis(graph: Graph, name: str) -> int | None:
         if axis is not None and operators.titled_input(form, 1) == name:
             return axis
     return None
+
+
+def _of_others(name: str, theirs: np.ndarray, ours: np.ndarray, quant: QuantParams | None) -> str | None:
+    """Say of a constant how many of its elements rounding to its codes does not account for."""
+    if theirs.shape != ours.shape or not theirs.size:
+        return None
+    apart = np.abs(ours.astype(np.float64) - theirs)
+    largest = np.abs(theirs).max(initial=0.0)
+    step = largest * 2.0**-8 if quant is None else float(np.max(quant.scale))  # bfloat16, or a code and a tie
+    ends = ((ours >= ours.max()) & (theirs >= ours)) | ((ours <= ours.min()) & (theirs <= ours))
+    clipped = ends if quant is not None else np.zeros(ours.shape, bool)
+    many = int(np.count_nonzero((apart > step) & ~clipped))
+    if not many:
+        return None
+    return f"{many} of {theirs.size} elements of {name!r} are farther from the reference's than rounding brings them"
 
 
 def _of_ends(codes: np.ndarray, quant: QuantParams) -> str | None:

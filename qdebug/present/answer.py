@@ -70,9 +70,10 @@ _CLASSES: Mapping[FaultClass, str] = MappingProxyType(
         FaultClass.UNKNOWN: "beyond its limit",
     }
 )
-_CLAUSE = re.compile(r"[;(]|\. |, and rounding|: that reproduces")
+_CLAUSE = re.compile(r";| \(|\. |, and rounding|: that reproduces")
 """Where the first clause of a reason ends."""
-_CLAUSE_MOST = 110
+_QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"")
+_CLAUSE_MOST = 140
 
 
 def verdict_word(result: RunComparison) -> str:
@@ -114,7 +115,8 @@ def headline(result: RunComparison) -> str:
 
 def _clause(fault: Diagnosis) -> str:
     """Return the first clause of why a node is at fault."""
-    return shorten(safe_text(_CLAUSE.split(fault.why, maxsplit=1)[0].strip(), limit=_WHY), _CLAUSE_MOST)
+    end = _CLAUSE.search(_QUOTED.sub(lambda name: "x" * len(name[0]), fault.why))  # a name may hold any sign
+    return shorten(safe_text(fault.why[: end.start() if end else None].strip(), limit=_WHY), _CLAUSE_MOST)
 
 
 def _worst_output(result: RunComparison) -> str:
@@ -142,6 +144,8 @@ def _beyond(result: RunComparison) -> str:
 def _lost(result: RunComparison) -> str:
     """Say what makes an output fall short though no node is beyond its limit."""
     first = next(iter(result.diagnosis), None)
+    if first is not None and not result.verdict.short:
+        return f"{_phrase(first)}: {_clause(first)}; no output that it leads to was compared"
     output = next((node for node in result.nodes if node.tensor in result.verdict.short[:1]), None)
     level = None if output is None or output.metrics is None else output.metrics.sqnr_db
     floor = result.limits.get("min_output_sqnr")

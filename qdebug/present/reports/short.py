@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from qdebug.compare.align.pairs import UnmatchedKind
-from qdebug.compare.result.diagnosis import Diagnosis
+from qdebug.compare.result.diagnosis import Diagnosis, Remedy
 from qdebug.compare.result.node_result import breaks_limit, is_beyond, is_excused
 from qdebug.compare.result.result import NodeResult, RunComparison, Status
 from qdebug.model import Fidelity
@@ -142,7 +142,7 @@ def _rest(result: RunComparison) -> tuple[float, str] | None:
         return None
     others = len(result.verdict.contributors) - len(together.nodes)
     if others:
-        return together.left, f"remains with the first {len(together.nodes)} right: {plural(others, 'other node')}"
+        return together.left, f"not of the first {len(together.nodes)}"
     return together.left, "not attributed"
 
 
@@ -155,11 +155,19 @@ def answer(result: RunComparison) -> FactList:
     named = len(result.diagnosis) > 1
     tried = [(each, remedy) for each in result.diagnosis for remedy in each.remedies][:_TRIED]
     facts = [
-        Fact("" if at else "TRY", (f"{node_title(each)}: " if named else "") + remedy_line(remedy, result))
+        Fact(
+            "" if at else "TRY",
+            (f"{node_title(each)}: " if named and _is_of_node(remedy) else "") + remedy_line(remedy, result),
+        )
         for at, (each, remedy) in enumerate(tried)
     ]
     ruled_out = ruled_out_line(result)
     return FactList([*facts, *([Fact("OK", ruled_out)] if ruled_out else [])])
+
+
+def _is_of_node(remedy: Remedy) -> bool:
+    """Tell whether a remedy changes one node, rather than the whole net."""
+    return remedy.edit != "kernel" and not remedy.edit.endswith("*")
 
 
 def _facts(result: RunComparison, rest: str, remarks: int) -> FactList:

@@ -5,6 +5,7 @@ import pytest
 
 from qdebug.compare.result.diagnosis import FaultClass
 from qdebug.compare.result.limits import Limits
+from qdebug.compare.weight_channels import reason_of_weights
 from qdebug.model import Graph, MemoryRecording, Node, QuantParams, Role, TensorInfo
 from qdebug.numerics.affine import dequantize, quantize
 from qdebug.session import DiffSession
@@ -142,6 +143,33 @@ def test_a_limit_of_the_user_alone_names_no_kernel():
     result, found = faults(reference, backend, min_sqnr=60.0)
     assert result.exit_code == 1
     assert FaultClass.KERNEL not in {each.fault for each in found}
+
+
+def test_weights_that_rounding_does_not_account_for_are_others_than_the_references():
+    def reason(backend, reference=WEIGHT):
+        session = DiffSession(dense(reference), backend)
+        session.result()
+        return reason_of_weights(session._constant_pairs, session.reference, session.backend, "a")
+
+    wrong = WEIGHT.copy()
+    wrong[3, 4] += 1.5
+    found = reason(dense(wrong))
+    assert (found.rounded, found.sentence.split(" of ")[0]) == (False, "1")
+    assert reason(dense(WEIGHT * np.float32(1 + 1e-3))) is None
+    narrow = QuantParams(dtype="int8", scale=float(np.abs(WEIGHT).max()) / 200, zero_point=0)
+    codes = quantize(WEIGHT, narrow)  # the largest are clipped
+    real = dequantize(codes, narrow).astype(np.float32)
+    clipped = reason(dense(real, quant=narrow, codes={"w": codes}))
+    assert clipped is not None
+    assert clipped.rounded
+
+
+def test_nodes_are_looked_at_where_inputs_may_differ():
+    wrong = WEIGHT.copy()
+    wrong[:, 3] *= 2
+    backend = dense(wrong, x=X * np.float32(1.2))
+    _, found = faults(dense(WEIGHT), backend, allow_different_inputs=True)
+    assert (FaultClass.MODEL, ("one", "two")) in [(each.fault, each.nodes) for each in found]
 
 
 def test_without_shares_the_faults_are_the_same():

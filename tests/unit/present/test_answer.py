@@ -66,6 +66,12 @@ def test_the_headline_says_what_is_wrong_where_and_why(made, found, said):
     assert "2 more faults" in headline(replace(result, diagnosis=(found,) * 3))
 
 
+def test_a_name_with_any_signs_does_not_end_the_headline(made):
+    found = fault(why="12 elements of 'act/Relu;act/Bias. (x' differ; the rest is detail")
+    result = made.result([made.node(2, Status.DIVERGED)], diagnosis=(found,))
+    assert "12 elements of 'act/Relu;act/Bias. (x' differ; 1 of 1 tensor" in headline(result)
+
+
 def test_quantization_is_blamed_and_kernels_are_not(made):
     lossy = fault(fault=FaultClass.QUANTIZATION, share={"y": 0.9})
     right = RuledOut(fault=FaultClass.KERNEL, sentence="9 of 9 quantized nodes match")
