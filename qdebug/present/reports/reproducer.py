@@ -480,7 +480,15 @@ def _known_good(found: Reproducer, pool: ArrayPool) -> str | None:
     if variant.limited_sums is not None or variant.bias != "int32" or not plain_bias:
         return None
     small = all(operand.codes.dtype.itemsize == 1 for operand in unit.operands)
-    if not small or unit.operands[0].codes.dtype != unit.out.dtype or unit.transposed or unit.condition is not None:
+    scales = (*(operand.scale for operand in unit.operands), unit.out.scale)
+    single = all(np.array_equal(scale, scale.astype(np.float32)) for scale in scales)  # it takes no others
+    if (
+        not single
+        or not small
+        or unit.operands[0].codes.dtype != unit.out.dtype
+        or unit.transposed
+        or unit.condition is not None
+    ):
         return None
     if unit.kind == "conv":
         window = _window(unit)
@@ -533,12 +541,12 @@ def _conv_inputs(unit: Unit) -> tuple[np.ndarray | None, ...]:
     zero = np.broadcast_to(w.zero_point, w.scale.shape) if w.scale.size > 1 else w.zero_point
     inputs: list[np.ndarray | None] = [
         x.codes,
-        x.scale.reshape(()),
+        x.scale.reshape(()).astype(np.float32),
         x.zero_point.reshape(()).astype(x.codes.dtype),
         w.codes,
     ]
-    inputs += [w.scale.reshape(flat), zero.astype(w.codes.dtype).reshape(flat)]
-    inputs += [out.scale.reshape(()), out.zero_point.reshape(()).astype(out.dtype)]
+    inputs += [w.scale.reshape(flat).astype(np.float32), zero.astype(w.codes.dtype).reshape(flat)]
+    inputs += [out.scale.reshape(()).astype(np.float32), out.zero_point.reshape(()).astype(out.dtype)]
     return tuple(inputs) if unit.bias is None else (*inputs, unit.bias.reshape(-1))
 
 

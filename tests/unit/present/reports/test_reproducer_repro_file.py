@@ -163,6 +163,17 @@ def test_a_known_runtime_is_right_up_to_ties(name, last):
             names["test_a_known_runtime_is_within_one_step_of_the_reference"]()
 
 
+def test_no_runtime_stands_for_scales_that_it_does_not_take():
+    """ONNX Runtime takes scales of float32: 0.1 of a harness is none, and 0.125 is."""
+
+    def text(scale):
+        plain = replace(linear_unit(), out=replace(target(), scale=np.float64(scale)))
+        return reproducer_text(made(plain, known_presets()["ort-mlas"].variant("linear")), FILE)
+
+    assert "onnxruntime" not in text(0.1)
+    assert "onnxruntime" in text(0.125)
+
+
 def test_no_runtime_stands_for_sums_that_it_does_not_make():
     unit, variant = conv_unit(), parse_variant("acc=pairsat16:hwc")
     assert "onnxruntime" not in reproducer_text(made(unit, variant), FILE)
