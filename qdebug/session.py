@@ -129,7 +129,7 @@ class DiffSession:
         self._constants: dict[str, Pair] = {}
         self._results: list[NodeResult] = []
         self._outputs: tuple[OutputRanking, ...] | None = None
-        self._thorough = False
+        self._causes: dict[str, str | None] = {}
         self._contributing: tuple[str, Contributions] | None = None
         self._shared: Callable[[Sequence[PlannedNode]], Iterator[NodeResult]] | None = None
         self._replays_shared: ShareOut | None = None
@@ -249,7 +249,6 @@ class DiffSession:
         Raises:
             AlignmentError: No pair has comparable values.
         """
-        self._thorough = thorough
         for count in self._compared():
             if progress is not None:
                 progress(count, self.total)
@@ -260,14 +259,16 @@ class DiffSession:
             unmatched=self.alignment.unmatched,
             limits=self.limits,
             outputs=self.outputs(),
-            contributing=self._contributions if contributors and not self._seems_swapped else None,
+            contributing=partial(self._contributions, thorough=thorough)
+            if contributors and not self._seems_swapped
+            else None,
             errors=self._examiner.errors_by_input,
             remark=_SWAPPED if self._seems_swapped else "",
             cause=self._cause if self.limits.explain else None,
         )
-        return self._diagnosed(found, contributors=contributors)
+        return self._diagnosed(found, contributors=contributors, thorough=thorough)
 
-    def _diagnosed(self, result: RunComparison, *, contributors: bool) -> RunComparison:
+    def _diagnosed(self, result: RunComparison, *, contributors: bool, thorough: bool) -> RunComparison:
         """Return a comparison with its diagnosis: every fault, and its share of the worst output's error."""
         of, graph, contributing = ResultTable(result.nodes), self.backend.graph, None
         if (
@@ -278,7 +279,7 @@ class DiffSession:
             names = result.verdict.short or ((_main_output(result, of, graph),) if of.beyond.any() else ())
             output = of[of.rows[names[0]]] if names else None
             if output is not None and output.metrics is not None and output.tensor in graph.outputs:
-                contributing = self._contributions(of, output)
+                contributing = self._contributions(of, output, thorough=thorough)
 
         def weights(node: NodeResult) -> WeightReason | None:
             with one_thread(), np.errstate(all="ignore"):
@@ -301,11 +302,11 @@ class DiffSession:
 
     def _cause(self, node: NodeResult) -> str | None:
         """Look for the cause of codes that no known arithmetic reproduces."""
-        with one_thread(), np.errstate(all="ignore"):
-            found = self.made_once(
-                f"cause of {node.tensor}", CodeCause, partial(cause_of_codes, self.backend, node.tensor)
-            )
-        return found.sentence
+        if node.tensor not in self._causes:  # the verdict asks for it, and the diagnosis
+            make = partial(cause_of_codes, self.backend, node.tensor)
+            with one_thread(), np.errstate(all="ignore"):
+                self._causes[node.tensor] = self.made_once(f"cause of {node.tensor}", CodeCause, make).sentence
+        return self._causes[node.tensor]
 
     def made_once(self, what: str, kind: type[_Made], make: Callable[[], _Made]) -> _Made:
         """Take a result from the cache, or make it and keep it there.
@@ -327,8 +328,8 @@ class DiffSession:
                 cache.write(to_columns([made], kind))
         return made
 
-    def _contributions(self, of: ResultTable, output: NodeResult) -> Contributions:
-        most = None if self._thorough else CONTRIBUTORS_REPLAYED
+    def _contributions(self, of: ResultTable, output: NodeResult, *, thorough: bool) -> Contributions:
+        most = None if thorough else CONTRIBUTORS_REPLAYED
         what = f"shares of {output.tensor}, {most}"
         if self._contributing is None or self._contributing[0] != what:
             make = partial(self._examiner.contributions, self._plan, of, output, replayed=most)

@@ -69,7 +69,7 @@ def mistakes(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
 
 
 def _of_casts(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
-    """Cast numbers that an integer type does not hold: no standard says what they become, and processors differ."""
+    """Cast numbers that an integer type does not hold: their result is undefined, and processors differ."""
     data = values.get(node.inputs[0]) if node.inputs else None
     target = node.attrs.get("to")
     if not operators.of(node.op).casts or data is None or data.dtype.kind != "f" or not isinstance(target, int):

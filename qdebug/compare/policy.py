@@ -332,13 +332,14 @@ def verdict(
         loss += _contributed(of, short, contributing, floor) + _fallen(of, short[0], floor, graph)
     else:
         why += _said_costs(costs, origin, judged=False)
-    remarks = [said(of) for said in (_codes_apart, _said_unjudged, _overruled, _short, _partly)]
-    if output is not None and not short:
-        remarks.insert(0, _at_output(output, sample, outputs, diverged=first is not None))
+    remarks = [remark]
     if graph is not None and (first is not None or short or of.having(Status.INCOMPARABLE).any()):
-        remarks.insert(0, _selected(of, graph, [node.tensor for node in short] or outputs))
-    remarks = [*remarks, _compounded(compounding), _acknowledged(of), _missed(missing, accepted)]
-    said = [remark, loss, where, why, *remarks]
+        remarks.append(_selected(of, graph, [node.tensor for node in short] or outputs))
+    if output is not None and not short:
+        remarks.append(_at_output(output, sample, outputs, diverged=first is not None))
+    remarks += [said(of) for said in (_codes_apart, _said_unjudged, _overruled, _short, _partly)]
+    remarks += [_compounded(compounding), _acknowledged(of), _missed(missing, accepted)]
+    said = [remark, loss, where, why, *remarks[1:]]
     return Verdict(
         status=status,
         first_divergence=first.node if first else None,
@@ -348,7 +349,7 @@ def verdict(
         sentence=" ".join(part.strip() for part in said if part),
         cause=told,
         way_on=way_on.strip(),
-        remarks=tuple(part.strip() for part in (remark, *remarks) if part),
+        remarks=tuple(part.strip() for part in remarks if part),
         worst_sample=sample,
         compounding=tuple(compounding),
         contributors=() if contributing is None else contributing.nodes,
@@ -358,7 +359,7 @@ def verdict(
 
 
 def _said_cause(first: NodeResult | None, cause: Callable[[NodeResult], str | None] | None) -> str:
-    """Say why the first divergence may be wrong, if it has no cause yet and one is found."""
+    """Say why the first divergence may be wrong, if it has no cause yet and one is found; "" otherwise."""
     said = cause(first) if first is not None and cause is not None and _has_no_cause(first) else None
     return said or ""
 

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 from qdebug.compare.result.diagnosis import Diagnosis, FaultClass, Remedy
-from qdebug.compare.result.finding import FindingKind, apart
-from qdebug.compare.result.node_result import breaks_limit, is_beyond
+from qdebug.compare.result.finding import FindingKind, JudgedBy, apart
+from qdebug.compare.result.node_result import NodeResult, breaks_limit, is_beyond
 from qdebug.compare.result.result import RunComparison, Status
 from qdebug.plural import agreeing, plural
 from qdebug.present import numbers
@@ -27,7 +27,6 @@ __all__ = [
     "share_of",
     "share_text",
     "verdict_word",
-    "why_line",
 ]
 
 BAR = 20
@@ -152,7 +151,7 @@ def _lost(result: RunComparison) -> str:
     place = "an output" if output is None else f"output {safe_text(output.tensor, limit=_NAME)}"
     of = "too little" if level is None else f"{apart(level, floor if isinstance(floor, int | float) else 0.0)} dB"
     limit = f" (limit {floor:g})" if isinstance(floor, int | float) else ""
-    right = any(each.fault is FaultClass.KERNEL for each in result.ruled_out)
+    right = any(each.fault is FaultClass.KERNEL for each in result.ruled_out) and all(map(_is_proved, result.nodes))
     clause = "; no kernel is wrong" if right else ""
     if first is None:
         return f"{place} has {of}{limit}, though no node is beyond its limit"
@@ -160,6 +159,11 @@ def _lost(result: RunComparison) -> str:
         mostly = f", mostly at {_titled(first)}" if (share_of(first) or 0.0) >= _MOSTLY else ""
         return f"quantization{mostly}; {place} has {of}{limit}{clause}"
     return f"{_phrase(first)}: {_clause(first)}; {place} has {of}{limit}{clause}"
+
+
+def _is_proved(node: NodeResult) -> bool:
+    """Tell whether nothing speaks against a node's arithmetic, and something could."""
+    return node.reproduced is not False and node.judged_by is not JudgedBy.NONE
 
 
 def _phrase(fault: Diagnosis) -> str:
@@ -206,12 +210,6 @@ def level_change(fault: Diagnosis) -> str:
     levels = (fault.before_db, fault.after_db)
     before, after = ("equal" if each == math.inf else numbers.metric("sqnr_db", each) for each in levels)
     return after if fault.before_db is None else f"{before} -> {after}"
-
-
-def why_line(fault: Diagnosis, *, named: bool) -> str:
-    """Say why a node is at fault."""
-    why = safe_text(fault.why, limit=_WHY)
-    return f"{node_title(fault)}: {why}" if named else why
 
 
 def remedy_line(remedy: Remedy, result: RunComparison) -> str:

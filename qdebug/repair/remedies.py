@@ -34,8 +34,6 @@ _BRIEF = {
     "equalize": "channels scaled alike in this weight and the next",
     "range": "the range of least squared error for its codes",
     "16-bit": "a result of 16 bits",
-    "wide-sum": "exact sums",
-    "rounding": "codes rounded to the nearest",
     "float": "this node in float",
 }
 """What an edit does, in a report."""
@@ -95,7 +93,7 @@ def with_remedies(
 
 
 def _with_pair(remedy: Remedy, pair: str) -> Remedy:
-    return replace(remedy, command=remedy.command.replace(_PAIR, pair))
+    return replace(remedy, command=remedy.command.replace(_PAIR, pair, 1))  # a node may be called so
 
 
 def _tried(
@@ -131,15 +129,9 @@ class _Trials:
     def __init__(self, bench: EditBench, session: DiffSession, result: RunComparison, *, thorough: bool) -> None:
         self._bench, self._result, self._thorough = bench, result, thorough
         places = list(session.backend.places())
-        count = len(places) if thorough else min(REMEDY_SAMPLES, len(places))
         worst = next((at for at, place in enumerate(places) if place[0] == result.verdict.worst_sample), 0)
-        self._places = [
-            places[at] for at in sorted((worst + at * len(places) // count) % len(places) for at in range(count))
-        ]
-        few = min(_FEW, len(places))
-        self._few = [
-            places[at] for at in sorted({(worst + at * len(places) // few) % len(places) for at in range(few)})
-        ]
+        self._places = _spread(places, len(places) if thorough else REMEDY_SAMPLES, worst)
+        self._few = _spread(places, _FEW, worst)
         self._exact = bench.faithful() == math.inf
         self._plain: dict[int, dict[str, float]] = {}
 
@@ -223,6 +215,12 @@ class _Trials:
         before = self._plain.get(len(places)) or self._levels([], places)[1]
         self._plain[len(places)] = before
         return before, after
+
+
+def _spread(places: Sequence[tuple[int, int]], most: int, worst: int) -> list[tuple[int, int]]:
+    """Return at most so many samples, evenly spread, the one at a given place among them."""
+    count = min(most, len(places))
+    return [places[at] for at in sorted((worst + at * len(places) // count) % len(places) for at in range(count))]
 
 
 def _cost(edits: Sequence[Edit]) -> str:

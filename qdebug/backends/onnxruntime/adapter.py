@@ -146,7 +146,7 @@ class OnnxRuntimeRun:
         return self._plain
 
     def _source_session(self, settings: SessionSettings, options: Any) -> Session:
-        """Load the source: its file, or what became of it where free dimensions were fixed."""
+        """Load the model file, or the copy of it whose free dimensions were fixed."""
         source = self._source
         if not source.changed:
             return Session(source.path, settings, options)

@@ -207,7 +207,7 @@ class OpenVINORun:
         return self._plain
 
     def plain_layers(self) -> list[PlainLayer]:
-        """Return the layers of the plain run, with what they read and what can be seen of them."""
+        """Return the layers of the plain run, with their inputs and the results that can be tapped."""
         layers = [layer for layer in self.layers if layer.operations]
         places: dict[str, list[int]] = {}
         for place, layer in enumerate(layers):
@@ -230,7 +230,7 @@ class OpenVINORun:
         return [layer.operations for layer in self.layers if layer.operations]
 
     def forms(self, layers: Sequence[Layer]) -> list[tuple[Layer, ...]]:
-        """Return how some compiled layers compute what each layer of the plain run computes, in its order.
+        """Return, for each layer of the plain run in order, the compiled layers that do its work.
 
         A layer that is there as in the plain run stands alone: others of its name make real values or another type of
         its result, for an output. Where a result is looked at, OpenVINO may leave it in float32, which the layers
@@ -342,7 +342,7 @@ def _layers_read(source: OpenVINOModel, places: Mapping[str, Sequence[int]]) -> 
 
 
 class _Work:
-    """One recording: the outputs first, then taps, in as few runs as leave what is recorded as it is."""
+    """One recording: the outputs first, then taps, in the fewest runs that change no recorded value."""
 
     def __init__(self, run: OpenVINORun, feeds: Feeds, recorder: Recorder, on_progress: OnProgress | None) -> None:
         self._run, self._feeds, self._recorder, self._on_progress = run, feeds, recorder, on_progress
@@ -409,7 +409,7 @@ class _Work:
         return all(_digest(found[name]) == digest for name, digest in self._finals.items())
 
     def _try(self, taps: Sequence[str], search: TapSearch, budget: _Budget, *, record: bool) -> None:
-        """Run the model with some taps, and record those that are certainly what the plain run computes."""
+        """Run the model with some taps, and record the values that are proved to be those of the plain run."""
         self._tried += 1
         self._tell(search, budget)
         tapped = self._run.compile({name: self._taps[name] for name in taps})
@@ -531,7 +531,7 @@ class _Budget:
 
     @property
     def spent(self) -> str:
-        """What was spent, in a clause."""
+        """The budget that was used up, as a clause for a message."""
         return (
             f"{self.seconds} s of processor time or {plural(self.runs, 'run')} for taps were spent "
             "(openvino:tap_seconds=, tap_runs=)"
@@ -542,7 +542,7 @@ class _Budget:
         return tried < self.runs and self.seconds_spent < self.seconds
 
     def lasts_to_write(self) -> bool:
-        """Tell whether there is enough to record what the search found: half as much again."""
+        """Tell whether there is time to record the taps that were found: half of the budget on top."""
         return self.seconds_spent < 1.5 * self.seconds
 
 

@@ -85,7 +85,7 @@ CONTRIBUTORS_REPLAYED = threshold(
     16,
     unit="nodes",
     why="As many nodes are replayed to an output, those with the largest estimated shares; --thorough replays all.",
-    source="chosen: with the estimate's order, no node among the three costliest was missed in nine real nets",
+    source="measured: of a text classifier with 8 samples the three costliest are those of the whole budget",
 )
 CONTRIBUTION_MIN_SHARE = threshold(
     "CONTRIBUTION_MIN_SHARE",

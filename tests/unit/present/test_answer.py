@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from qdebug.compare.result.diagnosis import Diagnosis, FaultClass, OutputGain, Remedy, RuledOut
-from qdebug.compare.result.finding import FindingKind, Status
+from qdebug.compare.result.finding import FindingKind, JudgedBy, Status
 from qdebug.compare.result.limits import Acknowledgement
 from qdebug.present.answer import headline, level_change, node_title, remedy_line, share_text, verdict_word
 
@@ -85,6 +85,9 @@ def test_quantization_is_blamed_and_kernels_are_not(made):
     )
     assert headline(result) == expected
     assert "no kernel" not in headline(replace(result, ruled_out=()))
+    for unproved in ({"reproduced": False}, {"judged_by": JudgedBy.NONE}):
+        others = (*nodes, made.node(1, **unproved))
+        assert "no kernel" not in headline(replace(result, nodes=others))
     assert "mostly" not in headline(replace(result, diagnosis=(replace(lossy, share={"y": 0.2}),)))
 
 
