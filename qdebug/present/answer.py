@@ -71,7 +71,7 @@ _CLASSES: Mapping[FaultClass, str] = MappingProxyType(
 )
 _CLAUSE = re.compile(r";| \(|\. |, and rounding|: that reproduces")
 """Where the first clause of a reason ends."""
-_QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"")
+_QUOTED = re.compile(r"(?<!\w)(?:'[^']*'|\"[^\"]*\")")  # the apostrophe of "channel's" begins no name
 _CLAUSE_MOST = 140
 
 
