@@ -13,7 +13,7 @@ from qdebug.compare.result.node_result import NodeResult, breaks_limit, is_beyon
 from qdebug.compare.result.result import RunComparison, Status
 from qdebug.plural import agreeing, plural
 from qdebug.present import numbers
-from qdebug.present.text import safe_text, shorten
+from qdebug.present.text import QUOTED, safe_text, shorten
 
 __all__ = [
     "BAR",
@@ -71,7 +71,6 @@ _CLASSES: Mapping[FaultClass, str] = MappingProxyType(
 )
 _CLAUSE = re.compile(r";| \(|\. |, and rounding|: that reproduces")
 """Where the first clause of a reason ends."""
-_QUOTED = re.compile(r"(?<!\w)(?:'[^']*'|\"[^\"]*\")")  # the apostrophe of "channel's" begins no name
 _CLAUSE_MOST = 140
 
 
@@ -114,7 +113,7 @@ def headline(result: RunComparison) -> str:
 
 def _clause(fault: Diagnosis) -> str:
     """Return the first clause of why a node is at fault."""
-    end = _CLAUSE.search(_QUOTED.sub(lambda name: "x" * len(name[0]), fault.why))  # a name may hold any sign
+    end = _CLAUSE.search(QUOTED.sub(lambda name: "x" * len(name[0]), fault.why))  # a name may hold any sign
     return shorten(safe_text(fault.why[: end.start() if end else None].strip(), limit=_WHY), _CLAUSE_MOST)
 
 
