@@ -559,16 +559,15 @@ class Recorder:
     ) -> None:
         """Write as much of an array as is to be kept."""
         where, constant, self._any = place or (0, 0), place is None, True
-        info = self._builder.quant(name) if quant is None else quant
         if self._sink.counts:
-            self._sink.append(name, data, where, constant=constant, quant=info)
+            self._sink.append(name, data, where, constant=constant, quant=quant or self._builder.quant(name))
             return
         # The index has no room for further extents, and without values nothing else would tell them.
         if keep.values or 0 < data.size <= keep.elements or data.ndim > INDEX_DIMS:
             self._sink.append(name, data, where, constant=constant, quant=quant)
             self._used += data.nbytes
             return
-        kept = keep_partly(data, info, elements=keep.elements, truncated=truncated)
+        kept = keep_partly(data, quant or self._builder.quant(name), elements=keep.elements, truncated=truncated)
         self._partly[name, *where] = _identity(data)
         self._sink.append(name, kept, where, constant=constant, quant=quant)
         self._used += 0 if kept.values is None else kept.values.nbytes
