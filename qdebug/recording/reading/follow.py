@@ -17,7 +17,7 @@ from qdebug.model.recording import Outline, no_values, not_in_full
 from qdebug.recording.journal import HashKind, JournalEvent
 from qdebug.recording.reading.journal_reader import Account, JournalReader, journal_at
 from qdebug.recording.reading.read import Closable, FileRecording
-from qdebug.recording.target import journal_of, lock_holder, part_of
+from qdebug.recording.target import journal_of, lock_holder, part_of, target_of
 
 __all__ = ["FollowState", "FollowedRecording"]
 
@@ -72,7 +72,7 @@ class FollowedRecording(Recording, Closable):
             self._looks = _looks(self._target)
             self._file = FileRecording(self.path)
             return
-        self._target = journal.with_name(journal.name.removesuffix(".journal"))
+        self._target = target_of(journal)
         self._account = Account(self._reader)
         self._model = ""
         self._graph: Graph | None = None
@@ -254,7 +254,7 @@ def _looks(path: Path) -> tuple[int, ...] | None:
 
 def _reader_of(journal: Path) -> JournalReader | None:
     """Open a journal; None if its recording has been finished and it only has not been removed yet."""
-    target = journal.with_name(journal.name.removesuffix(".journal"))
+    target = target_of(journal)
     reader = JournalReader(journal)
     if target == journal or reader.has_part or not target.is_file():
         return reader

@@ -40,7 +40,7 @@ from qdebug.recording.journal import (
 from qdebug.recording.reading.bad_file import BAD_FILE, damaged
 from qdebug.recording.reading.container import MAX_ROWS
 from qdebug.recording.reading.tables import check_graph, check_positions, decode_graph, decode_run, statistics_of
-from qdebug.recording.target import journal_of, open_regular, part_of
+from qdebug.recording.target import journal_of, open_regular, part_of, target_of
 
 __all__ = ["Account", "Entry", "JournalReader", "journal_at"]
 
@@ -98,7 +98,7 @@ class JournalReader:
         self.end: Mapping[str, Any] | None = None
         """The frame that ends the journal; None while nobody has finished the recording."""
         if journal.name.endswith(".journal"):
-            self._part = _open_part(part_of(journal.with_name(journal.name.removesuffix(".journal"))))
+            self._part = _open_part(part_of(target_of(journal)))
 
     def refresh(self) -> list[Entry]:
         """Return what was added since the last time, in order.
