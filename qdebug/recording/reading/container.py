@@ -87,7 +87,7 @@ class Container:
         try:
             found = os.fstat(self.fd)
             self.size = found.st_size
-            self._identity = _identity(found)
+            self._opened_as = _identity(found)
             self.room = max(found.st_blocks * _BLOCK, _LEAST_ROOM)
             self.complete = self._check_format()
             self.graph_hash = read_text_attribute(self.library, b"graph_hash")
@@ -240,7 +240,7 @@ class Container:
         Raises:
             RecordingError: It was written to.
         """
-        if _identity(os.fstat(self.fd)) != self._identity:
+        if _identity(os.fstat(self.fd)) != self._opened_as:
             raise _changed(self.path)
 
     def close(self) -> None:

@@ -69,7 +69,7 @@ class FollowedRecording(Recording, Closable):
         journal = journal_at(self._target)
         self._reader = None if journal is None else _reader_of(journal)
         if journal is None or self._reader is None:
-            self._looks = _looks(self._target)
+            self._seen = _identity(self._target)
             self._file = FileRecording(self.path)
             return
         self._target = target_of(journal)
@@ -127,8 +127,8 @@ class FollowedRecording(Recording, Closable):
         if reader is None:
             if journal_of(self._target).is_file() and part_of(self._target).is_file():
                 return _ANEW
-            now = _looks(self._target)
-            return "" if now == self._looks else _REMOVED if now is None else _ANEW
+            now = _identity(self._target)
+            return "" if now == self._seen else _REMOVED if now is None else _ANEW
         if not reader.replaced():
             return _TRUNCATED if reader.shortened() else ""
         if reader.path.exists():
@@ -243,7 +243,7 @@ class FollowedRecording(Recording, Closable):
         return FollowedRecording, (self.path.absolute(),)
 
 
-def _looks(path: Path) -> tuple[int, ...] | None:
+def _identity(path: Path) -> tuple[int, ...] | None:
     """Return what changes when somebody writes over a file; None if there is none."""
     try:
         facts = path.stat()

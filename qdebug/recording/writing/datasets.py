@@ -103,14 +103,14 @@ class _Dataset(NamedTuple):
         group: Its group.
         link: Its name there.
         messages: Messages of its header, but for those that say where its chunks are.
-        size: How many they are.
+        message_count: How many they are.
         pieces: Its chunks, if it has any.
     """
 
     group: Path
     link: bytes
     messages: bytes
-    size: int
+    message_count: int
     pieces: _Pieces | None = None
 
 
@@ -291,9 +291,11 @@ class Datasets:
         group, link = _CONSTANTS if constant else _TENSORS, self._attributes.link(row)
         attributes, count = self._attributes.of_tensor(row, dtype, "full")
         if pieces is None:
-            dataset = _Dataset(group, link, what + contiguous_layout(offsets, nbytes) + attributes, count + 4)
+            dataset = _Dataset(
+                group, link, what + contiguous_layout(offsets, nbytes) + attributes, count + _DESCRIBING + 1
+            )
         else:
-            dataset = _Dataset(group, link, what + attributes, count + 3, pieces._replace(stored=offsets))
+            dataset = _Dataset(group, link, what + attributes, count + _DESCRIBING, pieces._replace(stored=offsets))
         self._datasets.append(dataset)
 
     def _kept(self, events: np.ndarray) -> str:
@@ -328,7 +330,7 @@ class Datasets:
         if not own:  # no sample: a dataset of no elements that has the tensor's own shape
             what = self._what(dtype, (0, *lead[1:], *shape)[:MAX_NDIM])
             messages = what + contiguous_layout(UNDEFINED, 0) + attributes[0]
-            self._datasets.append(_Dataset(group, link, messages, attributes[1] + 4))
+            self._datasets.append(_Dataset(group, link, messages, attributes[1] + _DESCRIBING + 1))
             return
         alike = len(own) == 1 or all(placed.dtype == dtype and placed.shape == shape for placed in own)
         if alike and len(shape) + len(lead) <= MAX_NDIM and math.prod((*lead, *shape)) < _MOST_ELEMENTS:
@@ -370,11 +372,13 @@ class Datasets:
         nbytes = math.prod(first.shape) * physical_dtype(dtype).itemsize
         if nbytes == 0 or (math.prod(lead) == 1 and first.chunks is None):
             layout = contiguous_layout((first.offset or 0) if nbytes else UNDEFINED, nbytes)
-            return _Dataset(group, link, self._what(dtype, shape) + layout + attributes[0], attributes[1] + 4)
+            return _Dataset(
+                group, link, self._what(dtype, shape) + layout + attributes[0], attributes[1] + _DESCRIBING + 1
+            )
         pieces = self._cut(own, places[:, : len(lead)] if places is not None else None)
         missing = math.prod(lead) > len(own)
         what = self._what(dtype, shape, chunked=True, missing=missing)
-        return _Dataset(group, link, what + attributes[0], attributes[1] + 3, pieces)
+        return _Dataset(group, link, what + attributes[0], attributes[1] + _DESCRIBING, pieces)
 
     def _what(self, dtype: str, shape: tuple[int, ...], *, chunked: bool = False, missing: bool = False) -> bytes:
         key = dtype, shape, chunked, missing
@@ -445,7 +449,7 @@ class Datasets:
                 place = self._add(np.ascontiguousarray(array).tobytes())
             what = described(self._attributes.kind(array), array.shape)
             messages = what + contiguous_layout(place, array.nbytes)
-            self._datasets.append(_Dataset((QUANT.encode(),), link, messages, 4))
+            self._datasets.append(_Dataset((QUANT.encode(),), link, messages, _DESCRIBING + 1))
 
     # -- headers
 
@@ -510,6 +514,8 @@ class Datasets:
         return found
 
 
+_DESCRIBING = 3
+"""Messages of `described`."""
 _HEADERS_AT_ONCE = 1000
 _NODE_CHILDREN = (2, 4, 8, 16, 32, 64)
 """Children that a node of chunks may have, besides the numbers that fit the recording."""
