@@ -7,6 +7,7 @@ computed on codes, in the arithmetic that is asked for.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,9 +19,10 @@ from qdebug.compare.attribute.code_spans import held
 from qdebug.errors import KernelError, NotRecordedError
 from qdebug.model import Node, QuantParams, Recording, operators
 from qdebug.model.dtypes import is_integer
+from qdebug.model.recording import shape_of
 from qdebug.numerics.affine import dequantize, quantize
 from qdebug.replay import Arithmetic
-from qdebug.replay.extents import recorded_room, recorded_sizes
+from qdebug.replay.extents import recorded_room
 from qdebug.replay.real_form import real_form
 from qdebug.replay.run import one_thread, run_as_recorded
 from qdebug.replay.segment import run_real
@@ -134,9 +136,15 @@ class EditedReplay:
 
     def _largest(self, place: tuple[int, int]) -> int:
         """Return the elements of the largest tensor of a place that is no constant."""
-        graph, recorded = self._run.graph, recorded_sizes(self._run, place)
-        names = (name for node in graph.nodes for name in node.outputs if name)
-        return max((recorded(name) or 1 for name in names), default=1)
+        names = {name for node in self._run.graph.nodes for name in node.outputs if name}
+        return max((math.prod(self._shape(name, place)) for name in names), default=1)
+
+    def _shape(self, name: str, place: tuple[int, int]) -> tuple[int, ...]:
+        """Return the shape of a tensor; () where it was not recorded."""
+        try:
+            return shape_of(self._run, name, *place)
+        except NotRecordedError:
+            return ()
 
     def reproduces(self, node: Node, place: tuple[int, int]) -> bool:
         """Tell whether a node gives its recorded outputs on its recorded inputs, or cannot be computed alone."""
@@ -209,11 +217,11 @@ class EditedReplay:
         apart = {name for name, arrays in values.items() if len(arrays) > 1 and not _are_same(arrays)}
         if any(len({(each.shape, each.dtype) for each in values[name]}) > 1 for name in apart):
             return None
-        out = self._run.outline(node.outputs[0], *made.places[runs[0]])
-        if out is None or not self._can_stack(node, values, apart, out.shape):
+        out = self._shape(node.outputs[0], made.places[runs[0]])
+        if not out or not self._can_stack(node, values, apart, out):
             return None
         stacked = {name: np.concatenate(arrays) if name in apart else arrays[0] for name, arrays in values.items()}
-        shape = (len(runs) * out.shape[0], *out.shape[1:])
+        shape = (len(runs) * out[0], *out[1:])
         if operators.of(node.op).reshapes:  # to a shape that is stated for one run
             return {node.outputs[0]: stacked[node.inputs[0]].reshape(shape)}
         with recorded_room(self._run, made.places[runs[0]], times=len(runs)):
