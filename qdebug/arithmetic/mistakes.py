@@ -181,9 +181,7 @@ def _of_attributes(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mis
             if value != stated:
                 changed = replace(node, attrs={**node.attrs, name: value})
                 yield Mistake(likely=f"{name} is taken for {value}, not {stated}", node=changed, values={})
-    if operators.plain(node).unit == "average_pool" and not node.attrs.get("count_include_pad"):
-        counted = replace(node, attrs={**node.attrs, "count_include_pad": 1})
-        yield Mistake(likely="the padding is counted, though count_include_pad is 0", node=counted, values={})
+    yield from _of_divisors(node, values)
     axis = node.attrs.get("axis")
     data = values.get(node.inputs[0]) if node.inputs else None
     if isinstance(axis, int) and data is not None and operators.of(node.op).hides_low:
@@ -191,6 +189,32 @@ def _of_attributes(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mis
             if other != axis % data.ndim:
                 said = f"it goes along axis {other}, not {axis}"
                 yield Mistake(likely=said, node=replace(node, attrs={**node.attrs, "axis": other}), values={})
+
+
+def _of_divisors(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
+    """Yield averages over windows that are divided by elements which the windows do not have."""
+    if operators.plain(node).unit != "average_pool":
+        return
+    counted = {**node.attrs, "count_include_pad": 1}
+    if not node.attrs.get("count_include_pad"):
+        said = "the padding is counted, though count_include_pad is 0"
+        yield Mistake(likely=said, node=replace(node, attrs=counted), values={})
+    kernel, data = _whole(node.attrs.get("kernel_shape")), values.get(node.inputs[0]) if node.inputs else None
+    if data is None or not kernel or not node.attrs.get("ceil_mode") or data.ndim != len(kernel) + 2:
+        return
+    none, ones = (0,) * len(kernel), (1,) * len(kernel)
+    pads = _whole(node.attrs.get("pads")) or none * 2
+    strides, dilations = (_whole(node.attrs.get(name)) or ones for name in ("strides", "dilations"))
+    begins, ends = pads[: len(kernel)], pads[len(kernel) :]
+    sizes = [size + begin + end for size, begin, end in zip(data.shape[2:], begins, ends, strict=True)]
+    spans = [(taps - 1) * step + 1 for taps, step in zip(kernel, dilations, strict=True)]
+    beyond = [-(size - span) % stride for size, span, stride in zip(sizes, spans, strides, strict=True)]
+    if any(beyond):
+        reached = (*begins, *(end + more for end, more in zip(ends, beyond, strict=True)))
+        whole = replace(node, attrs={**counted, "ceil_mode": 0, "pads": reached})
+        yield Mistake(
+            likely="the last windows are divided by all taps, though some lie beyond the padding", node=whole, values={}
+        )
 
 
 def _of_gate(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:

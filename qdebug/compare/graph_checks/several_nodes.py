@@ -57,7 +57,8 @@ class SeveralNodes(TensorCheck):
             """Tell whether a difference is more than may be left."""
             return finite_norm(off) > share * finite_norm(theirs)
 
-        if not is_left(difference) or not exceeds(difference, facts.rounding_noise(place)):
+        shown = not coded and bool(facts.replays.telling)  # codes as real values: each node may have rounded to them
+        if not is_left(difference) or not exceeds(difference, facts.rounding_noise(place, on_codes=shown)):
             return None
         inside = self._rounding_inside(theirs.shape, place) if coded else None
         if inside is not None and not is_left(difference + inside):

@@ -234,3 +234,12 @@ NORM = node("LayerNormalization", "x s b", epsilon=1e-3)
 def test_more_mistakes_of_public_reports_are_named(right, values, wrong, change, said):
     made = run_node(wrong, {**values, "x2": rows.reshape(7, 5).T}, OPSET)["y"]
     assert_named(right, values, made if change is None else change(made), said)
+
+
+@pytest.mark.parametrize("counted", [0, 1])
+def test_windows_beyond_the_padding_that_are_divided_by_all_taps_are_named(counted):
+    right = with_attribute(POOL, strides=(2, 2), ceil_mode=1, count_include_pad=counted)
+    values = {"x": real(1, 2, 8, 6)}
+    whole = with_attribute(right, ceil_mode=0, count_include_pad=1, pads=(1, 1, 2, 2))
+    made = run_node(whole, values, OPSET)["y"]
+    assert_named(right, values, made, "the last windows are divided by all taps, though some lie beyond the padding")
