@@ -21,8 +21,9 @@ from qdebug.model.thresholds.patterns import (
     KERNEL_BLOCKS,
     PLACE_MAX_PROBABILITY,
 )
+from qdebug.replay.unit import Unit
 
-__all__ = ["Layout", "WrongPlace", "chance", "places"]
+__all__ = ["Layout", "WrongPlace", "chance", "layout_of", "places"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +60,15 @@ class Layout:
             return [("position", "positions")]
         return [*[("index", "indices")] * (many - 3), *names[max(0, 3 - many) :]]
 
+    def element(self, index: Sequence[int]) -> str:
+        """Say which element an index is, the first axis included: by the roles of the axes."""
+        names = {0: self.first} | {
+            axis + 1: name for axis, (name, _) in zip(self.spatial, self.spatial_names, strict=True)
+        }
+        if self.channel is not None:
+            names[self.channel + 1] = self.channel_name
+        return ", ".join(f"{names.get(axis, 'index')} {at}" for axis, at in enumerate(index))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WrongPlace:
@@ -77,6 +87,24 @@ class WrongPlace:
     share: float
     loose: bool = False
     channels: bool = False
+
+
+def layout_of(unit: Unit, axes: int, *, last: bool = False) -> Layout:
+    """Say which axes of an output mean what, its first axis left aside, channels first.
+
+    Args:
+        unit: What is computed.
+        axes: Number of the other axes.
+        last: Whether the channels come last after all.
+    """
+    if unit.kind == "linear" or (axes == 2 and unit.kind != "conv"):
+        vectors = unit.kind == "linear"
+        return Layout(channel=axes - 1, spatial=tuple(range(axes - 1)), vectors=vectors)
+    if axes == 0:
+        return Layout()
+    if last:
+        return Layout(channel=axes - 1, spatial=tuple(range(axes - 1)))
+    return Layout(channel=0, spatial=tuple(range(1, axes)))
 
 
 def chance(share: float, wrong: int, choices: int = 1) -> bool:

@@ -493,6 +493,8 @@ class _Case:
         first = "row" if vectors and axes == 1 else "sample"
         layout = Layout(channel=axes - 1 if last else 0, spatial=spatial, first=first, vectors=vectors)
         found, many = places(wrong, layout), int(np.count_nonzero(wrong))
+        if many == 1:
+            return f", only at {layout.element([int(each[0]) for each in np.nonzero(wrong)])}"
         shown = found[: 2 if found and found[0].pattern == "block_tail" else 1]
         said = "".join(f", {place.detail}" for place in shown)
         if np.unique(ours[wrong]).size == 1 and not chance(0.5, many):
