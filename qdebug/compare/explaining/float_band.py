@@ -27,6 +27,7 @@ from qdebug.compare.attribute.band import (
     replay_noise,
     unit_roundoff,
 )
+from qdebug.compare.attribute.birth import Birth, BirthRule
 from qdebug.compare.attribute.grid_rounding import (
     allowed_squares,
     beyond_steps,
@@ -163,9 +164,9 @@ def judge_float(recording: Recording, node: Node, tensor: str, at: Sequence[Plac
     band = Band(precision=case.result, ratio=single.ratio, spread=spread)
     found = FloatFinding(band=band, within=False, match=match, elements=total)
     if odd:
-        return replace(
-            found, reason=f"{odd} of {total} elements are NaN or infinite in the recording or the replay alone"
-        )
+        are = "is" if odd == 1 else "are"
+        said = f"{odd} of {total} elements {are} NaN or infinite in the recording or the replay alone"
+        return replace(found, reason=f"{said}: {next(filter(None, map(case.odd, at)))}")
     if single.ratio <= 1:
         return replace(found, within=True, reason=case.out_of_range())
     on_codes = case.on_codes(at)
@@ -281,6 +282,10 @@ def _finite(values: np.ndarray) -> np.ndarray:
     return np.asarray(np.isfinite(_wide(values)))
 
 
+def _said(value: float) -> str:
+    return "NaN" if np.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+
+
 def _wide(values: np.ndarray) -> np.ndarray:
     """Return values in a format that has all of numpy's functions: those of the 8 and 16 bit formats are few."""
     return values if values.dtype.kind in "fiub" else values.astype(np.float64)
@@ -348,6 +353,29 @@ class _Case:
             return ours, replayed, float(np.hypot(sums, steps))
         sums = allowed_error(self._form, values, replayed, self._opset, max(FLOAT32_UNIT_ROUNDOFF, own))
         return ours, replayed, float(np.hypot(sums, steps))
+
+    def odd(self, place: Place) -> str | None:
+        """Say of the first element that is no finite number on one side alone what it is, and why; None if none is."""
+        ours, replayed, _ = self.compare(place)
+        alone = np.argwhere(_finite(ours) != _finite(replayed))
+        if not alone.size:
+            return None
+        index = tuple(int(at) for at in alone[0])
+        recorded, exact = float(ours[index]), float(replayed[index])
+        if np.isfinite(recorded):
+            return f"element {list(index)} is {recorded:.6g}, and the exact result is {_said(exact)}"
+        return Birth(
+            node=self._node.name,
+            op=self._node.op,
+            tensor=self._tensor,
+            sample=place[0],
+            step=place[1],
+            index=index,
+            value=recorded,
+            elements=len(alone),
+            rule=BirthRule.ARITHMETIC,
+            exact=exact,
+        ).sentence
 
     @property
     def result(self) -> str:
