@@ -363,16 +363,16 @@ def _ruled_out(result: RunComparison, of: ResultTable, found: Sequence[Diagnosis
     if FaultClass.KERNEL not in there and plain and not any(is_beyond(node) for node in of.nodes):
         yield RuledOut(
             fault=FaultClass.KERNEL,
-            sentence=f"{plural(len(plain), 'other node')} {agreeing(len(plain), 'is')} within rounding of a replay",
+            sentence=f"{plural(len(plain), 'other node')} {agreeing(len(plain), 'match')} a replay within rounding",
         )
     if FaultClass.MODEL not in there and replayed and not of.declared.any():
         yield RuledOut(
             fault=FaultClass.MODEL,
-            sentence=f"the graphs agree at {plural(len(replayed), 'node')}, but for rounding of weights",
+            sentence=f"the graphs agree at {plural(len(replayed), 'node')}, but for rounded weights",
         )
     counted = [node.metrics for node in of.nodes if node.metrics is not None]
     if FaultClass.NUMERIC not in there and counted and not any(stats.nonfinite for stats in counted):
-        yield RuledOut(fault=FaultClass.NUMERIC, sentence="no NaN or infinity in one run alone")
+        yield RuledOut(fault=FaultClass.NUMERIC, sentence="no NaN or infinity in one run only")
     both = (result.reference.fidelity, result.backend.fidelity)
     if FaultClass.RECORDING not in there and both == (Fidelity.BIT_EQUAL, Fidelity.BIT_EQUAL):
         yield RuledOut(fault=FaultClass.RECORDING, sentence="the outputs of both runs are bit-equal to plain runs")

@@ -5,7 +5,7 @@ python tests/backends/located.py FOLDER [--nets NAME ...] [--samples N] [--tripl
 Each float net is quantized by onnxruntime's default recipe and compared. Then it is quantized again and really run:
 
   now         SQNR in dB of the first output as it is
-  named       the same with the three nodes of the largest shares left in float
+  named       the same with the first three nodes of the diagnosis left in float
   best        the best of triples drawn from the ten costliest nodes, by a fixed seed
   promised    what the diagnosis says that weights per channel in the whole net gain, in dB
   per channel what they gain in the real runtime
@@ -117,7 +117,9 @@ def row(name: str, path: Path, inputs, triples: int) -> tuple[str, ...]:
             return name, "within its limits", "", "", "", "", ""
         output = exact[0].output
         now = quantizer.sqnr(int8, output)
-        named = quantizer.sqnr(quantizer.quantized("named", excluded=costly[:3]), output)
+        first = [names[fault.tensor] for fault in result.diagnosis if names.get(fault.tensor)]
+        first = list(dict.fromkeys(first))[:3]
+        named = quantizer.sqnr(quantizer.quantized("named", excluded=first), output)
         drawn = list(combinations(costly, 3))
         rng = np.random.default_rng(0)
         chosen = [drawn[at] for at in rng.permutation(len(drawn))[:triples]]
@@ -127,7 +129,7 @@ def row(name: str, path: Path, inputs, triples: int) -> tuple[str, ...]:
         remedies = [remedy for fault in result.diagnosis for remedy in fault.remedies if remedy.edit == "per-channel *"]
         promised = "" if not remedies else f"{remedies[0].gain_db[output]:+.1f}"
         real = quantizer.sqnr(quantizer.quantized("channels", per_channel=True), output) - now if remedies else None
-        said = ", ".join(costly[:3])
+        said = ", ".join(first)
         return name, f"{now:.1f}", f"{named:.1f}", f"{best:.1f}", promised, "" if real is None else f"{real:+.1f}", said
 
 
