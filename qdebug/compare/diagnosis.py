@@ -19,7 +19,7 @@ from qdebug.compare.result.result import Contributions, NodeResult, RunCompariso
 from qdebug.compare.result.result_table import ResultTable
 from qdebug.compare.weight_channels import WeightReason
 from qdebug.model import Fidelity, Graph
-from qdebug.model.thresholds.verdict import CAUSES_SOUGHT, DIAGNOSED_MIN_SHARE, DIAGNOSED_NODES, WEIGHTS_MIN_SHARE
+from qdebug.model.thresholds.verdict import CAUSES_SOUGHT, DIAGNOSED_NODES, WEIGHTS_MIN_SHARE
 from qdebug.plural import agreeing, plural
 
 __all__ = ["ErrorPart", "WeightReasons", "diagnosed", "main_part"]
@@ -213,7 +213,7 @@ class _Sources:
     def of_costs(self, result: RunComparison) -> list[Diagnosis]:
         """Return what an output loses most by where no node is beyond its limit, the largest share first."""
         costs = [node for node in self._of.nodes if cost_of(node) is not None]
-        exact = [each for each in self._known if each.how == "exact" and (each.share or 0.0) >= DIAGNOSED_MIN_SHARE]
+        exact = [each for each in self._known if each.how == "exact" and each.share]
         nodes = [self._of[self._of.rows[each.tensor]] for each in exact[:DIAGNOSED_NODES]]
         named = {node.tensor for node in nodes}
         origin = [node for node in costs if result.origin in (node.node, blamed(node))]
@@ -302,8 +302,8 @@ def _of_parts(node: NodeResult, parts: _Parts) -> str:
     }
     first = max(shares, key=shares.__getitem__)
     rails = node.saturation
-    if first == "clipping" and rails is not None and rails.total:
-        first = f"clipping of {rails.clipped / rails.total:.2%} of the values"
+    if first == "clipping" and rails is not None and rails.clipped:
+        first = f"clipping of {plural(rails.clipped, 'value')} of {rails.total}"
     share = max(shares.values())
     own = None if node.introduced is None else node.introduced.sqnr_db
     level = "" if own is None else f"; its own error leaves {own:.1f} dB"

@@ -106,13 +106,6 @@ DIAGNOSED_NODES = threshold(
     unit="nodes",
     why="Where no node is beyond its limit, the diagnosis names as many of the nodes that cost an output most.",
 )
-DIAGNOSED_MIN_SHARE = threshold(
-    "DIAGNOSED_MIN_SHARE",
-    0.005,
-    unit="share of power",
-    why="A node with a smaller share of an output's error is not named by the diagnosis.",
-    source="derived: it would be shown as 0 %; without it the output has 0.02 dB more",
-)
 WEIGHTS_MIN_SHARE = threshold(
     "WEIGHTS_MIN_SHARE",
     0.5,

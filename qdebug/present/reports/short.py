@@ -261,8 +261,9 @@ def _outputs(result: RunComparison, *, terse: bool = False) -> list[Fact]:
     shown = ordered_outputs(result)[:_OUTPUTS]
     more = len(result.network_outputs) - len(shown)
     rest = f"{numbers.grouped(more)} more outputs: --verbose"
-    if terse and len(shown) > 1:
+    if terse:
         said = [f"{safe_text(tensor, limit=80)} {_how_far(by_tensor[tensor], brief=True)}" for tensor in shown]
+        said += [f"{ranked[tensor]} (if scores)" for tensor in shown if tensor in ranked and len(shown) == 1]
         return [Fact("outputs", ", ".join(said) + (f"; {rest}" if more else ""))]
     facts: list[Fact] = []
     for tensor in shown:
