@@ -107,15 +107,24 @@ def layout_of(unit: Unit, axes: int, *, last: bool = False) -> Layout:
     return Layout(channel=0, spatial=tuple(range(1, axes)))
 
 
-def chance(share: float, wrong: int, choices: int = 1) -> bool:
+def chance(share: float, wrong: int, choices: int = 1, *, total: int | None = None) -> bool:
     """Tell whether it may be chance that all wrong elements lie in a place of this share of the tensor.
 
     Args:
         share: Share of the tensor's elements in the place.
         wrong: How many elements are wrong.
         choices: How many such places there are to choose from.
+        total: How many elements the tensor has, none of which is wrong twice; None if it has far more.
     """
-    return wrong * math.log(share) + math.log(choices) > math.log(PLACE_MAX_PROBABILITY)
+    likelihood = wrong * math.log(share)
+    if total is not None:
+        likelihood = _ways(max(round(share * total), wrong), wrong) - _ways(total, wrong)
+    return likelihood + math.log(choices) > math.log(PLACE_MAX_PROBABILITY)
+
+
+def _ways(count: int, chosen: int) -> float:
+    """Return the logarithm of the number of ways to choose some elements of many."""
+    return math.lgamma(count + 1) - math.lgamma(chosen + 1) - math.lgamma(count - chosen + 1)
 
 
 def places(wrong: np.ndarray, layout: Layout) -> tuple[WrongPlace, ...]:
@@ -142,10 +151,17 @@ def _samples(wrong: np.ndarray, name: str, count: int) -> list[WrongPlace]:
     hit = np.flatnonzero(wrong.reshape(wrong.shape[0], -1).any(axis=1))
     total = wrong.shape[0]
     share = float(hit.size / total)
-    if hit.size > max(1, total // FEW_ARE_ONE_IN) or chance(share, count, total):
+    in_order = hit[-1] - hit[0] + 1 == hit.size
+    side = "first" if in_order and hit[0] == 0 else "last" if in_order and hit[-1] == total - 1 else ""
+    few = hit.size <= max(1, total // FEW_ARE_ONE_IN)
+    if hit.size == total or not (few or side) or chance(share, count, total, total=None if few else wrong.size):
         return []
     if hit.size == 1:
         return [WrongPlace(pattern="one_sample", detail=f"only in {name} {hit[0]} of {total}", share=share)]
+    if side:
+        return [
+            WrongPlace(pattern="few_samples", detail=f"only in the {side} {hit.size} {name}s of {total}", share=share)
+        ]
     return [WrongPlace(pattern="few_samples", detail=f"only in {hit.size} of {total} {name}s", share=share, loose=True)]
 
 

@@ -179,7 +179,8 @@ def judge_float(recording: Recording, node: Node, tensor: str, at: Sequence[Plac
     cause = "" if likely is None else f"; likely: {likely}: that reproduces every element"
     if _rounds_nothing(node) or not single.allowed:
         nothing = f"{node.op} rounds nothing" if _rounds_nothing(node) else "its sums are exact"
-        return replace(found, reason=f"{total - equal} of {total} elements differ, and {nothing}{cause}")
+        said = f"{total - equal} of {total} elements differ{case.where(at)}, and {nothing}"
+        return replace(found, reason=said + cause)
     said = f"it is off by {single.ratio:.3g} times the rounding bound{case.where(at)}"
     return replace(found, reason=said + cause)
 
