@@ -6,6 +6,7 @@ They follow public reports of wrong kernels. What codes are computed of has mist
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -37,6 +38,7 @@ class Mistake:
         after: What is done to the result, besides.
         told: The part of the result that the mistake tells; the rest may hold anything.
         opset: Version of the operator set that it is computed by; None for that of the graph.
+        about: What it is about, where another mistake about the same may hardly be told from it; "" elsewhere.
     """
 
     likely: str
@@ -45,6 +47,7 @@ class Mistake:
     after: Callable[[np.ndarray], np.ndarray] = _as_it_is
     told: tuple[Any, ...] = ()
     opset: Mapping[str, int] | None = None
+    about: str = ""
 
 
 def mistakes(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
@@ -58,6 +61,8 @@ def mistakes(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
     yield from _of_operands(node, values)
     yield from _of_factors(node, values)
     yield from _of_broadcasts(node, values)
+    yield from _of_matrices(node, values)
+    yield from _of_depths(node)
     yield from _of_attributes(node, values)
     yield from _of_operator_sets(node)
     yield from _of_padding(node, values)
@@ -177,6 +182,35 @@ def _of_broadcasts(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mis
                 yield Mistake(likely=said, node=node, values={small: turned})
 
 
+def _of_matrices(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
+    """Yield the matrices of an operand that are repeated one after the other, not along their own axes."""
+    if operators.of(node.op).sums is not Sums.MATRIX or len(node.inputs) < 2:
+        return
+    for small, large in (node.inputs[:2], node.inputs[1::-1]):
+        few, many = values[small], values[large].shape[:-2]
+        if few.ndim != len(many) + 2 or not 1 < math.prod(few.shape[:-2]) < math.prod(many):
+            continue
+        repeated = np.resize(few, (math.prod(many), *few.shape[-2:])).reshape(*many, *few.shape[-2:])
+        yield Mistake(
+            likely=f"the matrices of {small!r} are repeated one after the other, not broadcast along their axes",
+            node=node,
+            values={small: repeated},
+        )
+
+
+def _of_depths(node: Node) -> Iterator[Mistake]:
+    """Yield blocks of positions that come after the depth in the channels, as DepthToSpace has two orders."""
+    block = node.attrs.get("blocksize")
+    if node.op == "SpaceToDepth" and isinstance(block, int):
+        said = "the channels are in the order of the other mode, CRD: depth before block"
+        yield Mistake(likely=said, node=node, values={}, after=partial(_depth_first, block=block))
+
+
+def _depth_first(made: np.ndarray, *, block: int) -> np.ndarray:
+    parts = made.reshape(made.shape[0], block**2, -1, *made.shape[2:])
+    return np.asarray(np.swapaxes(parts, 1, 2).reshape(made.shape))
+
+
 _IGNORED = (
     "alpha", "beta", "epsilon", "transA", "transB", "count_include_pad", "ceil_mode", "reverse",
     "exclusive", "exclude_outside",
@@ -197,10 +231,10 @@ def _of_attributes(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mis
     for name in _IGNORED:
         if name in node.attrs and node.attrs[name] not in (0, 0.0):
             rest = {key: value for key, value in node.attrs.items() if key != name}
-            yield Mistake(likely=f"{name} is ignored", node=replace(node, attrs=rest), values={})
+            yield Mistake(likely=f"{name} is ignored", node=replace(node, attrs=rest), values={}, about=name)
     if node.attrs.get("epsilon"):
         nothing = replace(node, attrs={**node.attrs, "epsilon": 0.0})
-        yield Mistake(likely="epsilon is taken for 0", node=nothing, values={})
+        yield Mistake(likely="epsilon is taken for 0", node=nothing, values={}, about="epsilon")
     for name, known in _TAKEN_FOR.items():
         stated = node.attrs.get(name)
         for value in known if stated is not None else ():
