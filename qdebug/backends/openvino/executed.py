@@ -111,6 +111,7 @@ class Executed:
         taps: Tensors that executed layers make, in order, with the result of the model's operation they are.
         constants: Constants of the graph that are none of the model: what OpenVINO folds.
         fused: The layer that computes each tensor that is never made.
+        views: Tensors that hold recorded codes as real numbers, and what makes them.
         codes: Tensors that OpenVINO makes as codes and hands out as their real values, and how those are codes.
         inserted: How many layers of each type OpenVINO added that stand for no operation of the model.
     """
@@ -119,6 +120,7 @@ class Executed:
     taps: Mapping[str, Port]
     constants: Mapping[str, np.ndarray]
     fused: Mapping[str, str]
+    views: Mapping[str, str]
     codes: Mapping[str, QuantParams]
     inserted: Mapping[str, int]
 
@@ -167,6 +169,7 @@ class _Describer:
         self._constants: dict[str, np.ndarray] = {}
         self._handed_out: dict[str, QuantParams] = {}
         self._fused: dict[str, str] = {}
+        self._views: dict[str, str] = {}
         self._placed = ""
         self._layer = ""
         self._origin: tuple[str, ...] = ()
@@ -175,6 +178,8 @@ class _Describer:
         """Make the whole graph."""
         taps: dict[str, Port] = {}
         for name, operation in self._source.operations.items():
+            if operation.get_type_name() == "Parameter":
+                self._read_scale(operation, None)
             if name not in self._ends or operation.get_type_name() in ("Constant", "Parameter"):
                 continue
             layer = self._ends[name]
@@ -183,6 +188,9 @@ class _Describer:
             self._origin = layer.operations if layer is not None and len(layer.operations) > 1 else ()
             self._read_scale(operation, layer)
             self._end(operation)
+            if self._casts_codes(operation):
+                self._views[self._source.named(operation.output(0))] = f"{self._layer} hands on codes as real numbers"
+                continue
             taps |= {self._source.named(value): port(value) for value in operation.outputs() if used(value)}
         graph = self._source.as_graph(list(self._nodes.values()), list(self._infos.values()))
         return Executed(
@@ -190,9 +198,17 @@ class _Describer:
             taps=taps,
             constants=self._constants,
             fused=self._fused,
+            views=self._views,
             codes=self._handed_out,
             inserted=inserted,
         )
+
+    def _casts_codes(self, operation: Any) -> bool:
+        """Tell whether an operation makes real numbers of codes as they are, and is no output."""
+        if operation.get_type_name() != "Convert" or self._source.named(operation.output(0)) in self._source.outputs:
+            return False
+        info = self._infos.get(self._source.named(operation.input_value(0)))
+        return info is not None and info.quant is not None and operation.get_output_element_type(0).is_real()
 
     def _end(self, operation: Any) -> None:
         """Add what leads to the result of a layer's last operation."""
@@ -446,7 +462,7 @@ class _Describer:
         return name
 
     def _codes(self, value: Any) -> str | None:
-        """Return the tensor of codes that a result is the real values of, if a layer makes it."""
+        """Return the tensor of codes that a result is the real values of, if a layer makes it or it is fed."""
         found = self._dequantized(value)
         if found is None:
             return None
@@ -454,6 +470,8 @@ class _Describer:
         name = self._source.named(codes)
         if codes.get_node().get_friendly_name() in self._ends:
             return name if name in self._infos else None
+        if codes.get_node().get_type_name() == "Parameter":
+            return name if name in self._infos and self._infos[name].quant == quant else None
         data = self._quantized_data(codes.get_node())
         before = None if data is None else self._infos.get(self._source.named(data))
         same = before is not None and before.quant is not None and before.quant == quant
