@@ -1,9 +1,9 @@
-"""Print what explains single operators on codes in a runtime that rewrites graphs: as an adapter records it, and by hand.
+"""Print what explains single operators on codes in a runtime that rewrites graphs: through its adapter, and by hand.
 
-python tests/backends/rewritten.py [--backend NAME[:key=value,...]] [--operators WORD ...] [--all]
+python tests/backends/rewritten.py [--backend NAME[:key=value,...]] [--operators WORD ...]
 
-Each operator is a net of its own: codes, DequantizeLinear, the operator, QuantizeLinear, codes. The adapter records it in
-the runtime's own operators. The harness puts the same codes in ONNX's words, as a user would who knows no adapter.
+Each operator is a net of its own: codes, DequantizeLinear, the operator, QuantizeLinear, codes. The adapter records it
+in the runtime's own operators. The harness puts the same codes in ONNX's words, as a user would who knows no adapter.
 
   adapter, harness   what explain says of the node that gives the codes, and the arithmetic or the likely cause
 """
@@ -113,8 +113,7 @@ def net(single: Single) -> tuple[onnx.ModelProto, Mapping[str, np.ndarray], Mapp
         name: rng.integers(0, 256, shape).astype(np.uint8)
         for name, shape in zip("ab"[: single.operands], single.shapes, strict=False)
     }
-    for name in fed:
-        inputs.append(coded(name, SCALES[name][0], np.uint8(SCALES[name][1])))
+    inputs += [coded(name, SCALES[name][0], np.uint8(SCALES[name][1])) for name in fed]
     if single.weight:
         held["w"] = rng.integers(-127, 128, single.weight).astype(np.int8)
         along = {} if single.axis is None else {"axis": single.axis}

@@ -24,8 +24,14 @@ __all__ = ["Executed", "Layer", "describe", "layers_of"]
 _HELPERS = frozenset(("Const", "Input", "Output"))
 _PRODUCTS = frozenset(("Convolution", "GroupConvolution", "MatMul"))
 _ARRANGES = frozenset(("Reshape", "Squeeze", "Unsqueeze"))
-_ON_CODES = frozenset((*_PRODUCTS, "Add", "Multiply", "Subtract", "AvgPool", "MaxPool", "Concat", "ReduceMean"))
-"""Operations that are shown with the quantizing of their result as one node."""
+_ON_CODES = frozenset(
+    (
+        *(*_PRODUCTS, "Add", "Multiply", "Subtract", "Divide", "SquaredDifference", "AvgPool", "MaxPool", "ReduceMean"),
+        *("Concat", "Interpolate", "Relu", "Clamp", "PRelu", "Sigmoid", "Tanh", "HSwish", "HSigmoid", "Swish", "Gelu"),
+        *("Elu", "Mish", "Exp", "Sqrt"),
+    )
+)
+"""Operations that are shown with the quantizing of their result as one node, if they read codes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -229,11 +235,34 @@ class _Describer:
             self._plain(operation)
         elif data is None:
             self._computed(operation, operation, name, quantized=False)
-        elif self._is_inner(data) and data.get_node().get_type_name() in (*_ON_CODES, "Relu", "Clamp"):
+        elif self._is_inner(data) and self._reads_codes(data.get_node()):
             self._computed(operation, data.get_node(), name, quantized=True)
         else:
             node = Node(name="", op="QuantizeLinear", inputs=(self._operand(data),), outputs=(name,))
             self._add(operation, node)
+
+    def _reads_codes(self, operation: Any) -> bool:
+        """Tell whether an operation, or the one before an activation, is a product or reads codes and nothing else."""
+        if operation.get_type_name() not in _ON_CODES:
+            return False
+        inner = operation.input_value(0)
+        if _activation(operation) and self._is_inner(inner) and not self._is_read_as_codes(inner):
+            return self._reads_codes(inner.get_node())
+        if operation.get_type_name() in _PRODUCTS or self._bias(operation) is not None:
+            return True
+        values = [value for value in operation.input_values() if value.get_element_type().is_real()]
+        settings = operation.get_type_name() in ("Interpolate", "PRelu")
+        varying = [value for value in values if not settings or self._known(value) is None]
+        return bool(varying) and all(map(self._is_read_as_codes, varying))
+
+    def _is_read_as_codes(self, value: Any) -> bool:
+        """Tell whether an operation reads codes in place of the real values that the model gives it."""
+        while _keeps_shape(value.get_node()) and not self._is_made(value):
+            value = value.get_node().input_value(0)
+        if value.get_node().get_type_name() != "Parameter" and not self._is_made(value):
+            return self._codes(value) is not None or self._coded_constant(value) is not None
+        info = self._infos.get(self._source.named(value))
+        return info is not None and info.quant is not None
 
     def _computed(self, end: Any, operation: Any, name: str, *, quantized: bool) -> None:
         """Add a product with its bias and activation, or another operation, whose result is a tensor.
@@ -245,12 +274,14 @@ class _Describer:
             quantized: Whether it is in codes.
         """
         product, activation = operation, _activation(operation)
-        if activation and self._is_inner(operation.input_value(0)):
-            product = operation.input_value(0).get_node()
+        inner = operation.input_value(0)
+        if activation and self._is_inner(inner) and not self._is_read_as_codes(inner):
+            product = inner.get_node()
         bias = self._bias(product)
         if bias is not None:
             product = bias[0].get_node()
-        if product.get_type_name() in _PRODUCTS and (product is not operation or quantized):
+        clamped = quantized and product is not operation and product.get_type_name() in _ON_CODES
+        if clamped or (product.get_type_name() in _PRODUCTS and (product is not operation or quantized)):
             attrs = {**self._source.node(product).attrs, **activation}
             inputs = [self._operand(value) for value in product.input_values()]
             inputs += [bias[1]] if bias is not None else []
