@@ -214,11 +214,11 @@ made real, then combined. onto-first, onto-second: one centred and brought to th
 is taken off with its own, and combined with the other's codes. ratio: (a - za) (sa/sc) + (b - zb) (sb/sc). ls: shifted
 left by `shift`, brought to one scale by the program `operand`, combined. common20, common21: integer multipliers of so
 many bits with one shift. fixed15: both rounded to multiples of 2**-15. each: both brought to the output's scale by
-`operand`. Of one code: table: a function of its real value. stepped: the same, with real values found by repeated addition. mlas: with ONNX Runtime's
-approximation of Sigmoid, and like table for other functions. leaky: `operand` with one multiplier for each sign,
-slopes: of two codes the same, below zero of their product. hswish16: HardSwish in fixed point of 16 bits. fixed16,
-fixed31: Sigmoid and Tanh in fixed point. root31: 1 / sqrt(x) in fixed point. Forms with `-fma` fuse each product with
-the addition that follows it.
+`operand`. Of one code: table: a function of its real value. stepped: the same, with real values found by repeated
+addition. mlas: with ONNX Runtime's approximation of Sigmoid, and like table for other functions. leaky: `operand` with
+one multiplier for each sign, slopes: of two codes the same, below zero of their product. hswish16: HardSwish in fixed
+point of 16 bits. fixed16, fixed31: Sigmoid and Tanh in fixed point. root31: 1 / sqrt(x) in fixed point. Forms with
+`-fma` fuse each product with the addition that follows it.
 """
 
 

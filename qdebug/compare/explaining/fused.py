@@ -110,14 +110,25 @@ class WithFused(View):
         return Chain(nodes=tuple(order), reads=tuple(reads), handed_on=handed_on)
 
     def _before_codes(self, tensor: str) -> str | None:
-        """Return what was made codes inside a layer and is made real in a tensor again; None if nothing was."""
-        node = self.graph.producer(tensor)
+        """Return what was made codes inside a layer and is made real in a tensor again; None if nothing was.
+
+        Codes are made real by an operator, or by a cast, a difference with the zero point and a product with the scale.
+        """
+        node, seen = self.graph.producer(tensor), list[str]()
         while node is not None and not self._is_recorded(node.outputs[0]) and any(node.inputs[:1]):
             row = operators.plain(node)
             if _makes_codes(node):
-                return node.inputs[0] if node.outputs[0] != tensor else None
-            scaled = row.rounds_by_element and all(self.graph.is_constant(name) for name in node.inputs[1:] if name)
-            if not (row.casts or row.dequantizes or scaled):
+                return node.inputs[0] if seen and seen[-1] in ("cast", "dequantize") else None
+            constant = len(node.inputs) == 2 and self.graph.is_constant(node.inputs[1])
+            if row.dequantizes and not seen:
+                seen.append("dequantize")
+            elif row.casts:
+                seen.append("cast")
+            elif constant and row.neutral == 1 and not seen:
+                seen.append("product")
+            elif constant and row.adds and seen == ["product"]:
+                seen.append("difference")
+            else:
                 return None
             node = self.graph.producer(node.inputs[0])
         return None
