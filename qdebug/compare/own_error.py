@@ -49,23 +49,17 @@ from qdebug.numerics.checkpoint import checkpoint
 from qdebug.replay.extents import most_elements, recorded_sizes, room
 from qdebug.replay.real_form import real_form
 from qdebug.replay.segment import run_real
-from qdebug.replay.stacked import can_stack
+from qdebug.replay.stacked import LATEST, STACKED_ELEMENTS, STACKED_MOST, can_stack
 
 __all__ = ["NOT_FINITE", "PARTS", "ErrorReplay", "Errors", "Replayed", "own_error", "own_parts"]
 
 PARTS = ("weights", "saturation", "rounding", "arithmetic")
 """What a node's own error is made of, in the order in which it comes about."""
 NOT_FINITE = "its error is not finite"
-_NEWEST = 1000
-"""Version of an operator set that is not stated."""
 _SMALL = 1 << 16
 """Bytes of a constant that is held on to: to look it up takes longer than to read it."""
 _KEPT_ERRORS = 1 << 26
 """Bytes of own errors that are held on to: each is measured first and replayed after."""
-_STACKED_MOST = 16
-"""Replays that go through the net together at most."""
-_STACKED_ELEMENTS = 1 << 19
-"""Elements that the largest tensor of replays that go through the net together has: they fit into a core's cache."""
 
 
 def own_error(graphs: GraphCheck, entry: PlannedNode, place: tuple[int, int]) -> np.ndarray:
@@ -284,7 +278,7 @@ class ErrorReplay:
                 yield group
                 group = []
             if not group:
-                most = min(_STACKED_MOST, max(1, _STACKED_ELEMENTS // self._largest[first[at]]))
+                most = min(STACKED_MOST, max(1, STACKED_ELEMENTS // self._largest[first[at]]))
             group.append(at)
         if group:
             yield group
@@ -427,7 +421,7 @@ class ErrorReplay:
                 out = ()
             quant = self._reference.graph.tensors[form.outputs[0]].quant
             plain = quant is None or not quant.per_channel
-            self._stacks[form.name, varying] = plain and can_stack(form, opset.get("", _NEWEST), inputs, varying, out)
+            self._stacks[form.name, varying] = plain and can_stack(form, opset.get("", LATEST), inputs, varying, out)
         if not self._stacks[form.name, varying]:
             return None
         whole = dict[str, np.ndarray]()

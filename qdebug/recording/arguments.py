@@ -1,9 +1,12 @@
-"""What a harness hands over with a tensor, checked: its array in whatever form, and its quantization."""
+"""What a harness hands to a recorder, checked: arrays in whatever form, their quantization, and how it is opened."""
 
 from __future__ import annotations
 
+import os
 import sys
+from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,10 +17,18 @@ from qdebug.model import QuantParams
 from qdebug.model.dtypes import LOGICAL_DTYPES, code_limits, is_float, is_integer, logical_dtype, logical_name
 from qdebug.model.recording import SkipCause
 from qdebug.recording.format.payload import storable_dtype
-from qdebug.recording.graph_builder import in_short
+from qdebug.recording.graph_builder import check_texts, in_short
 from qdebug.recording.journal import MAX_NAME
 
-__all__ = ["QuantFacts", "as_array", "checked_cause", "doubt_of"]
+__all__ = [
+    "QuantFacts",
+    "as_array",
+    "check_kinds",
+    "checked_cause",
+    "doubt_of",
+    "recording_path",
+    "tensor_facts",
+]
 
 _BIT_PATTERNS = {1: np.dtype(np.uint8), 2: np.dtype(np.uint16)}
 _BITS = {"float6": 6, "float4": 4}
@@ -299,3 +310,55 @@ def checked_cause(because: str | None) -> SkipCause | None:
         f"skip() got because={because!r}; expected one of {', '.join(map(repr, map(str, SkipCause)))}.",
         hint="Leave it out if none of these fits.",
     )
+
+
+def tensor_facts(
+    name: str, data: np.ndarray, quant: QuantParams | None, layout: str | None, stands_for: str | None
+) -> dict[str, Any]:
+    """Return what was said of a tensor, as fields of `TensorInfo`; only what was.
+
+    Raises:
+        RecordingError: What should be text is not.
+    """
+    said: dict[str, Any] = {"dtype": logical_name(data.dtype)}
+    if quant is not None:
+        said["quant"] = quant
+    for title, text in (("layout", layout), ("stands_for", stands_for)):
+        if text is not None:
+            check_texts(name, title, (text,))
+            said[title] = text
+    return said
+
+
+def check_kinds(said: Mapping[str, Any], kinds: tuple[type, ...], expected: str) -> None:
+    """Refuse arguments of a wrong kind before the run.
+
+    Args:
+        said: What was said, by what it is called in a message.
+        kinds: Types that it may have.
+        expected: What those are, for the message.
+
+    Raises:
+        UsageError: One is something else.
+    """
+    for title, value in said.items():
+        if not isinstance(value, kinds):
+            raise UsageError(f"A recorder is opened with {title} {in_short(value)}; expected {expected}.")
+
+
+def recording_path(path: str | os.PathLike[str]) -> Path:
+    """Return the path that a recorder was told to record to.
+
+    Raises:
+        UsageError: It is none.
+    """
+    try:
+        path = os.fsdecode(path)
+    except TypeError:
+        raise UsageError(f"{path!r} is no path.", hint="Name a file, such as run.h5.") from None
+    if path == "-":
+        raise UsageError(
+            "A recording cannot be written to standard output.",
+            hint="Name a file, such as run.h5.",
+        )
+    return Path(path)

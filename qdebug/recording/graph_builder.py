@@ -52,8 +52,7 @@ class NodeFacts:
     outputs: tuple[str, ...] = ()
 
     def __bool__(self) -> bool:
-        said = self.op or self.domain or self.inputs or self.attrs or self.origin or self.placement
-        return self.name is not None or bool(said)
+        return bool(self.outputs)  # whatever is said of a node is said with a tensor that it makes
 
 
 _NO_ATTRS: dict[str, AttrValue] = {}
@@ -287,8 +286,9 @@ class GraphBuilder:
             merged = replace(merged, outputs=tuple(dict.fromkeys((*known.outputs, tensor))))
         self._check_order(merged, key[1])
         if known is None or merged.inputs != known.inputs:
-            for name in filter(None, dict.fromkeys(merged.inputs)):
-                self._readers.setdefault(name, []).append(key)
+            for name in dict.fromkeys(merged.inputs):
+                if name:
+                    self._readers.setdefault(name, []).append(key)
         self._nodes[key] = merged
         self._owner[tensor] = key
         return True
@@ -305,7 +305,7 @@ class GraphBuilder:
 
     def _check_order(self, facts: NodeFacts, title: str) -> None:
         """Refuse a node that reads what is made of its own outputs."""
-        if not any(map(self._readers.__contains__, facts.outputs)) and not set(facts.inputs) & set(facts.outputs):
+        if not any(name in self._readers or name in facts.inputs for name in facts.outputs):
             return  # as when tensors are put in the order in which they are made
         reached, waiting = set(facts.outputs), list(facts.outputs)
         while waiting:
@@ -459,16 +459,18 @@ def put_note(name: str, shape: tuple[int, ...], facts: NodeFacts, said: Mapping[
         facts: The node that makes it.
         said: Fields of `TensorInfo`, None for what was not said.
     """
-    note: dict[str, Any] = {"put": name, "shape": [int(extent) for extent in shape]}
+    note: dict[str, Any] = {"put": name, "shape": shape}
     note |= {key: value for key, value in said.items() if isinstance(value, str)}
     if said.get("quant") is not None:
         note["quant"] = _quant_text(said["quant"])
     if facts:
-        attrs = encode_attrs(facts.attrs, facts.name or name).decode("ascii")
-        note["node"] = {
-            fact: getattr(facts, fact) for fact in ("name", "op", "domain", "inputs", "origin", "placement")
-        }
-        note["node"]["attrs"] = attrs
+        node: dict[str, Any] = {"name": facts.name, "op": facts.op, "inputs": facts.inputs}
+        for fact in ("domain", "origin", "placement"):
+            if value := getattr(facts, fact):
+                node[fact] = value
+        if facts.attrs:
+            node["attrs"] = encode_attrs(facts.attrs, facts.name or name).decode("ascii")
+        note["node"] = node
     return note
 
 
@@ -494,11 +496,11 @@ def _facts(tensor: str, plain: Mapping[str, Any]) -> NodeFacts:
     return NodeFacts(
         name=None if plain["name"] is None else str(plain["name"]),
         op=str(plain["op"]),
-        domain=str(plain["domain"]),
+        domain=str(plain.get("domain", "")),
         inputs=tuple(str(name) for name in plain["inputs"]),
-        origin=tuple(str(name) for name in plain["origin"]),
+        origin=tuple(str(name) for name in plain.get("origin", ())),
         placement=str(plain.get("placement", "")),
-        attrs=decode_attrs(str(plain["attrs"]).encode()),
+        attrs=decode_attrs(str(plain.get("attrs", "")).encode()),
         outputs=(tensor,),
     )
 

@@ -270,7 +270,8 @@ _FRAME = struct.Struct("<IBBHIQ")
 _CRC = struct.Struct("<I")
 _HEAD = _FRAME.size + _CRC.size
 _MAGIC_NUMBER = 0x4D464451
-_JSON = json.JSONEncoder(allow_nan=False, separators=(",", ":"))
+_JSON = json.JSONEncoder(allow_nan=False, check_circular=False, separators=(",", ":"))
+"""What is encoded is put together here and never circular: looking for it takes half of the time."""
 
 
 class FrameKind(IntEnum):

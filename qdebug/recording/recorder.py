@@ -7,7 +7,6 @@ import weakref
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from operator import index
-from pathlib import Path
 from threading import RLock
 from types import MappingProxyType, TracebackType
 from typing import Any, NoReturn, Self
@@ -19,7 +18,15 @@ from qdebug.errors import QdebugError, RecordingError, UsageError
 from qdebug.model import Fidelity, Graph, MemoryRecording, QuantParams, Role, RunInfo
 from qdebug.model.dtypes import logical_name
 from qdebug.model.recording import SkipCause
-from qdebug.recording.arguments import QuantFacts, as_array, checked_cause, doubt_of
+from qdebug.recording.arguments import (
+    QuantFacts,
+    as_array,
+    check_kinds,
+    checked_cause,
+    doubt_of,
+    recording_path,
+    tensor_facts,
+)
 from qdebug.recording.environment import run_facts
 from qdebug.recording.fidelity import FidelityCheck
 from qdebug.recording.format.payload import payload_hash, to_bytes
@@ -29,7 +36,6 @@ from qdebug.recording.graph_builder import (
     GraphBuilder,
     NodeFacts,
     check_texts,
-    in_short,
     node_facts,
     put_note,
 )
@@ -114,12 +120,12 @@ class Recorder:
     ) -> None:
         policy = policy_of(keep, every=every, max_bytes=max_bytes)
         texts = {"backend": backend, "model": model, "model_sha256": model_sha256, "taps": taps}
-        _check_kinds(texts, (str,), "text")
+        check_kinds(texts, (str,), "text")
         by_name = {"versions": versions or {}, "options": options or {}, "op_map": op_map or {}}
-        _check_kinds(by_name, (Mapping,), "values by name")
-        _check_kinds(op_map or {}, (str,), "the name of an operator")
-        _check_kinds({"graph": Graph() if graph is None else graph}, (Graph,), "a qdebug.Graph")
-        _check_kinds({"durable": durable}, (int, float), "True or a number of seconds")
+        check_kinds(by_name, (Mapping,), "values by name")
+        check_kinds(op_map or {}, (str,), "the name of an operator")
+        check_kinds({"graph": Graph() if graph is None else graph}, (Graph,), "a qdebug.Graph")
+        check_kinds({"durable": durable}, (int, float), "True or a number of seconds")
         if not 0 <= durable < float("inf"):
             raise UsageError(
                 f"A recorder is opened with durable={durable!r}; expected a positive number of seconds.",
@@ -127,7 +133,7 @@ class Recorder:
             )
         if graph is not None:
             check_quants(graph)
-        self.path = None if path is None else _path_of(path)
+        self.path = None if path is None else recording_path(path)
         facts = {**texts, **run_facts(versions, options, cpu_flags)}
         sink = sink or self._sink_for(facts, graph, force=force, durable=durable)
         if background:
@@ -231,7 +237,7 @@ class Recorder:
             facts = node_facts(
                 name, node=node, op=known, inputs=inputs, attrs=attrs, domain=domain, origin=origin, placement=placement
             )
-            said = _said(name, data, quant, layout, stands_for)
+            said = tensor_facts(name, data, quant, layout, stands_for)
         with self._alone():
             place = self._sample, self._step
             self._check_new(name, place)
@@ -282,7 +288,7 @@ class Recorder:
         self._check_open()
         data = as_array(name, array, dtype)
         quant = QuantFacts(scale, zero_point, axis, block_size, qmin, qmax).params(name, data)
-        said = _said(name, data, quant, layout, stands_for)
+        said = tensor_facts(name, data, quant, layout, stands_for)
         said["role"] = Role.CONSTANT
         with self._alone():
             if name in self._names:
@@ -559,16 +565,15 @@ class Recorder:
     ) -> None:
         """Write as much of an array as is to be kept."""
         where, constant, self._any = place or (0, 0), place is None, True
-        info = self._builder.quant(name) if quant is None else quant
         if self._sink.counts:
-            self._sink.append(name, data, where, constant=constant, quant=info)
+            self._sink.append(name, data, where, constant=constant, quant=quant or self._builder.quant(name))
             return
         # The index has no room for further extents, and without values nothing else would tell them.
         if keep.values or 0 < data.size <= keep.elements or data.ndim > INDEX_DIMS:
             self._sink.append(name, data, where, constant=constant, quant=quant)
             self._used += data.nbytes
             return
-        kept = keep_partly(data, info, elements=keep.elements, truncated=truncated)
+        kept = keep_partly(data, quant or self._builder.quant(name), elements=keep.elements, truncated=truncated)
         self._partly[name, *where] = _identity(data)
         self._sink.append(name, kept, where, constant=constant, quant=quant)
         self._used += 0 if kept.values is None else kept.values.nbytes
@@ -662,58 +667,6 @@ class Recorder:
     def _check_open(self) -> None:
         if not self._open:
             raise RecordingError("The recorder is closed.", hint="Open a new one.")
-
-
-def _said(
-    name: str, data: np.ndarray, quant: QuantParams | None, layout: str | None, stands_for: str | None
-) -> dict[str, Any]:
-    """Return what was said of a tensor, as fields of `TensorInfo`; only what was.
-
-    Raises:
-        RecordingError: What should be text is not.
-    """
-    said: dict[str, Any] = {"dtype": logical_name(data.dtype)}
-    if quant is not None:
-        said["quant"] = quant
-    for title, text in (("layout", layout), ("stands_for", stands_for)):
-        if text is not None:
-            check_texts(name, title, (text,))
-            said[title] = text
-    return said
-
-
-def _check_kinds(said: Mapping[str, Any], kinds: tuple[type, ...], expected: str) -> None:
-    """Refuse arguments of a wrong kind before the run.
-
-    Args:
-        said: What was said, by what it is called in a message.
-        kinds: Types that it may have.
-        expected: What those are, for the message.
-
-    Raises:
-        UsageError: One is something else.
-    """
-    for title, value in said.items():
-        if not isinstance(value, kinds):
-            raise UsageError(f"A recorder is opened with {title} {in_short(value)}; expected {expected}.")
-
-
-def _path_of(path: str | os.PathLike[str]) -> Path:
-    """Return the path that a recorder was told to record to.
-
-    Raises:
-        UsageError: It is none.
-    """
-    try:
-        path = os.fsdecode(path)
-    except TypeError:
-        raise UsageError(f"{path!r} is no path.", hint="Name a file, such as run.h5.") from None
-    if path == "-":
-        raise UsageError(
-            "A recording cannot be written to standard output.",
-            hint="Name a file, such as run.h5.",
-        )
-    return Path(path)
 
 
 def _identity(array: np.ndarray) -> bytes:

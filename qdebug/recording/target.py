@@ -45,6 +45,7 @@ __all__ = [
     "rename_new",
     "settle",
     "take_name",
+    "target_of",
     "to_disk",
     "unfinished",
     "whole_file",
@@ -451,6 +452,14 @@ def journal_of(path: Path) -> Path:
     return path.parent / (path.name + ".journal")
 
 
+def target_of(path: Path) -> Path:
+    """Return the recording that NAME.part or NAME.journal belongs to; the path itself if it is neither."""
+    for ending in (".part", ".journal"):
+        if path.name.endswith(ending) and path.name != ending:
+            return path.with_name(path.name.removesuffix(ending))
+    return path
+
+
 def unfinished(path: Path) -> bool:
     """Tell whether a run that recorded to a path has left values there without finishing."""
     if not part_of(path).exists():
@@ -510,12 +519,11 @@ def check_target(path: Path, *, force: bool) -> None:
         raise RecordingError(f"{str(path)!r} is a folder.", hint="Name a file in it, such as run.h5.")
     if path.exists() and not path.is_file():
         raise RecordingError(f"{str(path)!r} is no regular file.", hint="Name a file that may be replaced.")
-    for ending in (".part", ".journal"):
-        if path.name.endswith(ending) and unfinished(path.with_name(path.name.removesuffix(ending))):
-            raise RecordingError(
-                f"{str(path)!r} belongs to a run that did not finish, and is all that is left of it.",
-                hint=f"Give another name, or rebuild that first: {recover_command(path)}.",
-            )
+    if target_of(path) != path and unfinished(target_of(path)):
+        raise RecordingError(
+            f"{str(path)!r} belongs to a run that did not finish, and is all that is left of it.",
+            hint=f"Give another name, or rebuild that first: {recover_command(path)}.",
+        )
     if path.exists() and not force:
         raise exists(path, "Give another name, or overwrite it: --force (in Python: force=True).")
     if not path.parent.is_dir():

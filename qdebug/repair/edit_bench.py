@@ -101,7 +101,7 @@ class EditBench:
         trials, known = self._search.trials, dict[str, tuple[ErrorAccumulator, ErrorAccumulator]]()
         begun = time.monotonic()
         whole = whole or not edits
-        replays = self._replays([ReplayTask(edits=tuple(edits), place=place, everything=whole) for place in places])
+        replays = self._replays([ReplayTask(edits=tuple(edits), places=tuple(places), everything=whole)])
         for count, place in enumerate(places, 1):
             now, trial = trials.recorded(place), trials.named(next(replays), place)
             for name, values in trials.reference(place).items():

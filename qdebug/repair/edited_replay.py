@@ -7,7 +7,9 @@ computed on codes, in the arithmetic that is asked for.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import math
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -17,14 +19,21 @@ from qdebug.compare.attribute.code_spans import held
 from qdebug.errors import KernelError, NotRecordedError
 from qdebug.model import Node, QuantParams, Recording, operators
 from qdebug.model.dtypes import is_integer
+from qdebug.model.recording import shape_of
 from qdebug.numerics.affine import dequantize, quantize
 from qdebug.replay import Arithmetic
 from qdebug.replay.extents import recorded_room
 from qdebug.replay.real_form import real_form
 from qdebug.replay.run import one_thread, run_as_recorded
 from qdebug.replay.segment import run_real
+from qdebug.replay.stacked import LATEST, STACKED_ELEMENTS, STACKED_MOST, can_stack
 
 __all__ = ["Change", "EditedReplay", "merged"]
+
+_FEW = 64
+"""Elements of a tensor that is compared between runs before they are stacked."""
+_RunOutputs = tuple[int, Mapping[str, np.ndarray]]
+"""A run and what a node gives in it, by name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -70,91 +79,210 @@ class EditedReplay:
         self, backend: Recording, arithmetic: Arithmetic, told: Callable[[int, int], object] | None = None
     ) -> None:
         self._run, self._arithmetic, self._told = backend, arithmetic, told
+        self._stacks: dict[tuple[str, tuple[bool, ...]], bool] = {}
 
-    def outputs(self, change: Change, place: tuple[int, int], *, everything: bool = False) -> dict[str, np.ndarray]:
-        """Return the network's outputs as real values.
+    def outputs(
+        self, change: Change, places: Sequence[tuple[int, int]], *, everything: bool = False
+    ) -> list[dict[str, np.ndarray]]:
+        """Return the network's outputs as real values, by name, in each of some places.
+
+        A node that computes samples apart runs once for all places, on their data one after the other. The more places,
+        the more memory: see `grouped`.
 
         Args:
             change: What is changed.
-            place: Sample and step.
+            places: Samples and steps.
             everything: Compute what no change reaches, too: it tells how far the replay is the backend's.
 
         Raises:
             KernelError: A node cannot be computed.
             RecordingError: An input or a constant was not recorded.
         """
-        graph, made = self._run.graph, _Made(self._run, place)
-        with recorded_room(self._run, place), one_thread(), np.errstate(all="ignore"):
+        graph, made = self._run.graph, _Made(self._run, places)
+        waiting = Counter(name for node in graph.nodes for name in dict.fromkeys(node.inputs))
+        waiting.update(graph.outputs)
+        with one_thread(), np.errstate(all="ignore"):
             for done, node in enumerate(graph.nodes):
                 if self._told is not None:
                     self._told(done, len(graph.nodes))
-                edited = node.name in change.nodes or not change.floats.keys().isdisjoint(node.outputs)
-                edited = edited or not change.quants.keys().isdisjoint(node.outputs)
-                if not edited and not made.reaches(node) and not everything:
-                    continue
-                if all(graph.is_constant(name) for name in node.outputs if name) or (made.keeps(node) and not edited):
-                    continue
-                if edited or made.reads_real(node):
-                    self._compute_real(node, change, made)
-                else:
-                    values = {name: made.kept(name) for name in node.inputs if name}
-                    for name, array in run_as_recorded(graph, node, values, self._arithmetic).items():
-                        made.keep(name, array)
-        return {name: made.real(name) for name in graph.outputs}
+                self._compute(node, change, made, everything=everything)
+                for name in dict.fromkeys(node.inputs):
+                    waiting[name] -= 1
+                    if not waiting[name]:
+                        made.drop(name)
+        return [{name: made.real(name, run) for name in graph.outputs} for run in range(len(places))]
+
+    def _compute(self, node: Node, change: Change, made: _Made, *, everything: bool) -> None:
+        """Compute a node in the runs in which it is changed, or reads something that is not as recorded."""
+        edited = node.name in change.nodes or not change.floats.keys().isdisjoint(node.outputs)
+        edited = edited or not change.quants.keys().isdisjoint(node.outputs)
+        real = edited or made.reads_real(node)
+        runs = tuple(range(len(made.places))) if real or everything else made.reached_runs(node)
+        if not runs or all(self._run.graph.is_constant(name) for name in node.outputs if name):
+            return
+        if made.keeps(node) and not edited:
+            return
+        if real:
+            self._compute_real(node, change, made, runs)
+        else:
+            for run, values in self._computed_as_recorded(node, made, runs):
+                made.keep(run, values)
+
+    def grouped(self, places: Sequence[tuple[int, int]]) -> Iterator[Sequence[tuple[int, int]]]:
+        """Group places that are replayed together: as many as fit into a core's cache."""
+        most = max(1, min(STACKED_MOST, STACKED_ELEMENTS // self._largest(places[0]))) if places else 1
+        for at in range(0, len(places), most):
+            yield places[at : at + most]
+
+    def _largest(self, place: tuple[int, int]) -> int:
+        """Return the elements of the largest tensor of a place that is no constant."""
+        names = {name for node in self._run.graph.nodes for name in node.outputs if name}
+        return max((math.prod(self._shape(name, place)) for name in names), default=1)
+
+    def _shape(self, name: str, place: tuple[int, int]) -> tuple[int, ...]:
+        """Return the shape of a tensor; () where it was not recorded."""
+        try:
+            return shape_of(self._run, name, *place)
+        except NotRecordedError:
+            return ()
 
     def reproduces(self, node: Node, place: tuple[int, int]) -> bool:
         """Tell whether a node gives its recorded outputs on its recorded inputs, or cannot be computed alone."""
-        graph, recorded = self._run.graph, _Made(self._run, place)
+        recorded = _Made(self._run, [place])
         try:
-            values = {name: recorded.kept(name) for name in node.inputs if name}
-            with recorded_room(self._run, place), one_thread(), np.errstate(all="ignore"):
-                found = run_as_recorded(graph, node, values, self._arithmetic)
-            pairs = [(recorded.kept(name), found[name]) for name in node.outputs if name in found]
+            with one_thread(), np.errstate(all="ignore"):
+                ((_, found),) = self._computed_as_recorded(node, recorded, (0,))
+            pairs = [(recorded.kept(name, 0), found[name]) for name in node.outputs if name in found]
             return all(np.array_equal(kept, made, equal_nan=made.dtype.kind == "f") for kept, made in pairs)
         except (KernelError, NotRecordedError):
             return True
 
-    def _compute_real(self, node: Node, change: Change, made: _Made) -> None:
+    def _computed_as_recorded(self, node: Node, made: _Made, runs: tuple[int, ...]) -> Iterator[_RunOutputs]:
+        """Compute a node on what the recording keeps, on codes where it has codes."""
+
+        def compute(values: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
+            return run_as_recorded(self._run.graph, node, values, self._arithmetic)
+
+        return self._computed(_NodeRuns(node=node, runs=runs, load=made.kept, compute=compute), node.inputs, made)
+
+    def _compute_real(self, node: Node, change: Change, made: _Made, runs: tuple[int, ...]) -> None:
+        """Compute a node on real numbers, and keep what it gives as the change says."""
         form, opset = real_form(node, self._run.graph.opset)
-        values = made.inputs_of(form)
-        for name in form.inputs:
-            if (node.name, name) in change.constants:
-                values[name] = change.constants[node.name, name].astype(values[name].dtype)
-        for name, array in run_real(node, form, opset, values).items():
-            result, quant = array, self._run.graph.tensors[name].quant
-            if node.name in change.shifts and name == node.outputs[0]:
-                result = (result + change.shifts[node.name]).astype(array.dtype)
-            if name in change.floats:
-                made.keep_real(name, held(result, change.floats[name]))
-            elif name in change.quants:
-                made.keep_real(name, dequantize(quantize(result, change.quants[name]), change.quants[name]))
-            elif quant is not None and is_integer(quant.dtype) and result.dtype.kind == "f":
-                made.keep(name, quantize(result, quant))
-            else:
-                made.keep(name, result)
+
+        def load(name: str, run: int) -> np.ndarray:
+            values = made.input_of(form, name, run)
+            other = change.constants.get((node.name, name))
+            return values if other is None else other.astype(values.dtype)
+
+        def compute(values: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
+            return run_real(node, form, opset, values)
+
+        job = _NodeRuns(node=node, runs=runs, load=load, compute=compute)
+        for run, arrays in self._computed(job, form.inputs, made):
+            for name, array in arrays.items():
+                shifted = node.name in change.shifts and name == node.outputs[0]
+                result = (array + change.shifts[node.name]).astype(array.dtype) if shifted else array
+                self._keep_real(name, result, change, made, run=run)
+
+    def _keep_real(self, name: str, result: np.ndarray, change: Change, made: _Made, *, run: int) -> None:
+        quant = self._run.graph.tensors[name].quant
+        if name in change.floats:
+            made.keep_real(run, name, held(result, change.floats[name]))
+        elif name in change.quants:
+            made.keep_real(run, name, dequantize(quantize(result, change.quants[name]), change.quants[name]))
+        elif quant is not None and is_integer(quant.dtype) and result.dtype.kind == "f":
+            made.keep(run, {name: quantize(result, quant)})
+        else:
+            made.keep(run, {name: result})
+
+    def _computed(self, job: _NodeRuns, inputs: Sequence[str], made: _Made) -> Iterator[_RunOutputs]:
+        """Yield what a node gives in each of some runs, computed at once where it computes samples apart."""
+        runs, names = job.runs, dict.fromkeys(filter(None, inputs))
+        values = {name: [job.load(name, run) for run in (runs if made.varies(name) else runs[:1])] for name in names}
+        together = self._together(job, values, made) if len(runs) > 1 else None
+        if together is not None:
+            parts = {name: np.split(array, len(runs)) for name, array in together.items()}
+            for at, run in enumerate(runs):
+                yield run, {name: arrays[at] for name, arrays in parts.items()}
+            return
+        for at, run in enumerate(runs):
+            with recorded_room(self._run, made.places[run]):
+                yield run, job.compute({name: arrays[at if len(arrays) > 1 else 0] for name, arrays in values.items()})
+
+    def _together(
+        self, job: _NodeRuns, values: Mapping[str, Sequence[np.ndarray]], made: _Made
+    ) -> Mapping[str, np.ndarray] | None:
+        """Compute a node in several runs at once; None where their data would mix, or differ in shape."""
+        node, runs = job.node, job.runs
+        apart = {name for name, arrays in values.items() if len(arrays) > 1 and not _are_same(arrays)}
+        if any(len({(each.shape, each.dtype) for each in values[name]}) > 1 for name in apart):
+            return None
+        out = self._shape(node.outputs[0], made.places[runs[0]])
+        if not out or not self._can_stack(node, values, apart, out):
+            return None
+        stacked = {name: np.concatenate(arrays) if name in apart else arrays[0] for name, arrays in values.items()}
+        shape = (len(runs) * out[0], *out[1:])
+        if operators.of(node.op).reshapes:  # to a shape that is stated for one run
+            return {node.outputs[0]: stacked[node.inputs[0]].reshape(shape)}
+        with recorded_room(self._run, made.places[runs[0]], times=len(runs)):
+            found = job.compute(stacked)
+        return found if all(array.shape == shape for array in found.values()) else None
+
+    def _can_stack(
+        self, node: Node, values: Mapping[str, Sequence[np.ndarray]], apart: set[str], out: tuple[int, ...]
+    ) -> bool:
+        form, opset = real_form(node, self._run.graph.opset)
+        varying = tuple(name in apart for name in form.inputs)
+        if not apart.issubset(form.inputs):  # scales or zero points of the run
+            return False
+        if (node.name, varying) not in self._stacks:
+            inputs = [values[name][0] if name in values else None for name in form.inputs]
+            quants = [self._run.graph.tensors[name].quant for name in (*apart, node.outputs[0])]
+            plain = not any(quant is not None and quant.per_channel for quant in quants)
+            version = opset.get("", LATEST)
+            self._stacks[node.name, varying] = plain and can_stack(form, version, inputs, varying, out)
+        return self._stacks[node.name, varying]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _NodeRuns:
+    """A node that is to be computed in some runs.
+
+    Args:
+        node: The node.
+        runs: The runs, in order.
+        load: Gives an input, by name and run.
+        compute: Computes the node on its inputs by name.
+    """
+
+    node: Node
+    runs: tuple[int, ...]
+    load: Callable[[str, int], np.ndarray]
+    compute: Callable[[Mapping[str, np.ndarray]], Mapping[str, np.ndarray]]
 
 
 class _Made:
-    """What was computed so far, where it is not as recorded.
+    """What was computed so far in some runs, where it is not as recorded.
 
     Args:
         run: The recorded run.
-        place: Sample and step.
+        places: Sample and step of each run.
     """
 
-    def __init__(self, run: Recording, place: tuple[int, int]) -> None:
-        self._run, self._place = run, place
-        self._kept: dict[str, np.ndarray] = {}
-        self._real: dict[str, np.ndarray] = {}
+    def __init__(self, run: Recording, places: Sequence[tuple[int, int]]) -> None:
+        self._run, self.places = run, places
+        self._kept: dict[str, dict[int, np.ndarray]] = {}
+        self._real: dict[str, dict[int, np.ndarray]] = {}
         self._extents: set[str] = set()
 
-    def reaches(self, node: Node) -> bool:
-        """Tell whether a node reads something that is not as recorded."""
-        return any(name in self._kept or name in self._real for name in node.inputs)
+    def reached_runs(self, node: Node) -> tuple[int, ...]:
+        """Return the runs in which a node reads something that is not as recorded."""
+        read = [runs for name in node.inputs for runs in (self._kept.get(name), self._real.get(name)) if runs]
+        return tuple(sorted(set().union(*read)))
 
     def keeps(self, node: Node) -> bool:
         """Tell whether a node's result is as recorded whatever changes: extents, or what is made of extents alone."""
-        given = [name for name in node.inputs if name and not self._run.graph.is_constant(name)]
+        given = [name for name in node.inputs if name and self.varies(name)]
         if operators.named(node.op).counts is not operators.Count.EXTENTS and not (
             given and self._extents.issuperset(given)
         ):
@@ -166,41 +294,53 @@ class _Made:
         """Tell whether a node reads real numbers where the recording has codes."""
         return any(name in self._real for name in node.inputs)
 
-    def keep(self, name: str, array: np.ndarray) -> None:
-        """Keep what was computed, unless it is what was recorded: then nothing below is changed by it."""
-        if not name:
-            return
-        if self._run.has(name, *self._place):
-            recorded = self._run.load(name, *self._place)
-            if recorded.dtype == array.dtype and np.array_equal(recorded, array, equal_nan=array.dtype.kind == "f"):
-                return
-        self._kept[name] = array
+    def varies(self, name: str) -> bool:
+        """Tell whether a tensor may be another one in each run."""
+        return not self._run.graph.is_constant(name)
 
-    def keep_real(self, name: str, array: np.ndarray) -> None:
+    def keep(self, run: int, values: Mapping[str, np.ndarray]) -> None:
+        """Keep what was computed, unless it is codes that were recorded: then nothing below is changed by it."""
+        for name, array in values.items():
+            if name and (array.dtype.kind == "f" or not self._is_recorded(name, run, array)):
+                self._kept.setdefault(name, {})[run] = array
+
+    def _is_recorded(self, name: str, run: int, array: np.ndarray) -> bool:
+        if not self._run.has(name, *self.places[run]):
+            return False
+        recorded = self._run.load(name, *self.places[run])
+        return recorded.dtype == array.dtype and np.array_equal(recorded, array)
+
+    def drop(self, name: str) -> None:
+        """Free a tensor that no node reads any more."""
+        self._kept.pop(name, None)
+        self._real.pop(name, None)
+
+    def keep_real(self, run: int, name: str, array: np.ndarray) -> None:
         """Keep real numbers in the place of codes."""
-        self._real[name] = array
+        self._real.setdefault(name, {})[run] = array
 
-    def kept(self, name: str) -> np.ndarray:
+    def kept(self, name: str, run: int) -> np.ndarray:
         """Return a tensor as it is now, as the recording keeps such."""
-        if name in self._kept:
-            return self._kept[name]
-        place = (0, 0) if self._run.graph.is_constant(name) else self._place
+        if run in self._kept.get(name, ()):
+            return self._kept[name][run]
+        place = self.places[run] if self.varies(name) else (0, 0)
         if not self._run.has(name, *place):
             raise KernelError(f"{name!r} was not recorded.")
         return self._run.load(name, *place)
 
-    def real(self, name: str) -> np.ndarray:
+    def real(self, name: str, run: int) -> np.ndarray:
         """Return a tensor as it is now, as real values."""
-        if name in self._real:
-            return self._real[name]
-        return dequantize(self.kept(name), self._run.graph.tensors[name].quant)
+        if run in self._real.get(name, ()):
+            return self._real[name][run]
+        return dequantize(self.kept(name, run), self._run.graph.tensors[name].quant)
 
-    def inputs_of(self, form: Node) -> dict[str, np.ndarray]:
+    def input_of(self, form: Node, name: str, run: int) -> np.ndarray:
         """Return what the real form of a node reads."""
-        return {
-            name: self.real(name)
-            if name in self._kept or name in self._real
-            else read(self._run, self._place, form, name)
-            for name in form.inputs
-            if name
-        }
+        changed = run in self._kept.get(name, ()) or run in self._real.get(name, ())
+        return self.real(name, run) if changed else read(self._run, self.places[run], form, name)
+
+
+def _are_same(arrays: Sequence[np.ndarray]) -> bool:
+    """Tell whether a few numbers, such as extents, are the same in all runs."""
+    first = arrays[0]
+    return first.size <= _FEW and all(np.array_equal(first, array) for array in arrays[1:])

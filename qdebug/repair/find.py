@@ -367,7 +367,7 @@ def faithful(
     run = session.backend
     names = [name for name in run.graph.outputs if run.has(name, *place)]
     try:
-        made = EditedReplay(run, arithmetic, told).outputs(Change(), place, everything=True)
+        (made,) = EditedReplay(run, arithmetic, told).outputs(Change(), [place], everything=True)
     except (KernelError, NotRecordedError):  # of a node that no edit reached
         return math.nan
     if not names:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pickle
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain
 from uuid import uuid4
 
 import numpy as np
@@ -25,21 +26,23 @@ __all__ = ["ReplayTask", "Replays", "replays_of"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayTask:
-    """One sample to be replayed with some edits.
+    """Some samples to be replayed with some edits, all at once.
 
     Args:
         edits: Their names.
-        place: Sample and step.
+        places: Samples and steps.
         everything: Compute what no edit reaches, too.
     """
 
     edits: tuple[str, ...]
-    place: tuple[int, int]
+    places: tuple[tuple[int, int], ...]
     everything: bool = False
 
 
-Replays = Callable[[Sequence[ReplayTask]], Iterator[Mapping[str, np.ndarray]]]
-"""Makes replays, and gives the real values of the network's outputs by name, in the order of the tasks."""
+RealOutputs = Mapping[str, np.ndarray]
+"""The real values of the network's outputs by name."""
+Replays = Callable[[Sequence[ReplayTask]], Iterator[RealOutputs]]
+"""Makes replays, and gives the outputs of task after task, sample after sample."""
 
 
 def replays_of(
@@ -56,17 +59,25 @@ def replays_of(
         arithmetic: How nodes on codes are computed.
         told: Called as a replay in this process gets on, see `EditedReplay`.
     """
+    replay = EditedReplay(session.backend, arithmetic, told)
     if session.workers is None:
-        replay = EditedReplay(session.backend, arithmetic, told)
-        return lambda tasks: (_replayed(catalog, replay, task) for task in tasks)
+        return lambda tasks: chain.from_iterable(_replayed(catalog, replay, task) for task in _grouped(replay, tasks))
     executor, *paths, sample = session.workers
     given = pickle.dumps((paths, sample, session.alignment.pairs, session.entries(), catalog.nodes.places, arithmetic))
-    return partial(in_workers, executor, partial(_replayed_apart, uuid4().hex, __version__, given))
+    apart = partial(_replayed_apart, uuid4().hex, __version__, given)
+    return lambda tasks: chain.from_iterable(in_workers(executor, apart, list(_grouped(replay, tasks))))
 
 
-def _replayed(catalog: EditCatalog, replay: EditedReplay, task: ReplayTask) -> Mapping[str, np.ndarray]:
+def _grouped(replay: EditedReplay, tasks: Sequence[ReplayTask]) -> Iterator[ReplayTask]:
+    """Split tasks into those whose samples go through the net together."""
+    for task in tasks:
+        for places in replay.grouped(task.places):
+            yield replace(task, places=tuple(places))
+
+
+def _replayed(catalog: EditCatalog, replay: EditedReplay, task: ReplayTask) -> Sequence[RealOutputs]:
     edits = list(map(catalog.named, task.edits))
-    return replay.outputs(catalog.change(edits) if edits else Change(), task.place, everything=task.everything)
+    return replay.outputs(catalog.change(edits) if edits else Change(), task.places, everything=task.everything)
 
 
 class _Worker(threading.local):
@@ -79,8 +90,8 @@ class _Worker(threading.local):
 _worker = _Worker()
 
 
-def _replayed_apart(search: str, version: str, given: bytes, task: ReplayTask) -> Mapping[str, np.ndarray]:
-    """Make a replay in a worker.
+def _replayed_apart(search: str, version: str, given: bytes, task: ReplayTask) -> Sequence[RealOutputs]:
+    """Make replays in a worker.
 
     Args:
         search: Tells it from others.

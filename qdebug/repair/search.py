@@ -144,12 +144,8 @@ class EditTrials:
 
     def _outputs(self, sets: Sequence[Sequence[Edit]], places: Sequence[tuple[int, int]]) -> Iterator[Outputs]:
         """Yield the outputs with each set in each sample."""
-        tasks = [
-            ReplayTask(edits=tuple(edit.name for edit in edits), place=place)
-            for edits in sets
-            if edits
-            for place in places
-        ]
+        names = (tuple(edit.name for edit in edits) for edits in sets if edits)
+        tasks = [ReplayTask(edits=edits, places=tuple(places)) for edits in names]
         replays = self._replays(tasks)
         for edits in sets:
             for place in places:
@@ -187,7 +183,7 @@ class EditTrials:
             KernelError: A node cannot be computed.
             RecordingError: An input or a constant was not recorded.
         """
-        made = self._replays([ReplayTask(edits=(), place=place, everything=True) for place in places])
+        made = self._replays([ReplayTask(edits=(), places=tuple(places), everything=True)])
         theirs = list(map(self.reference, places))
         return measured(self.metric, list(map(self.named, made, places)), theirs, self._of(places))
 

@@ -9,7 +9,14 @@ import numpy as np
 from qdebug.model import Node, operators
 from qdebug.model.operators import Operator, Sums
 
-__all__ = ["can_stack"]
+__all__ = ["LATEST", "STACKED_ELEMENTS", "STACKED_MOST", "can_stack"]
+
+LATEST = 1000
+"""Version of an operator set that is not stated."""
+STACKED_MOST = 16
+"""Runs that go through the net together at most."""
+STACKED_ELEMENTS = 1 << 19
+"""Elements that the largest tensor of runs that go through the net together has: they fit into a core's cache."""
 
 _AXIS_FROM_THE_END = 13
 """Version of the standard operators from which `axis` is the last one where a node states none; it was 1."""

@@ -75,11 +75,11 @@ def replay_row(name: str, session: DiffSession, edits: int) -> tuple[str, ...]:
     picked = [units[at] for at in np.linspace(0, len(units) - 1, min(edits, len(units))).astype(int)]
     changes = [search.catalog.change(search.catalog.edits_of(unit)[-1:]) for unit in picked]
     whole, part, felt = [], [], []
-    recorded = replay.outputs(Change(), place)
+    (recorded,) = replay.outputs(Change(), [place])
     for change in changes:
-        whole.append(seconds(lambda: replay.outputs(Change(), place, everything=True)))
+        whole.append(seconds(lambda: replay.outputs(Change(), [place], everything=True)))
         begun = time.perf_counter()
-        made = replay.outputs(change, place)
+        (made,) = replay.outputs(change, [place])
         part.append(time.perf_counter() - begun)
         felt.append(any(not np.array_equal(made[name], recorded[name]) for name in made))
     of_whole = [np.mean(whole) / np.mean(each) for each in (part, np.array(part)[felt])]

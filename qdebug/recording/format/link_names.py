@@ -34,11 +34,8 @@ def link_of(name: str) -> bytes:
 
 def link_of_bytes(name: bytes) -> bytes:
     """Return the link that stands for a tensor, from its name in UTF-8 (lone surrogates encoded as such)."""
-    link = name.replace(b"%", b"%25").replace(b"/", b"%2F")
-    if _CONTROL.search(link) is not None:
-        link = _CONTROL.sub(_escaped, link)
-    elif link in _WHOLE:
-        link = _WHOLE[link]
+    link = _CONTROL.sub(_escaped, name.replace(b"%", b"%25").replace(b"/", b"%2F"))
+    link = _WHOLE.get(link, link)
     if len(link) <= MAX_LINK:
         return link
     whole_characters = link[:_KEPT].decode("utf-8", "ignore").encode()

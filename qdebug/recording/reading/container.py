@@ -47,6 +47,7 @@ from qdebug.recording.target import (
     part_of,
     recover_command,
     recover_hint,
+    target_of,
     unfinished,
 )
 
@@ -81,15 +82,15 @@ class Container:
         self.path = path
         self.fd = _open_recording(path)
         self._file: Any = None
-        self._tables_in: Any = None
+        self._opened_group: Any = None
         self.version = FORMAT_VERSION
         try:
             found = os.fstat(self.fd)
             self.size = found.st_size
-            self._known = _identity(found)
+            self._opened_as = _identity(found)
             self.room = max(found.st_blocks * _BLOCK, _LEAST_ROOM)
             self.complete = self._check_format()
-            self.graph_hash = read_text_attribute(self._library, b"graph_hash")
+            self.graph_hash = read_text_attribute(self.library, b"graph_hash")
             known = (graphs or {}).get(self.graph_hash or "", {})
             self.tables = self.read_tables(known)
             self.optional = self._optional(OPTIONAL_TABLES)
@@ -111,22 +112,22 @@ class Container:
             raise
 
     @property
-    def _library(self) -> Any:
+    def library(self) -> Any:
         """The file as the library of HDF5 has it (h5py FileID), opened when it is first needed."""
         if self._file is None:
             self._file = open_hdf5(self.path, self.fd)
         return self._file
 
     @property
-    def _group_of_tables(self) -> Any:
+    def _tables_group(self) -> Any:
         """The group that has the tables (h5py GroupID, or FileID)."""
-        if self._tables_in is None:
-            self._tables_in = self._library if self.version == 1 else open_group(self._library, GRAPH.encode())
-        return self._tables_in
+        if self._opened_group is None:
+            self._opened_group = self.library if self.version == 1 else open_group(self.library, GRAPH.encode())
+        return self._opened_group
 
     def _optional(self, names: Iterable[str]) -> dict[str, np.ndarray]:
         """Read those of some tables that the file has."""
-        return {name: self._table(name) for name in names if self._group_of_tables.links.exists(name.encode())}
+        return {name: self._table(name) for name in names if self._tables_group.links.exists(name.encode())}
 
     def _place_tables(self) -> dict[str, np.ndarray]:
         """Read the tables that say where payloads lie; format 1 has none."""
@@ -137,19 +138,14 @@ class Container:
 
     def _open_payloads(self) -> Payloads:
         if self.version == 1:
-            group = open_group(self._library, NUMBERED.encode())
+            group = open_group(self.library, NUMBERED.encode())
             return NumberedPayloads(group, self.fd, size=self.size, room=self.room)
         return PlacedPayloads(self.places, self.fd, size=self.size, room=self.room)
 
     def _is_rewritten(self) -> bool:
         """Tell whether the file ends elsewhere than it did when it was finished, by its superblock."""
         version, end = _SUPERBLOCK.unpack_from(os.pread(self.fd, _SUPERBLOCK.size, 0))
-        return bool(version != _SUPERBLOCK_VERSION or end != read_integer_attribute(self._library, b"file_end"))
-
-    @property
-    def library(self) -> Any:
-        """The file as the library of HDF5 has it (h5py FileID)."""
-        return self._library
+        return bool(version != _SUPERBLOCK_VERSION or end != read_integer_attribute(self.library, b"file_end"))
 
     def read_tables(self, known: Mapping[str, np.ndarray] = MappingProxyType({})) -> dict[str, np.ndarray]:
         """Read the tables that every recording has.
@@ -163,17 +159,17 @@ class Container:
         return {name: known[name] if name in known else self._table(name) for name in TABLES}
 
     def take_tables(self) -> dict[str, np.ndarray]:
-        """Return the tables away, to be kept only as long as they are needed; `tables` is empty from then on."""
+        """Hand over the tables and drop our own reference: they are large, and needed only while a file is opened."""
         tables, self.tables = self.tables, {}
         return tables
 
     def _check_format(self) -> bool:
         """Check format and version before anything else is looked at; tell whether the run finished."""
-        if read_text_attribute(self._library, b"format") != FORMAT_NAME:
+        if read_text_attribute(self.library, b"format") != FORMAT_NAME:
             raise NotARecordingError(f"{str(self.path)!r} is an HDF5 file but no qdebug recording.", hint=HOW_TO_RECORD)
-        version = read_integer_attribute(self._library, b"format_version")
+        version = read_integer_attribute(self.library, b"format_version")
         if version > FORMAT_VERSION:
-            writer = read_text_attribute(self._library, b"created_by")
+            writer = read_text_attribute(self.library, b"created_by")
             raise FormatVersionError(
                 f"{str(self.path)!r} has recording format {version}{f', written by {writer}' if writer else ''}; "
                 f"this qdebug reads up to {FORMAT_VERSION}.",
@@ -182,7 +178,7 @@ class Container:
         if version < 1:
             raise ValueError(f"its format version is {version}")
         self.version = version
-        return bool(read_integer_attribute(self._library, b"complete"))
+        return bool(read_integer_attribute(self.library, b"complete"))
 
     def _table(self, name: str) -> np.ndarray:
         """Read a whole table; fields that this version does not know are dropped."""
@@ -195,7 +191,7 @@ class Container:
 
     def _raw(self, name: str) -> tuple[np.ndarray, np.dtype[Any]]:
         """Read the bytes of a table, and give the type of its rows as the file has it."""
-        _, extent = open_dataset(self._group_of_tables, name.encode(), file_size=self.size)
+        _, extent = open_dataset(self._tables_group, name.encode(), file_size=self.size)
         if len(extent.shape) != 1 or extent.shape[0] > (MAX_ROWS if row_type(name).names else _POOL_ITEMS):
             raise ValueError(f"/{name} has shape {extent.shape}")
         if extent.nbytes and extent.offset is None:
@@ -212,7 +208,7 @@ class Container:
     @property
     def tables_hash(self) -> str | None:
         """The hash that the tables were written with, in hexadecimal; None if the file has none."""
-        return read_text_attribute(self._library, b"tables_hash")
+        return read_text_attribute(self.library, b"tables_hash")
 
     def hash_tables(self, names: Iterable[str] = ()) -> str:
         """Return the hash of some tables as they lie in the file, in hexadecimal; of all if none is named."""
@@ -244,13 +240,13 @@ class Container:
         Raises:
             RecordingError: It was written to.
         """
-        if _identity(os.fstat(self.fd)) != self._known:
+        if _identity(os.fstat(self.fd)) != self._opened_as:
             raise _changed(self.path)
 
     def close(self) -> None:
         """Close the file. Again does nothing."""
         # HDF5 closes a file when nothing of it is held any more. FileID.close looks through all that is open.
-        self._tables_in = self._file = None
+        self._opened_group = self._file = None
         if self.version == 1 and hasattr(self, "payloads"):
             del self.payloads
         if self.fd >= 0:
@@ -295,7 +291,7 @@ def _open_recording(path: Path) -> int:
 def _lone_journal(path: Path) -> RecordingError:
     """Make the error for a journal whose run cannot be told from its name, or has no values beside it."""
     named = path.name.endswith(".journal")
-    part = part_of(path.with_name(path.name.removesuffix(".journal")))
+    part = part_of(target_of(path))
     if named and not part.exists():
         return RecordingError(
             f"{str(path)!r} is the journal of a run that did not finish; {str(part)!r}, which holds the values, is "
@@ -315,10 +311,7 @@ def _check_finished(path: Path) -> None:
     Raises:
         RecordingError: It is one.
     """
-    target = path
-    for ending in (".part", ".journal"):
-        if path.name.endswith(ending) and path.is_file():
-            target = path.with_name(path.name.removesuffix(ending))
+    target = target_of(path) if path.is_file() else path
     if not unfinished(target):
         return
     holder = lock_holder(target)

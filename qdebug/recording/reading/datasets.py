@@ -19,11 +19,8 @@ from qdebug.recording.format.payload import chunks_of
 from qdebug.recording.format.specification import (
     CONSTANTS,
     ELEMENTS,
-    INDEX_DIMS,
     NO_PAYLOAD,
     TENSORS,
-    hdf5_type,
-    physical_dtype,
     place_key,
 )
 from qdebug.recording.reading.hdf5_checks import (
@@ -35,7 +32,7 @@ from qdebug.recording.reading.hdf5_checks import (
     open_dataset,
     open_group,
 )
-from qdebug.recording.reading.payloads import Expected, Location, Payloads, check_room, find_chunk
+from qdebug.recording.reading.payloads import Expected, Location, Payloads, check_extent, check_room, find_chunk
 
 __all__ = ["DatasetPayloads"]
 
@@ -167,14 +164,11 @@ class DatasetPayloads:
 
     def _location(self, extent: Extent, chunks: _Chunks, lead: tuple[int, ...], expected: Expected) -> Location:
         """Return where the values at leading coordinates of a dataset lie."""
-        axes, itemsize = extent.shape[: len(lead)], physical_dtype(expected.dtype).itemsize
-        shape = extent.shape[len(lead) :]
-        fits = len(shape) == expected.ndim and shape[:INDEX_DIMS] == expected.shape and extent.itemsize == itemsize
-        nbytes = math.prod(shape) * itemsize
-        if not fits or nbytes != expected.nbytes or any(at >= size for at, size in zip(lead, axes, strict=True)):
+        axes, shape, itemsize = extent.shape[: len(lead)], extent.shape[len(lead) :], extent.itemsize
+        check_extent(extent, shape, expected)
+        if any(at >= size for at, size in zip(lead, axes, strict=True)):
             raise ValueError(f"it has shape {extent.shape}, which is not what the index says")
-        if not extent.kind.equal(hdf5_type(expected.dtype)):
-            raise ValueError(f"it does not have the type of {expected.dtype} elements")
+        nbytes = expected.nbytes
         check_room(nbytes, self.room)
         if nbytes == 0:
             return Location(shape, itemsize)

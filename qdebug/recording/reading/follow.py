@@ -17,7 +17,7 @@ from qdebug.model.recording import Outline, no_values, not_in_full
 from qdebug.recording.journal import HashKind, JournalEvent
 from qdebug.recording.reading.journal_reader import Account, JournalReader, journal_at
 from qdebug.recording.reading.read import Closable, FileRecording
-from qdebug.recording.target import journal_of, lock_holder, part_of
+from qdebug.recording.target import journal_of, lock_holder, part_of, target_of
 
 __all__ = ["FollowState", "FollowedRecording"]
 
@@ -69,10 +69,10 @@ class FollowedRecording(Recording, Closable):
         journal = journal_at(self._target)
         self._reader = None if journal is None else _reader_of(journal)
         if journal is None or self._reader is None:
-            self._looks = _looks(self._target)
+            self._seen = _identity(self._target)
             self._file = FileRecording(self.path)
             return
-        self._target = journal.with_name(journal.name.removesuffix(".journal"))
+        self._target = target_of(journal)
         self._account = Account(self._reader)
         self._model = ""
         self._graph: Graph | None = None
@@ -127,8 +127,8 @@ class FollowedRecording(Recording, Closable):
         if reader is None:
             if journal_of(self._target).is_file() and part_of(self._target).is_file():
                 return _ANEW
-            now = _looks(self._target)
-            return "" if now == self._looks else _REMOVED if now is None else _ANEW
+            now = _identity(self._target)
+            return "" if now == self._seen else _REMOVED if now is None else _ANEW
         if not reader.replaced():
             return _TRUNCATED if reader.shortened() else ""
         if reader.path.exists():
@@ -243,7 +243,7 @@ class FollowedRecording(Recording, Closable):
         return FollowedRecording, (self.path.absolute(),)
 
 
-def _looks(path: Path) -> tuple[int, ...] | None:
+def _identity(path: Path) -> tuple[int, ...] | None:
     """Return what changes when somebody writes over a file; None if there is none."""
     try:
         facts = path.stat()
@@ -254,7 +254,7 @@ def _looks(path: Path) -> tuple[int, ...] | None:
 
 def _reader_of(journal: Path) -> JournalReader | None:
     """Open a journal; None if its recording has been finished and it only has not been removed yet."""
-    target = journal.with_name(journal.name.removesuffix(".journal"))
+    target = target_of(journal)
     reader = JournalReader(journal)
     if target == journal or reader.has_part or not target.is_file():
         return reader

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,7 +22,6 @@ from h5py import h5a, h5d, h5f, h5g, h5p, h5t, h5z
 from qdebug.recording.format.payload import ZSTD
 
 __all__ = [
-    "ALLOWED_FILTERS",
     "MAX_CHUNK_BYTES",
     "MAX_RATIO",
     "Extent",
@@ -32,6 +32,7 @@ __all__ = [
     "open_hdf5",
     "read_integer_attribute",
     "read_text_attribute",
+    "refused_filters",
 ]
 
 MAX_CHUNK_BYTES = 64 << 20
@@ -39,7 +40,7 @@ MAX_CHUNK_BYTES = 64 << 20
 MAX_RATIO = 1100
 """Largest ratio of declared to stored bytes: deflate cannot exceed 1032."""
 
-ALLOWED_FILTERS = {h5z.FILTER_SHUFFLE, h5z.FILTER_DEFLATE, h5z.FILTER_FLETCHER32, ZSTD}
+_ALLOWED_FILTERS = {h5z.FILTER_SHUFFLE, h5z.FILTER_DEFLATE, h5z.FILTER_FLETCHER32, ZSTD}
 _PLAIN = {h5t.INTEGER, h5t.FLOAT}
 _MAX_MEMBERS = 256
 _MAX_DEPTH = 4
@@ -222,9 +223,14 @@ def _check_storage(dataset: Any, name: bytes) -> tuple[tuple[int, ...] | None, t
     if plist.get_external_count():
         raise _broken(name, "keeps its data in another file")
     filters = tuple(int(plist.get_filter(number)[0]) for number in range(plist.get_nfilters()))
-    if not set(filters) <= ALLOWED_FILTERS or len(set(filters)) < len(filters):
-        raise _broken(name, f"needs the HDF5 filters {sorted(set(filters) - ALLOWED_FILTERS) or sorted(filters)}")
+    if refused := refused_filters(filters):
+        raise _broken(name, f"needs the HDF5 filters {refused}")
     return (tuple(map(int, plist.get_chunk())) if layout == h5d.CHUNKED else None), filters
+
+
+def refused_filters(filters: Sequence[int]) -> list[int]:
+    """Return the filters that no recording has; all of them if one comes twice."""
+    return sorted(set(filters) - _ALLOWED_FILTERS) or (sorted(filters) if len(set(filters)) < len(filters) else [])
 
 
 def _checked_type(kind: Any, name: bytes) -> np.dtype[Any]:

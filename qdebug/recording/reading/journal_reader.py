@@ -27,6 +27,7 @@ from qdebug.recording.format.payload import array_hash, from_physical, read_byte
 from qdebug.recording.format.specification import Flag, physical_dtype
 from qdebug.recording.graph_builder import GraphBuilder, NodeFacts, apply_put
 from qdebug.recording.journal import (
+    MAGIC,
     Frame,
     FrameKind,
     HashKind,
@@ -40,7 +41,7 @@ from qdebug.recording.journal import (
 from qdebug.recording.reading.bad_file import BAD_FILE, damaged
 from qdebug.recording.reading.container import MAX_ROWS
 from qdebug.recording.reading.tables import check_graph, check_positions, decode_graph, decode_run, statistics_of
-from qdebug.recording.target import journal_of, open_regular, part_of
+from qdebug.recording.target import journal_of, open_regular, part_of, target_of
 
 __all__ = ["Account", "Entry", "JournalReader", "journal_at"]
 
@@ -60,14 +61,14 @@ def journal_at(path: Path) -> Path | None:
     """
     if not path.name:
         return None  # a folder, or the root
-    target = path.with_name(path.name.removesuffix(".part")) if path.name.endswith(".part") else path
-    if journal_of(target).is_file():
-        return journal_of(target)
+    journal = journal_of(target_of(path))
+    if journal.is_file():
+        return journal
     if not path.is_file():
         return None
     fd = open_regular(path)
     try:
-        return path if os.pread(fd, 4, 0) == b"QDJ1" else None
+        return path if os.pread(fd, 4, 0) == MAGIC[:4] else None
     except OSError:
         return None
     finally:
@@ -98,7 +99,7 @@ class JournalReader:
         self.end: Mapping[str, Any] | None = None
         """The frame that ends the journal; None while nobody has finished the recording."""
         if journal.name.endswith(".journal"):
-            self._part = _open_part(part_of(journal.with_name(journal.name.removesuffix(".journal"))))
+            self._part = _open_part(part_of(target_of(journal)))
 
     def refresh(self) -> list[Entry]:
         """Return what was added since the last time, in order.
@@ -132,7 +133,7 @@ class JournalReader:
             return
         self._noted += len(frame.body)
         if self._noted > _MAX_NOTES_BYTES:
-            raise ValueError("what it says of tensors is too much")
+            raise ValueError(f"its notes are longer than {_MAX_NOTES_BYTES} bytes")
         if frame.kind == FrameKind.RUN:
             self.head = decode_json(frame.body)
         elif frame.kind == FrameKind.GRAPH:
@@ -188,7 +189,7 @@ class JournalReader:
 
     def _values(self, event: JournalEvent) -> np.ndarray:
         raw = self._read(event, event.offset, event.shape, event.dtype)
-        if not _is_whole(event, raw):
+        if not _has_hash(event, raw):
             raise ValueError(f"the values of {event.name!r} are not those recorded")
         array = from_physical(raw, event.dtype)
         array.flags.writeable = False
@@ -360,7 +361,8 @@ class Account:
         )
 
 
-def _is_whole(event: JournalEvent, raw: np.ndarray) -> bool:
+def _has_hash(event: JournalEvent, raw: np.ndarray) -> bool:
+    """Tell whether values have the hash that their event gives; yes if it gives none."""
     recorded = bytes(event.row["hash"].tobytes())
     if event.hash_kind is HashKind.XXH3:
         return array_hash(raw) == recorded

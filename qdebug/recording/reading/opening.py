@@ -224,24 +224,21 @@ class JoinedRecording(Recording, Closable):
         infos = [file.info for _, file in self._parts]
         order = (Fidelity.DIFFERS, Fidelity.NONDETERMINISTIC, Fidelity.UNKNOWN, Fidelity.BIT_EQUAL)
         worst = min(infos, key=lambda info: order.index(info.fidelity))
-        skipped = {
-            part.prefix + name: reason for part, file in self._parts for name, reason in file.info.skipped.items()
-        }
-        causes = {
-            part.prefix + name: cause for part, file in self._parts for name, cause in file.info.skip_causes.items()
-        }
-        disturbed = {
-            part.prefix + name: reason for part, file in self._parts for name, reason in file.info.disturbed.items()
-        }
         return replace(
             infos[0],
-            disturbed=disturbed,
+            disturbed=self._by_tensor("disturbed"),
             complete=all(info.complete for info in infos),
             fidelity=worst.fidelity,
             fidelity_detail=worst.fidelity_detail,
-            skipped=skipped,
-            skip_causes=causes,
+            skipped=self._by_tensor("skipped"),
+            skip_causes=self._by_tensor("skip_causes"),
         )
+
+    def _by_tensor(self, fact: str) -> dict[str, Any]:
+        """Return a fact of the run that is said by tensor, under the names that tensors have in the whole."""
+        return {
+            part.prefix + name: value for part, file in self._parts for name, value in getattr(file.info, fact).items()
+        }
 
     @cached_property
     def samples(self) -> int:

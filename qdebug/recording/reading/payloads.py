@@ -19,11 +19,12 @@ from qdebug.numerics.large_arrays import SPILL_FROM, Making
 from qdebug.recording.format.payload import array_hash, chunks_of, decompress, read_bytes
 from qdebug.recording.format.specification import INDEX_DIMS, NOWHERE, hdf5_type, payload_key, physical_dtype
 from qdebug.recording.reading.hdf5_checks import (
-    ALLOWED_FILTERS,
     MAX_CHUNK_BYTES,
     MAX_RATIO,
+    Extent,
     chunk_table,
     open_dataset,
+    refused_filters,
 )
 
 __all__ = [
@@ -32,6 +33,7 @@ __all__ = [
     "NumberedPayloads",
     "Payloads",
     "PlacedPayloads",
+    "check_extent",
     "check_room",
     "find_chunk",
     "load_payload",
@@ -141,18 +143,33 @@ class NumberedPayloads:
         """Find a payload; errors as of `Payloads.locate`."""
         dataset, extent = open_dataset(self._group, payload_key(expected.number), file_size=self.size)
         check_room(extent.nbytes, self.room)
-        fits = len(extent.shape) == expected.ndim and extent.shape[:INDEX_DIMS] == expected.shape
-        itemsize = physical_dtype(expected.dtype).itemsize
-        if not (fits and extent.itemsize == itemsize and extent.nbytes == expected.nbytes):
-            raise ValueError(f"it has shape {extent.shape}, which is not what the index says")
-        if not extent.kind.equal(hdf5_type(expected.dtype)):
-            raise ValueError(f"it does not have the type of {expected.dtype} elements")
+        check_extent(extent, extent.shape, expected)
+        itemsize = extent.itemsize
         if extent.chunk is None:
             return Location(extent.shape, itemsize, extent.offset)
         chunks = chunk_table(dataset)
         if len(chunks) != math.prod(-(-size // each) for size, each in zip(extent.shape, extent.chunk, strict=True)):
             raise ValueError("chunks are missing")
         return Location(extent.shape, itemsize, None, extent.chunk, extent.filters, partial(find_chunk, chunks))
+
+
+def check_extent(extent: Extent, shape: tuple[int, ...], expected: Expected) -> None:
+    """Refuse a dataset whose values are not what the index says.
+
+    Args:
+        extent: The dataset.
+        shape: Shape of the payload, which the dataset may hold together with others.
+        expected: What the index says.
+
+    Raises:
+        ValueError: It has another shape or type.
+    """
+    fits = len(shape) == expected.ndim and shape[:INDEX_DIMS] == expected.shape
+    itemsize = physical_dtype(expected.dtype).itemsize
+    if not (fits and extent.itemsize == itemsize and math.prod(shape) * itemsize == expected.nbytes):
+        raise ValueError(f"it has shape {extent.shape}, which is not what the index says")
+    if not extent.kind.equal(hdf5_type(expected.dtype)):
+        raise ValueError(f"it does not have the type of {expected.dtype} elements")
 
 
 def find_chunk(chunks: Mapping[tuple[int, ...], tuple[int, int, int]], place: tuple[int, ...]) -> tuple[int, int, int]:
@@ -232,8 +249,8 @@ class PlacedPayloads:
             raise ValueError("it is nowhere")
         chunk = tuple(row["chunk"][: len(shape)].tolist())
         filters = tuple(filter(None, row["filters"].tolist()))
-        if not set(filters) <= ALLOWED_FILTERS or len(set(filters)) < len(filters):
-            raise ValueError(f"it needs the HDF5 filters {sorted(set(filters) - ALLOWED_FILTERS) or sorted(filters)}")
+        if refused := refused_filters(filters):
+            raise ValueError(f"it needs the HDF5 filters {refused}")
         nbytes = math.prod(shape) * itemsize
         if min(chunk, default=1) < 1 or math.prod(chunk) * itemsize > MAX_CHUNK_BYTES:
             raise ValueError(f"it has chunks of shape {chunk}")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,13 +18,12 @@ from qdebug.recording.writing.hdf5_objects import (
     number_attribute,
     number_frame,
     text_attribute,
+    text_frame,
 )
 
 __all__ = ["Attributes", "LargeArray"]
 
 _ROW = number_frame("row", "<u4")
-_COLUMNS = ("name", "stands_for", "layout", "quant", "role")
-"""Columns of /graph/tensors that attributes tell."""
 _MOST_PLACES = 1 << 20
 """Most samples and steps for which the scales of single ones are listed."""
 
@@ -58,43 +56,32 @@ class Attributes:
 
     def __init__(self, tables: Mapping[str, np.ndarray]) -> None:
         self._tables = tables
+        texts, strings = tables["names"].tobytes(), tables["strings"]
+        ends = strings["offset"] + strings["length"]
+        self._texts = [texts[start:end] for start, end in zip(strings["offset"].tolist(), ends.tolist(), strict=True)]
+        self._values = [(text or b"\0") if len(text) <= MAX_ATTRIBUTE else b"" for text in self._texts] + [b""]
+        """What attributes say for each text: nothing for a text that is too long, nor for the last, which is none."""
+        tensors, makers = tables["tensors"], _makers(tables)
+        maker = [np.append(tables["nodes"][name].astype(np.int64), -1)[makers] for name in ("name", "op")]
+        columns = [tensors[name] for name in ("name", "stands_for", "layout", "quant", "role")]
         # Lists of numbers, not of rows: thousands of tuples would be visited by the garbage collector again and again.
-        self._columns = {name: tables["tensors"][name].tolist() for name in _COLUMNS}
-        self._texts = tables["names"].tobytes()
-        strings = tables["strings"]
-        self._starts = strings["offset"].tolist()
-        self._stops = (strings["offset"] + strings["length"]).tolist()
-        self._shared: dict[Any, tuple[bytes, int]] = {}
+        self._names, *self._others = [column.tolist() for column in (*columns, *maker)]
+        self._frames: dict[tuple[Any, ...], tuple[bytes, bytes, bytes, bytes, int]] = {}
+        self._codes: dict[tuple[int, ...], list[Message]] = {}
         self._quants: dict[int, tuple[bytes, int]] = {}
-        self._node_names, self._node_ops = (tables["nodes"][name].tolist() for name in ("name", "op"))
         self._quant_rows = tables["quants"].tolist()
         self._dims = tables["dims"].tolist()
         self._pools = {name: tables[name].tobytes() for name in _POOLS}
         self.large: list[LargeArray] = []
 
-    def _text(self, row: int) -> bytes:
-        return self._texts[self._starts[row] : self._stops[row]]
-
     def link(self, row: int) -> bytes:
         """Return the link that stands for a tensor."""
-        return link_of_bytes(self._text(self._columns["name"][row]))
+        return link_of_bytes(self._texts[self._names[row]])
 
     def name(self, row: int) -> tuple[bytes, int]:
         """Return the attributes that tell which tensor it is, and how many they are."""
-        name, count = self._of_text("name", self._columns["name"][row])
-        return name + _ROW[0] + row.to_bytes(4, "little") + _ROW[1], count + 1
-
-    @cached_property
-    def _makers(self) -> list[int]:
-        """The row of the node that makes each tensor, -1 for none."""
-        nodes, makers = self._tables["nodes"], np.full(len(self._tables["tensors"]), -1)
-        counts = nodes["outputs_len"].astype(np.int64)
-        numbers = np.repeat(np.arange(len(nodes)), counts)
-        inside = np.arange(len(numbers)) - np.repeat(np.cumsum(counts) - counts, counts)
-        operands = self._tables["operands"][nodes["outputs_off"].astype(np.int64)[numbers] + inside]
-        makers[operands[operands >= 0]] = numbers[operands >= 0]
-        found: list[int] = makers.tolist()
-        return found
+        text = self._values[self._names[row]]
+        return _joined([_row_attribute(row), *([text_attribute("name", text)] if text else [])])
 
     def of_tensor(self, row: int, dtype: str, kept: str) -> tuple[bytes, int]:
         """Return the attributes of a tensor, one after the other, and how many they are.
@@ -104,35 +91,36 @@ class Attributes:
             dtype: Logical dtype of its elements.
             kept: What was kept of them.
         """
-        name, stands_for, layout, quant, role = [self._columns[column][row] for column in _COLUMNS]
-        own, count = b"%b%b%b" % (_ROW[0], row.to_bytes(4, "little"), _ROW[1]), 1
-        text = self._text(name)
-        if len(text) <= MAX_ATTRIBUTE:
-            own, count = own + text_attribute("name", text), 2
-        maker, op = self._makers[row], -1
-        if maker >= 0:
-            text, op = self._text(self._node_names[maker]), self._node_ops[maker]
-            if len(text) <= MAX_ATTRIBUTE:
-                own, count = own + text_attribute("node", text), count + 1
-        key = role, dtype, kept, op, layout, stands_for
-        if (known := self._shared.get(key)) is None:
-            titles = {"role": ROLES[role], "dtype": dtype, "kept": kept}
-            texts = [(text_attribute(title, text.encode()), 1) for title, text in titles.items()]
-            rows = {"op": op, "layout": layout, "stands_for": stands_for}
-            texts += [self._of_text(title, text) for title, text in rows.items()]
-            known = self._shared[key] = b"".join([text for text, _ in texts]), sum(number for _, number in texts)
-        own, count = own + known[0], count + known[1]
+        values = self._values
+        stands_for, layout, quant, role, node, op = [column[row] for column in self._others]
+        texts = values[self._names[row]], values[node], values[stands_for]
+        key = len(texts[0]), len(texts[1]), len(texts[2]), role, dtype, kept, op, layout
+        if (frame := self._frames.get(key)) is None:
+            frame = self._frames[key] = self._frame(key)
+        first, second, third, last, count = frame
+        own = b"".join((_row_attribute(row), first, texts[0], second, texts[1], third, texts[2], last))
         if quant < 0:
             return own, count
         more, number = self._of_quant(quant)
         return own + more, count + number
 
-    def _of_text(self, title: str, row: int) -> tuple[bytes, int]:
-        """Return the attribute of a text, and 1; nothing and 0 if there is none, or it is too long."""
-        if row < 0:
-            return b"", 0
-        text = self._text(row)
-        return (text_attribute(title, text), 1) if len(text) <= MAX_ATTRIBUTE else (b"", 0)
+    def _frame(self, key: tuple[Any, ...]) -> tuple[bytes, bytes, bytes, bytes, int]:
+        """Return what stands before, between and behind the texts of a tensor, and how many attributes it has.
+
+        Tensors often share it: those that differ in texts of the same lengths alone.
+
+        Args:
+            key: Bytes of its name, of its node's name and of what it stands for, 0 for none; number of its role; its
+                dtype; what was kept of it; rows of its operator's name and its layout, -1 for none.
+        """
+        name, node, stands_for, role, dtype, kept, op, layout = key
+        sizes = {"name": name, "node": node, "stands_for": stands_for}
+        fronts, backs = zip(*(text_frame(*item) if item[1] else (b"", b"") for item in sizes.items()), strict=True)
+        texts = {"role": ROLES[role].encode(), "dtype": dtype.encode(), "kept": kept.encode()}
+        texts |= {"op": self._values[op], "layout": self._values[layout]}
+        shared = [text_attribute(title, text) for title, text in texts.items() if text]
+        count = 1 + sum(map(bool, sizes.values())) + len(shared)
+        return fronts[0], backs[0] + fronts[1], backs[1] + fronts[2], backs[2] + b"".join(shared), count
 
     # -- quantizations
 
@@ -142,12 +130,10 @@ class Attributes:
             return known
         found = dict(zip(TABLES["quants"].names or (), self._quant_rows[row], strict=True))
         key = tuple(found[name] for name in ("dtype", "has", "axis", "block_size", "qmin", "qmax"))
-        if (common := self._shared.get(key)) is None:
-            common = self._shared[key] = _joined(_of_codes(found))
-        messages = [common[0]]
+        if (codes := self._codes.get(key)) is None:
+            codes = self._codes[key] = _of_codes(found)
         names = [name for name, bit in _ARRAYS.items() if not bit or found["has"] & bit]
-        messages += [self._array(name, row, found) for name in names]
-        done = self._quants[row] = b"".join(messages), common[1] + len(messages) - 1
+        done = self._quants[row] = _joined([*codes, *(self._array(name, row, found) for name in names)])
         return done
 
     def _place(self, found: Mapping[str, int], name: str) -> tuple[str, int, tuple[int, ...]]:
@@ -186,7 +172,7 @@ class Attributes:
             lead: Number of samples, and of steps if there are several.
         """
         messages = [array_attribute("quant_varies", np.uint8(1))]
-        rows = np.where(events["quant"] >= 0, events["quant"], self._columns["quant"][row])
+        rows = np.where(events["quant"] >= 0, events["quant"], self._tables["tensors"]["quant"][row])
         names = TABLES["quants"].names or ()
         quants = {number: dict(zip(names, self._quant_rows[number], strict=True)) for number in set(rows.tolist())}
         single = all(math.prod(self._place(found, "scale")[2]) == 1 for found in quants.values())
@@ -215,6 +201,21 @@ _ARRAYS = {"scale": 0, "zero_point": 0, "multiplier": int(Has.MULTIPLIER), "shif
 _SCALE64 = int(Has.SCALE64)
 _POOLS = {"scales32": ("<f4", 4), "scales64": ("<f8", 8), "integers": ("<i8", 8)}
 """Type and bytes of the elements of each table that holds arrays."""
+
+
+def _makers(tables: Mapping[str, np.ndarray]) -> np.ndarray:
+    """Return the row of the node that makes each tensor, -1 for none."""
+    nodes, makers = tables["nodes"], np.full(len(tables["tensors"]), -1)
+    counts = nodes["outputs_len"].astype(np.int64)
+    numbers = np.repeat(np.arange(len(nodes)), counts)
+    inside = np.arange(len(numbers)) - np.repeat(np.cumsum(counts) - counts, counts)
+    operands = tables["operands"][nodes["outputs_off"].astype(np.int64)[numbers] + inside]
+    makers[operands[operands >= 0]] = numbers[operands >= 0]
+    return makers
+
+
+def _row_attribute(row: int) -> Message:
+    return _ROW[0] + row.to_bytes(4, "little") + _ROW[1]
 
 
 def _joined(messages: Sequence[Message]) -> tuple[bytes, int]:

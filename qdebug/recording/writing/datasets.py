@@ -102,17 +102,15 @@ class _Dataset(NamedTuple):
     Args:
         group: Its group.
         link: Its name there.
-        what: Messages that describe its values.
-        attributes: Messages of its attributes, and how many they are.
-        layout: Where its values are, if they are in one piece, or their chunks are few enough to be written already.
+        messages: Messages of its header, but for those that say where its chunks are.
+        message_count: How many they are.
         pieces: Its chunks, if it has any.
     """
 
     group: Path
     link: bytes
-    what: bytes
-    attributes: tuple[bytes, int]
-    layout: Message = b""
+    messages: bytes
+    message_count: int
     pieces: _Pieces | None = None
 
 
@@ -291,11 +289,13 @@ class Datasets:
         """
         constant, dtype, what, nbytes, pieces = form
         group, link = _CONSTANTS if constant else _TENSORS, self._attributes.link(row)
-        attributes = self._attributes.of_tensor(row, dtype, "full")
+        attributes, count = self._attributes.of_tensor(row, dtype, "full")
         if pieces is None:
-            dataset = _Dataset(group, link, what, attributes, contiguous_layout(offsets, nbytes))
+            dataset = _Dataset(
+                group, link, what + contiguous_layout(offsets, nbytes) + attributes, count + _DESCRIBING + 1
+            )
         else:
-            dataset = _Dataset(group, link, what, attributes, b"", pieces._replace(stored=offsets))
+            dataset = _Dataset(group, link, what + attributes, count + _DESCRIBING, pieces._replace(stored=offsets))
         self._datasets.append(dataset)
 
     def _kept(self, events: np.ndarray) -> str:
@@ -329,7 +329,8 @@ class Datasets:
             attributes = _more(attributes, self._attributes.by_place(row, self._index[varies], lead))
         if not own:  # no sample: a dataset of no elements that has the tensor's own shape
             what = self._what(dtype, (0, *lead[1:], *shape)[:MAX_NDIM])
-            self._datasets.append(_Dataset(group, link, what, attributes, contiguous_layout(UNDEFINED, 0)))
+            messages = what + contiguous_layout(UNDEFINED, 0) + attributes[0]
+            self._datasets.append(_Dataset(group, link, messages, attributes[1] + _DESCRIBING + 1))
             return
         alike = len(own) == 1 or all(placed.dtype == dtype and placed.shape == shape for placed in own)
         if alike and len(shape) + len(lead) <= MAX_NDIM and math.prod((*lead, *shape)) < _MOST_ELEMENTS:
@@ -369,14 +370,15 @@ class Datasets:
         first = own[0]
         shape, dtype = (*lead, *first.shape), first.dtype
         nbytes = math.prod(first.shape) * physical_dtype(dtype).itemsize
-        if nbytes == 0:
-            return _Dataset(group, link, self._what(dtype, shape), attributes, contiguous_layout(UNDEFINED, 0))
-        if math.prod(lead) == 1 and first.chunks is None:
-            layout = contiguous_layout(first.offset or 0, nbytes)
-            return _Dataset(group, link, self._what(dtype, shape), attributes, layout)
+        if nbytes == 0 or (math.prod(lead) == 1 and first.chunks is None):
+            layout = contiguous_layout((first.offset or 0) if nbytes else UNDEFINED, nbytes)
+            return _Dataset(
+                group, link, self._what(dtype, shape) + layout + attributes[0], attributes[1] + _DESCRIBING + 1
+            )
         pieces = self._cut(own, places[:, : len(lead)] if places is not None else None)
         missing = math.prod(lead) > len(own)
-        return _Dataset(group, link, self._what(dtype, shape, chunked=True, missing=missing), attributes, b"", pieces)
+        what = self._what(dtype, shape, chunked=True, missing=missing)
+        return _Dataset(group, link, what + attributes[0], attributes[1] + _DESCRIBING, pieces)
 
     def _what(self, dtype: str, shape: tuple[int, ...], *, chunked: bool = False, missing: bool = False) -> bytes:
         key = dtype, shape, chunked, missing
@@ -446,9 +448,8 @@ class Datasets:
             else:
                 place = self._add(np.ascontiguousarray(array).tobytes())
             what = described(self._attributes.kind(array), array.shape)
-            self._datasets.append(
-                _Dataset((QUANT.encode(),), link, what, (b"", 0), contiguous_layout(place, array.nbytes))
-            )
+            messages = what + contiguous_layout(place, array.nbytes)
+            self._datasets.append(_Dataset((QUANT.encode(),), link, messages, _DESCRIBING + 1))
 
     # -- headers
 
@@ -477,12 +478,12 @@ class Datasets:
         for first in range(0, len(self._datasets), _HEADERS_AT_ONCE):
             headers = []
             for number, dataset in enumerate(self._datasets[first : first + _HEADERS_AT_ONCE], start=first):
-                _, _, what, (attributes, count), where, pieces = dataset
+                _, _, messages, count, pieces = dataset
                 if pieces is not None:
-                    where = chunked_layout(roots[number], pieces.chunk, pieces.itemsize)
-                    if pieces.filters:
-                        where, count = where + filters_message(pieces.filters), count + 1
-                headers.append(header(what + where + attributes, count + 4))
+                    messages += chunked_layout(roots[number], pieces.chunk, pieces.itemsize)
+                    messages += filters_message(pieces.filters) if pieces.filters else b""
+                    count += 2 if pieces.filters else 1
+                headers.append(header(messages, count))
             place = self._add(b"".join(headers))
             for each in headers:
                 places.append(place)
@@ -513,6 +514,8 @@ class Datasets:
         return found
 
 
+_DESCRIBING = 3
+"""Messages of `described`."""
 _HEADERS_AT_ONCE = 1000
 _NODE_CHILDREN = (2, 4, 8, 16, 32, 64)
 """Children that a node of chunks may have, besides the numbers that fit the recording."""

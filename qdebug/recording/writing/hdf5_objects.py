@@ -37,6 +37,7 @@ __all__ = [
     "number_frame",
     "superblock_checksum",
     "text_attribute",
+    "text_frame",
     "tree_bytes",
 ]
 
@@ -91,7 +92,7 @@ def node_sizes_message(chunks: int) -> Message:
 def text_attribute(name: str, value: bytes) -> Message:
     """Return an attribute that is a text in UTF-8."""
     value = value or b"\0"
-    front, behind = _text_frame(name, len(value))
+    front, behind = text_frame(name, len(value))
     return front + value + behind
 
 
@@ -116,7 +117,8 @@ def array_attribute(name: str, value: np.ndarray | np.generic) -> Message:
 
 
 @lru_cache(maxsize=4096)
-def _text_frame(name: str, size: int) -> tuple[bytes, bytes]:
+def text_frame(name: str, size: int) -> tuple[bytes, bytes]:
+    """Return what stands before and behind the bytes of an attribute that is a text of so many bytes."""
     return _frame(name, encode_text(size), (), size)
 
 

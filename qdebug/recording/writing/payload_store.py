@@ -57,22 +57,20 @@ class PayloadStore:
         """
         data, shape = to_bytes(array, logical), array.shape
         small = len(data) <= _HEAD_BYTES
-        head = (xxhash.xxh3_128_digest(data if small else data[:_HEAD_BYTES]), logical, shape)
-        digest = head[0] if small else None
-        if not small and head in self._heads:  # else nothing equal is there: it is hashed while it is written
-            digest = payload_hash(data)
-        if digest is not None and (known := self._known.get((digest, logical, shape))) is not None:
-            return Stored(*known, digest, logical, shape), Flag.DEDUP
-        hashing = xxhash.xxh3_128() if digest is None and len(data) else None
-        offset = self.file.write(data, hashing) if len(data) else None
-        if hashing is not None:
-            digest = hashing.digest()
-        digest = digest or head[0]
-        number = len(self._known)
-        self._known[digest, logical, shape] = number, offset
-        if not small:
+        head = (payload_hash(data if small else data[:_HEAD_BYTES]), logical, shape)
+        if small or head in self._heads:
+            key = head if small else (payload_hash(data), logical, shape)
+            if (known := self._known.get(key)) is not None:
+                return Stored(*known, key[0], logical, shape), Flag.DEDUP
+            offset = self.file.write(data) if len(data) else None
+        else:  # nothing equal is there: it is hashed while it is written
+            hashing = xxhash.xxh3_128()
+            offset = self.file.write(data, hashing)
+            key = hashing.digest(), logical, shape
             self._heads.add(head)
-        return Stored(number, offset, digest, logical, shape), _NO_FLAGS
+        number = len(self._known)
+        self._known[key] = number, offset
+        return Stored(number, offset, key[0], logical, shape), _NO_FLAGS
 
     def finish(self, tables: Mapping[str, np.ndarray], *, complete: bool) -> None:
         """Write all that says what is where; arguments and errors as of `PayloadFile.finish`."""

@@ -22,6 +22,7 @@ from qdebug.recording.target import (
     journal_of,
     part_of,
     take_name,
+    target_of,
     whole_file,
 )
 from qdebug.recording.writing.write import RecordingWriter
@@ -85,8 +86,7 @@ def recover(
             f"No unfinished run lies at {str(path)!r}.",
             hint="Give the name that the run was told, or that of its journal.",
         )
-    named = journal.name.endswith(".journal")
-    target = journal.with_name(journal.name.removesuffix(".journal")) if named else None
+    target = target_of(journal) if journal.name.endswith(".journal") else None
     if out is None and target is None:
         raise RecordingError(f"{str(journal)!r} does not say where to put the recording.", hint="Add -o OUT.h5.")
     in_place = target is not None and (out is None or out.resolve() == target.resolve())
@@ -123,8 +123,7 @@ def _whole_part(path: Path) -> Path | None:
     """Find the unfinished file that a path stands for, if it says that all of it was written."""
     if not path.name:
         return None  # a folder, or the root
-    ending = next((ending for ending in (".part", ".journal") if path.name.endswith(ending)), "")
-    part = part_of(path.with_name(path.name.removesuffix(ending)))
+    part = part_of(target_of(path))
     return part if is_whole(part) else None
 
 
@@ -141,7 +140,7 @@ def _named(whole: Verified, out: Path | None, *, force: bool) -> Recovered:
         RecordingError: The recording is there already and `force` is not set, it cannot be written, or the run goes on.
     """
     part = whole.path
-    target = part.with_name(part.name.removesuffix(".part"))
+    target = target_of(part)
     lock = WriterLock(target)  # refuses while the run goes on
     try:
         if out is not None and out.resolve() != target.resolve():
@@ -166,8 +165,7 @@ def _check_unfinished(path: Path) -> None:
     """Refuse the path of a recording that is finished, or of what cannot be recovered."""
     if not path.name:
         return  # a folder, or the root
-    ending = next((ending for ending in (".part", ".journal") if path.name.endswith(ending)), "")
-    target = path.with_name(path.name.removesuffix(ending))
+    target = target_of(path)
     if target.is_file() and not part_of(target).exists():
         with FileRecording(target):  # one that was cut off, or is none, is said to be that
             raise _finished(target)
@@ -217,7 +215,7 @@ def _rebuilt(
             raise
     finally:
         reader.close()
-    made_from, part = [journal], part_of(journal.with_name(journal.name.removesuffix(".journal")))
+    made_from, part = [journal], part_of(target_of(journal))
     taken = (event for place, event in account.events.items() if place not in lost)
     if is_ours(part) or any(event.where is Where.PART for event in taken):
         made_from.insert(0, part)  # else it has nothing to do with this journal

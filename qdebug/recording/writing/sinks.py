@@ -1,9 +1,4 @@
-"""Where a recorder's arrays go: a file, memory, or a file written by a thread of its own.
-
-A sink that writes in a thread of its own: the program that is recorded waits only when too much is waiting. What is
-waiting when the process is killed is lost: that is the price. What has been written survives as ever. A program that
-ends or drops its recorder without closing it loses nothing: the recorder then calls `leave`.
-"""
+"""Where a recorder's arrays go: a file, memory, or a file written by a thread of its own."""
 
 from __future__ import annotations
 
@@ -159,6 +154,10 @@ MOST_WAITING = 256 << 20
 
 class BackgroundSink:
     """Hands everything on to another sink, in order, from a thread.
+
+    The program that is recorded waits only when too much is waiting. What is waiting when the process is killed is
+    lost; what has been written survives. A program that ends or drops its recorder without closing it loses nothing:
+    the recorder then calls `leave`.
 
     Args:
         sink: The other sink; nobody else uses it.

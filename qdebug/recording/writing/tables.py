@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import struct
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -12,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from qdebug.errors import RecordingError
-from qdebug.model import Graph, QuantParams, Role, RunInfo, TensorInfo
+from qdebug.model import Graph, Node, QuantParams, Role, RunInfo, TensorInfo
 from qdebug.recording.format.facts import encode_attrs, plain_facts
 from qdebug.recording.format.payload import Partly, Stored
 from qdebug.recording.format.specification import (
@@ -207,10 +209,8 @@ def encode_tables(
     for tensor in recorded:
         tensors.setdefault(tensor.name, tensor)
     rows = {name: row for row, name in enumerate(tensors)}
-    for tensor in tensors.values():
-        encoder.add_tensor(tensor)
-    for node in graph.nodes:
-        encoder.add_node(node, rows)
+    encoder.add_tensors(tensors.values())
+    encoder.add_nodes(graph.nodes, {**rows, "": -1})
     run = {
         "info": plain_facts(info),
         "graph": {
@@ -254,52 +254,71 @@ class _Encoder:
     """Rows and pools under construction."""
 
     def __init__(self) -> None:
-        self._strings: dict[str, int] = {}
+        self._strings: defaultdict[str, int] = defaultdict(itertools.count().__next__)
+        """Number of each text, given when it is first asked for."""
+        self._shapes: dict[tuple[int | None, ...], list[int]] = {}
+        """Shapes as they lie in the pool of extents."""
         self._quants: dict[QuantParams, int] = {}
         self._rows: dict[str, list[tuple[Any, ...]]] = {"tensors": [], "nodes": [], "quants": []}
         self._pools: dict[str, list[Any]] = {name: [] for name in ("dims", "operands", "origins")}
         self._numbers = {name: bytearray() for name in ("integers", "scales32", "scales64")}
         self._attributes = bytearray()
 
-    def _text(self, text: str) -> int:
-        return self._strings.setdefault(text, len(self._strings))
-
-    def _run(self, pool: str, values: Iterable[Any]) -> int:
-        """Append values to a pool; return where they begin."""
-        items = self._pools[pool]
-        offset = len(items)
-        items.extend(values)
-        return offset
-
-    def add_tensor(self, tensor: TensorInfo) -> None:
-        """Append the row of a tensor."""
-        shape = tensor.shape
-        _check_described(tensor)
-        dims = self._run("dims", (-1 if extent is None else extent for extent in shape) if shape else ())
-        self._rows["tensors"].append(
-            (
-                self._text(tensor.name),
-                -1 if tensor.stands_for is None else self._text(tensor.stands_for),
-                -1 if tensor.layout is None else self._text(tensor.layout),
-                -1 if tensor.quant is None else self._quant(tensor.quant, tensor.name),
-                dims,
+    def add_tensors(self, tensors: Iterable[TensorInfo]) -> None:
+        """Append the rows of tensors."""
+        strings = self._strings
+        for tensor in tensors:
+            name, shape, dtype = tensor.name, tensor.shape, tensor.dtype
+            if dtype is not None and dtype not in DTYPE_CODES:
+                raise RecordingError(
+                    f"Tensor {name!r} of the graph has dtype {dtype!r}, which a recording does not know.",
+                    hint="Leave its dtype out (None).",
+                )
+            row = (
+                strings[name],
+                -1 if tensor.stands_for is None else strings[tensor.stands_for],
+                -1 if tensor.layout is None else strings[tensor.layout],
+                -1 if tensor.quant is None else self._quant(tensor.quant, name),
+                0 if shape is None else self._add_shape(shape, name),
                 UNKNOWN if shape is None else len(shape),
-                UNKNOWN if tensor.dtype is None else DTYPE_CODES[tensor.dtype],
+                UNKNOWN if dtype is None else DTYPE_CODES[dtype],
                 ROLES.index(tensor.role),
                 0,
             )
-        )
+            self._rows["tensors"].append(row)
 
-    def add_node(self, node: Any, rows: Mapping[str, int]) -> None:
-        """Append the row of a node."""
-        inputs = self._run("operands", [rows[name] if name else -1 for name in node.inputs])
-        outputs = self._run("operands", [rows[name] if name else -1 for name in node.outputs])
-        origin = self._run("origins", map(self._text, node.origin))
-        attrs = encode_attrs(node.attrs, node.name) if node.attrs else b""
-        heads = (self._text(node.name), self._text(node.op), self._text(node.domain))
-        lengths = (len(node.inputs), len(node.outputs), len(node.origin), len(attrs))
-        self._rows["nodes"].append((*heads, *lengths, inputs, outputs, origin, len(self._attributes)))
-        self._attributes += attrs
+    def _add_shape(self, shape: tuple[int | None, ...], tensor: str) -> int:
+        """Append a shape to the pool of extents; return where it begins."""
+        if (extents := self._shapes.get(shape)) is None:
+            if len(shape) >= UNKNOWN or not all(map(_is_extent, shape)):
+                raise RecordingError(
+                    f"Tensor {tensor!r} of the graph has shape {str(shape)[:80]}; an extent is a number or None.",
+                    hint="Give None for an extent that varies.",
+                )
+            extents = self._shapes[shape] = [-1 if extent is None else extent for extent in shape]
+        dims = self._pools["dims"]
+        dims += extents  # each tensor has a run of its own: readers refuse runs that are more than their pool together
+        return len(dims) - len(extents)
+
+    def add_nodes(self, nodes: Iterable[Node], rows: Mapping[str, int]) -> None:
+        """Append the rows of nodes.
+
+        Args:
+            nodes: The nodes.
+            rows: Row of each tensor by its name; -1 for "".
+        """
+        strings, operands, origins = self._strings, self._pools["operands"], self._pools["origins"]
+        for node in nodes:
+            inputs, outputs, origin = node.inputs, node.outputs, node.origin
+            attrs = encode_attrs(node.attrs, node.name) if node.attrs else b""
+            heads = strings[node.name], strings[node.op], strings[node.domain]
+            lengths = len(inputs), len(outputs), len(origin), len(attrs)
+            begin = len(operands)
+            places = begin, begin + len(inputs), len(origins), len(self._attributes)
+            self._rows["nodes"].append((*heads, *lengths, *places))
+            operands += [rows[name] for name in (*inputs, *outputs)]
+            origins += [strings[text] for text in origin]
+            self._attributes += attrs
 
     def add_quant(self, quant: QuantParams) -> int:
         """Append the row of a quantization, unless it is there; give its number."""
@@ -325,7 +344,9 @@ class _Encoder:
             ("integers", quant.shift),
         ):
             ndims.append(0 if values is None else values.ndim)
-            places += (0, 0) if values is None else (self._add_numbers(pool, values), self._run("dims", values.shape))
+            places += (
+                (0, 0) if values is None else (self._add_numbers(pool, values), self._add_shape(values.shape, tensor))
+            )
         along = (quant.axis or 0, quant.block_size or 0)
         return DTYPE_CODES[quant.dtype], has, *ndims, *along, *limits, *places
 
@@ -352,20 +373,6 @@ class _Encoder:
         }
         tables |= {name: np.frombuffer(data, TABLES[name]) for name, data in blocks.items()}
         return tables | {"strings": strings}
-
-
-def _check_described(tensor: TensorInfo) -> None:
-    if tensor.dtype is not None and tensor.dtype not in DTYPE_CODES:
-        raise RecordingError(
-            f"Tensor {tensor.name!r} of the graph has dtype {tensor.dtype!r}, which a recording does not know.",
-            hint="Leave its dtype out (None).",
-        )
-    shape = tensor.shape or ()
-    if len(shape) >= UNKNOWN or not all(map(_is_extent, shape)):
-        raise RecordingError(
-            f"Tensor {tensor.name!r} of the graph has shape {str(shape)[:80]}; an extent is a number or None.",
-            hint="Give None for an extent that varies.",
-        )
 
 
 def _is_extent(value: Any) -> bool:

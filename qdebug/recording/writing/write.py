@@ -12,7 +12,6 @@ import contextlib
 import math
 import os
 import stat
-import threading
 import weakref
 from collections.abc import Mapping
 from pathlib import Path
@@ -48,6 +47,7 @@ from qdebug.recording.target import (
 )
 from qdebug.recording.writing.payload_store import PayloadStore
 from qdebug.recording.writing.tables import IndexRows, encode_tables, pack_kept_row, pack_row
+from qdebug.recording.writing.ticker import Ticker
 from qdebug.version import __version__
 
 __all__ = ["At", "RecordingWriter", "Values", "begin", "check_finished", "give_name"]
@@ -141,39 +141,6 @@ def give_name(part: Path, path: Path, *, force: bool, durable: bool) -> None:
         raise exists(path, f"The recording is in {str(part)!r}: give it another name.") from None
 
 
-class _Ticker:
-    """Forces what a writer wrote to the disk each so many seconds, in a thread, whether or not anything is appended.
-
-    The thread ends when it is stopped, when the writer is gone or has failed.
-
-    Args:
-        writer: The writer.
-        seconds: From the end of one time to the next.
-    """
-
-    def __init__(self, writer: RecordingWriter, seconds: float) -> None:
-        self._writer = weakref.ref(writer)
-        self._seconds = min(seconds, threading.TIMEOUT_MAX)
-        self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._work, name="qdebug durable", daemon=True)
-        self._thread.start()
-
-    def _work(self) -> None:
-        while not self._stopped.wait(self._seconds):
-            writer = self._writer()
-            if writer is None or writer.failure:
-                return
-            with contextlib.suppress(RecordingError):  # the writer says so at the next call
-                writer.sync()
-            del writer  # else it could never be given up while this thread waits
-
-    def stop(self) -> None:
-        """Return when nothing is being forced to the disk, and never again will be."""
-        self._stopped.set()
-        if self._thread is not threading.current_thread():  # which may be the last to let go of the writer
-            self._thread.join()
-
-
 _MAX_NUMBER = 2**32 - 1
 
 At = tuple[int, int]
@@ -229,7 +196,7 @@ class RecordingWriter:
         self._stored: dict[tuple[str, int, int], tuple[Any, ...]] = {}
         """Fields of `Stored` by tensor, sample and step: plain tuples, which the garbage collector need not visit."""
         self._durable = sync_every is not None
-        self._ticker: _Ticker | None = None
+        self._ticker: Ticker | None = None
         self.failure: str | None = None
         """Why nothing is written any more; None while all is well."""
         stem = self.path if source is None else self.path.with_name(self.path.name + ".recovered")
@@ -245,7 +212,7 @@ class RecordingWriter:
         self._open = True
         _WRITERS.add(self)
         if sync_every is not None and sync_every < math.inf:
-            self._ticker = _Ticker(self, sync_every)
+            self._ticker = Ticker(self, sync_every)
 
     def _start(self, info: RunInfo, graph: Graph | None) -> None:
         if not self._force and self._source is None and unfinished(self.path):

@@ -123,8 +123,7 @@ def test_what_is_written_is_what_was_replayed_bit_for_bit(nets, tmp_path, names,
         open_recording(tmp_path / "out.h5"),
         EditedReplay(session.backend, find_arithmetic(DEFAULT_PRESET).arithmetic),
     )
-    for sample in range(8):
-        made = replayed.outputs(catalog.change(edits), (sample, 0))
+    for sample, made in enumerate(replayed.outputs(catalog.change(edits), [(sample, 0) for sample in range(8)])):
         np.testing.assert_array_equal(made["y"], real_values(written, "y", (sample, 0)))
     change = catalog.change(edits)
     biases = {node: bias for (node, name), bias in change.constants.items() if "b" in name}

@@ -1,11 +1,13 @@
 """A graph out of what is said of tensors, in any order."""
 
+import json
+
 import numpy as np
 import pytest
 
 from qdebug.errors import GraphError, RecordingError
 from qdebug.model import Graph, Node, QuantParams, Role, TensorInfo
-from qdebug.recording.graph_builder import GraphBuilder, NodeFacts, node_facts
+from qdebug.recording.graph_builder import NO_FACTS, GraphBuilder, NodeFacts, apply_put, node_facts, put_note
 
 
 def said(tensor, *, node=None, op=None, inputs=(), attrs=None, domain="", origin=(), placement=""):
@@ -177,3 +179,32 @@ def test_what_is_said_counts_as_new_once():
     assert new == (True, False, False, True, False, True, False, True, True, True, False, True, False)
     assert [at for at, each in enumerate(quant) if each is not None] == [7, 8]  # of these values alone
     assert builder.quant("y") == quants[0]
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [
+        {"node": "n", "op": "Conv", "inputs": ("x", "", "w")},
+        {"op": "Relu"},
+        {"node": "n"},
+        {"inputs": ("x",), "domain": "d", "origin": ("a", "b"), "placement": "npu", "attrs": {"pads": [1, 1]}},
+    ],
+)
+def test_a_note_tells_all_that_was_said_whether_or_not_it_names_what_was_not(facts):
+    """Recorders of before wrote every fact of a node, empty ones too."""
+    note = json.loads(json.dumps(put_note("y", (2, 3), said("y", **facts), {"dtype": "int8"})))
+    empty = {"domain": "", "inputs": [], "origin": [], "placement": "", "attrs": ""}
+    graphs = []
+    for node in (note["node"], empty | note["node"]):
+        builder = GraphBuilder()
+        apply_put(builder, {**note, "node": node})
+        graphs.append(builder.build(["y"]))
+    expected = GraphBuilder()
+    expected.note("y", (2, 3), said("y", **facts), dtype="int8")
+    for graph in graphs:
+        assert graph.nodes == expected.build(["y"]).nodes
+        assert dict(graph.tensors) == dict(expected.build(["y"]).tensors)
+
+
+def test_nothing_is_noted_of_a_node_that_nobody_named():
+    assert set(put_note("y", (1,), NO_FACTS, {"dtype": "int8"})) == {"put", "shape", "dtype"}

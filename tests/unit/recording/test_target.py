@@ -1,6 +1,7 @@
 """Names beside a recording that belong to others are not touched, and permissions stay."""
 
 import os
+from pathlib import Path
 
 import h5py
 import numpy as np
@@ -18,6 +19,7 @@ from qdebug.recording.target import (
     is_whole,
     lock_holder,
     part_of,
+    target_of,
     to_disk,
     whole_file,
 )
@@ -29,6 +31,23 @@ def recorded(path, value=1.0, **options):
     with Recorder(path, backend="b", **options) as rec:
         rec.put("x", np.full(3, value))
     return path
+
+
+@pytest.mark.parametrize(
+    ("name", "target"),
+    [
+        ("run.h5.part", "run.h5"),
+        ("run.h5.journal", "run.h5"),
+        ("run.h5.part.journal", "run.h5.part"),
+        ("run.h5", "run.h5"),
+        ("run.h5.lock", "run.h5.lock"),
+        (".part", ".part"),
+        (".journal", ".journal"),
+        (".", "."),
+    ],
+)
+def test_the_recording_that_a_file_of_a_run_belongs_to(name, target):
+    assert target_of(Path("folder") / name) == Path("folder") / target
 
 
 def left_behind(path, **options):

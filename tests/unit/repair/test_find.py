@@ -247,7 +247,7 @@ def test_a_net_all_in_float_is_the_reference(digits):
     catalog = EditCatalog(GraphCheck(*digits, session.alignment.pairs), session.entries(), [(0, 0)])
     edits = [edit for name in catalog.units for edit in catalog.edits_of(name) if edit.kind == "float"]
     assert len(edits) == len(catalog.units)
-    made = EditedReplay(session.backend, Arithmetic()).outputs(catalog.change(edits), (0, 0))
+    (made,) = EditedReplay(session.backend, Arithmetic()).outputs(catalog.change(edits), [(0, 0)])
     reference = digits[0].load("logits")
     off = np.linalg.norm(made["logits"] - reference) / np.linalg.norm(reference)
     assert off < 0.01  # the input is still in codes

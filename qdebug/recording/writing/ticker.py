@@ -1,0 +1,59 @@
+"""Syncing at intervals: what a writer wrote is forced to the disk by a thread, whether or not anything is appended."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import weakref
+from typing import Protocol
+
+from qdebug.errors import RecordingError
+
+__all__ = ["Ticker"]
+
+
+class _Syncing(Protocol):
+    """What a ticker works for."""
+
+    failure: str | None
+    """Why nothing is written any more; None while all is well."""
+
+    def sync(self) -> None:
+        """Force what was written to the disk.
+
+        Raises:
+            RecordingError: It cannot be written.
+        """
+
+
+class Ticker:
+    """Syncs a writer each so many seconds.
+
+    Its thread ends when it is stopped, when the writer is gone or has failed.
+
+    Args:
+        writer: The writer.
+        seconds: From the end of one time to the next.
+    """
+
+    def __init__(self, writer: _Syncing, seconds: float) -> None:
+        self._writer = weakref.ref(writer)
+        self._seconds = min(seconds, threading.TIMEOUT_MAX)
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._work, name="qdebug durable", daemon=True)
+        self._thread.start()
+
+    def _work(self) -> None:
+        while not self._stopped.wait(self._seconds):
+            writer = self._writer()
+            if writer is None or writer.failure:
+                return
+            with contextlib.suppress(RecordingError):  # the writer says so at the next call
+                writer.sync()
+            del writer  # else it could never be given up while this thread waits
+
+    def stop(self) -> None:
+        """Return when nothing is being forced to the disk, and never again will be."""
+        self._stopped.set()
+        if self._thread is not threading.current_thread():  # which may be the last to let go of the writer
+            self._thread.join()

@@ -1,0 +1,99 @@
+"""Samples that are replayed together give what each gives alone, bit for bit."""
+
+from importlib.resources import files
+
+import numpy as np
+import pytest
+
+from qdebug import data
+from qdebug.compare.graph_checks.graph_check import GraphCheck
+from qdebug.model import Graph, MemoryRecording, Node, Role, TensorInfo
+from qdebug.repair.edited_replay import Change, EditedReplay
+from qdebug.repair.edits import EditCatalog
+from qdebug.replay import Arithmetic
+from qdebug.replay.run import run_graph
+from qdebug.session import DiffSession, open_recording
+
+CONSTANTS = {
+    "w": np.random.default_rng(9).standard_normal((4, 4)).astype(np.float32),
+    "v": np.random.default_rng(8).standard_normal((2, 4, 3)).astype(np.float32),
+    "flat": np.int64([-1]),
+    "split": np.int64([4, -1]),
+    "first": np.int64([0]),
+}
+MIXING = {
+    "softmax over samples": [("Softmax", ("h",), {"axis": 0})],
+    "mean of all": [("ReduceMean", ("h",), {"keepdims": 1})],
+    "a reshape that joins samples": [("Reshape", ("h", "flat"), {}), ("Softmax", ("t0",), {"axis": 0})],
+    "a transpose of samples": [("Transpose", ("h",), {"perm": [2, 1, 0]}), ("Softmax", ("t0",), {"axis": 2})],
+    "rows picked by index": [("Gather", ("h", "first"), {"axis": 0})],
+    "a product of two results": [("MatMul", ("h", "v"), {}), ("Sigmoid", ("t0",), {})],
+    "a matrix product of rows": [("Reshape", ("h", "split"), {}), ("Softmax", ("t0",), {"axis": -1})],
+}
+
+
+def recorded(tail, heights):
+    """Record a net of float32 over samples [2, height, 4]: MatMul, Relu, and what follows."""
+    nodes = [
+        Node(name="fc", op="MatMul", inputs=("x", "w"), outputs=("m",)),
+        Node(name="relu", op="Relu", inputs=("m",), outputs=("h",)),
+    ]
+    for at, (op, inputs, attrs) in enumerate(tail):
+        out = "y" if at == len(tail) - 1 else f"t{at}"
+        nodes.append(Node(name=f"n{at}", op=op, inputs=inputs, outputs=(out,), attrs=attrs))
+    infos = [TensorInfo(name=name, role=Role.CONSTANT) for name in CONSTANTS]
+    graph = Graph(nodes, tensors=infos, inputs=("x",), outputs=("y",), opset={"": 17})
+    values = {(name, 0, 0): array for name, array in CONSTANTS.items()}
+    for sample, height in enumerate(heights):
+        feed = {"x": np.random.default_rng(sample).standard_normal((2, height, 4)).astype(np.float32)}
+        made = dict(feed)
+        run_graph(graph, feed, CONSTANTS, on_tensor=made.__setitem__)
+        values |= {(name, sample, 0): array for name, array in made.items()}
+    return MemoryRecording(graph, values)
+
+
+def equal_outputs(replay, change, places):
+    together = replay.outputs(change, places)
+    alone = [replay.outputs(change, [place])[0] for place in places]
+    for one, other in zip(together, alone, strict=True):
+        assert one.keys() == other.keys()
+        for name in one:
+            np.testing.assert_array_equal(one[name], other[name])
+    return together
+
+
+@pytest.mark.parametrize("heights", [(3, 3, 3), (3, 5, 3)], ids=["one shape", "two shapes"])
+@pytest.mark.parametrize("tail", MIXING.values(), ids=MIXING)
+def test_a_net_that_mixes_what_a_sample_holds_mixes_no_samples(tail, heights):
+    run = recorded(tail, heights)
+    other = Change(nodes=frozenset(["fc"]), constants={("fc", "w"): 2 * CONSTANTS["w"]})
+    made = equal_outputs(EditedReplay(run, Arithmetic()), other, run.places())
+    assert any(not np.array_equal(each["y"], run.load("y", at)) for at, each in enumerate(made))
+
+
+def test_each_edit_of_a_net_on_codes():
+    session = DiffSession(*(open_recording(files(data).joinpath(f"digits.{form}.h5")) for form in ("float", "int8")))
+    places = session.backend.places()
+    catalog = EditCatalog(
+        GraphCheck(session.reference, session.backend, session.alignment.pairs), session.entries(), places
+    )
+    edits = [edit for name in catalog.units for edit in catalog.edits_of(name)]
+    assert len({edit.kind for edit in edits}) > 3
+    for edit in edits:
+        equal_outputs(EditedReplay(session.backend, Arithmetic()), catalog.change([edit]), places)
+
+
+def test_what_a_change_does_not_reach_is_as_recorded():
+    run = recorded(MIXING["softmax over samples"], (3, 3))
+    made = EditedReplay(run, Arithmetic()).outputs(Change(), run.places())
+    for at, each in enumerate(made):
+        np.testing.assert_array_equal(each["y"], run.load("y", at))
+
+
+def test_samples_go_together_as_far_as_they_fit_into_a_cache():
+    places = [(at, 0) for at in range(40)]
+    small = EditedReplay(recorded(MIXING["mean of all"], (3,)), Arithmetic())
+    assert [len(group) for group in small.grouped(places)] == [16, 16, 8]
+    large = EditedReplay(recorded(MIXING["mean of all"], (100_000,)), Arithmetic())
+    assert {len(group) for group in large.grouped(places)} == {1}
+    assert list(small.grouped([])) == []
