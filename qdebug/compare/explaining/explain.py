@@ -34,6 +34,7 @@ from qdebug.compare.explaining.explanation import (
 from qdebug.compare.explaining.float_band import assumption, judge_float
 from qdebug.compare.explaining.fused import WithFused
 from qdebug.compare.explaining.neighbours import with_neighbours
+from qdebug.compare.explaining.states import state_read
 from qdebug.compare.measure.recordings import RecentTensors, as_compared
 from qdebug.errors import KernelError, NotRecordedError, UsageError
 from qdebug.model import Graph, MemoryRecording, Node, Recording, operators
@@ -98,6 +99,8 @@ class Explainer:
         node = self.recording.graph.producer(tensor)
         if node is None:
             raise UsageError(f"No node computes {tensor!r}.")
+        if operators.named(node.op).reads_state:
+            return state_read(self.recording, node, tensor)
         with _alike():
             missing = self._units.missing(node, tensor)
             found: SearchResult | NodeExplanation
