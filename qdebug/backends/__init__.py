@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from qdebug.backends.protocol import Backend, ModelSource, NodeEdit
 from qdebug.errors import BackendError, MissingExtraError, UsageError
@@ -32,6 +32,7 @@ __all__ = [
     "AdapterEntry",
     "check_model_file",
     "edit_model",
+    "editable_tensors",
     "installed_backends",
     "load_backend",
     "load_reader",
@@ -311,6 +312,26 @@ def edit_model(model: Path, edits: Sequence[NodeEdit], out: Path) -> None:
         MissingExtraError: A package that the editor needs is not installed.
         BackendError: The model cannot be changed like this.
     """
+    _editor(model).edit(model, edits, out)
+
+
+def editable_tensors(model: Path) -> frozenset[str]:
+    """Return the names of the tensors of a quantized model whose nodes can be changed.
+
+    Args:
+        model: The model.
+
+    Raises:
+        UsageError: Nothing changes models of this kind.
+        MissingExtraError: A package that the editor needs is not installed.
+        BackendError: The model cannot be read.
+    """
+    found: frozenset[str] = _editor(model).tensors(model)
+    return found
+
+
+def _editor(model: Path) -> Any:
+    """Return the module that changes models of a kind."""
     entry = EDITORS.get(model.suffix.lower())
     if entry is None:
         raise UsageError(
@@ -318,4 +339,4 @@ def edit_model(model: Path, edits: Sequence[NodeEdit], out: Path) -> None:
             hint="Hand the edits to your quantizer instead: --json has them.",
         )
     _require(entry, purpose=f"Changing {model.suffix.lower()} files")
-    importlib.import_module(entry.module).edit(model, edits, out)
+    return importlib.import_module(entry.module)

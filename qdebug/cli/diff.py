@@ -38,7 +38,7 @@ from qdebug.cli.reports import (
     matrix_text,
     node_text,
 )
-from qdebug.cli.sources import command
+from qdebug.cli.sources import command, open_source
 from qdebug.errors import AlignmentError, UsageError
 from qdebug.present.text import safe_text
 
@@ -473,10 +473,11 @@ def _commands(pair: tuple[Path, Path], result: RunComparison) -> list[list[str |
     if not result.diagnosis:
         return explain
     first = result.diagnosis[0]
+    is_stateful = first.fault is FaultClass.QUANTIZATION and open_source(pair[1]).steps > 1  # that is not repaired
     closer: list[str | Path] = ["qdebug", "diff", *pair, "--node", first.node]
     by_class: dict[FaultClass, list[list[str | Path]]] = {
         FaultClass.KERNEL: [["qdebug", "explain", pair[1], "--node", first.node], closer],
-        FaultClass.QUANTIZATION: [["qdebug", "repair", *pair], closer],
+        FaultClass.QUANTIZATION: [["qdebug", "budget" if is_stateful else "repair", *pair], closer],
         FaultClass.MODEL: [closer, ["qdebug", "lint", *pair]],
         FaultClass.RECORDING: [["qdebug", "info", pair[1]]],
         FaultClass.REFERENCE: [["qdebug", "file", "verify", pair[0]], ["qdebug", "explain", pair[0]]],

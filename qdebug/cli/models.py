@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from qdebug.running.fitted_inputs import GivenInputs
     from qdebug.running.model_runs import ModelRun, RecordedModel
 
-__all__ = ["ModelOptions", "add_models", "recorded"]
+__all__ = ["ModelOptions", "add_models", "recorded", "recorded_as_written"]
 
 
 class ModelOptions(Protocol):
@@ -153,6 +153,39 @@ _GIVEN: Mapping[str, Callable[[ModelOptions], object]] = MappingProxyType(
     }
 )
 """What was given for each option; None if nothing."""
+
+
+def recorded_as_written(model: Path, recording: Path) -> Path:
+    """Return the recording of a model's run in which nodes are those of the model file, as its edits need them.
+
+    A runtime that rewrites the model before it runs it has other nodes. Then it is run again without that, on the
+    recorded inputs, if it can be.
+
+    Args:
+        model: The model.
+        recording: A recording of it.
+
+    Raises:
+        QdebugError: The model cannot be read or recorded.
+    """
+    from qdebug.backends import editable_tensors, load_backend
+    from qdebug.running.fitted_inputs import recorded_inputs
+    from qdebug.running.model_runs import ModelRun
+
+    run = open_source(recording)
+    graph, info = run.graph, run.info
+    made = {name for node in graph.nodes for name in node.outputs if name and graph.tensors[name].quant is not None}
+    if made <= editable_tensors(model):
+        return recording
+    backend = load_backend(info.backend)
+    plain = any(option.name == "opt" and "none" in (option.choices or ()) for option in backend.options)
+    if not plain or info.options.get("opt") == "none":
+        return recording
+    known = {option.name for option in backend.options}
+    options = {name: str(value) for name, value in info.options.items() if name in known} | {"opt": "none"}
+    say(f"{info.backend} rewrote {safe_text(model.name)}, and its own nodes are changed: recording it with opt=none")
+    given = recorded_inputs(run, title=recording.name)
+    return _record(ModelRun(model=model, backend=info.backend, options=options), given, adapt=False)
 
 
 def _refuse(options: ModelOptions, names: Sequence[str], why: str) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from qdebug.cli.failures import say
+from qdebug.cli.models import recorded_as_written
 from qdebug.cli.output import check_target, emit_verdict, progress, write_result
 from qdebug.cli.pair import PairOptions, add_files, add_pair, compared
 from qdebug.cli.parser import Parser, positive, suffix_format, typed
@@ -141,6 +142,8 @@ def _run(arguments: argparse.Namespace) -> int:
     check_target(options.output, force=options.force, sources=[options.reference, options.backend])
     _check_models(options)
     options = options.as_recordings()
+    if options.model is not None:
+        options = replace(options, backend=recorded_as_written(options.model, options.backend))
     from qdebug.repair.find import RepairOptions, find_repair
     from qdebug.running.output_metric import load_labels
 

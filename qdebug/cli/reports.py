@@ -103,9 +103,9 @@ def _fitting(result: RunComparison, extent: ReportExtent, *, plain: bool, lines:
     """Return the short report with as many of the usual rows as fit so many lines, and one at least."""
     from qdebug.present.reports.short import MOST_ROWS, short_document
 
-    most, whys, remarks = MOST_ROWS, 3, 3
+    most, whys, remarks, terse = MOST_ROWS, 3, 3, False
     while True:
-        document = short_document(result, choice=extent.choice, most=most, whys=whys, remarks=remarks)
+        document = short_document(result, choice=extent.choice, most=most, whys=whys, remarks=remarks, terse=terse)
         text = document_text(document, "table", plain=plain, narrow=True)
         if (most, whys) == (1, 1) or extent.choice is not None or text.rstrip("\n").count("\n") < lines:
             return text
@@ -115,6 +115,8 @@ def _fitting(result: RunComparison, extent: ReportExtent, *, plain: bool, lines:
             remarks -= 1
         elif whys > 1:
             whys -= 1
+        elif not terse:
+            terse = True
         else:
             most -= 1
 

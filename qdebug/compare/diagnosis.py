@@ -19,7 +19,7 @@ from qdebug.compare.result.result import Contributions, NodeResult, RunCompariso
 from qdebug.compare.result.result_table import ResultTable
 from qdebug.compare.weight_channels import WeightReason
 from qdebug.model import Fidelity, Graph
-from qdebug.model.thresholds.verdict import CAUSES_SOUGHT, DIAGNOSED_MIN_SHARE, DIAGNOSED_NODES, WEIGHTS_MIN_SHARE
+from qdebug.model.thresholds.verdict import CAUSES_SOUGHT, DIAGNOSED_NODES, WEIGHTS_MIN_SHARE
 from qdebug.plural import agreeing, plural
 
 __all__ = ["ErrorPart", "WeightReasons", "diagnosed", "main_part"]
@@ -213,7 +213,7 @@ class _Sources:
     def of_costs(self, result: RunComparison) -> list[Diagnosis]:
         """Return what an output loses most by where no node is beyond its limit, the largest share first."""
         costs = [node for node in self._of.nodes if cost_of(node) is not None]
-        exact = [each for each in self._known if each.how == "exact" and (each.share or 0.0) >= DIAGNOSED_MIN_SHARE]
+        exact = [each for each in self._known if each.how == "exact" and each.share]
         nodes = [self._of[self._of.rows[each.tensor]] for each in exact[:DIAGNOSED_NODES]]
         named = {node.tensor for node in nodes}
         origin = [node for node in costs if result.origin in (node.node, blamed(node))]
@@ -302,8 +302,8 @@ def _of_parts(node: NodeResult, parts: _Parts) -> str:
     }
     first = max(shares, key=shares.__getitem__)
     rails = node.saturation
-    if first == "clipping" and rails is not None and rails.total:
-        first = f"clipping of {rails.clipped / rails.total:.2%} of the values"
+    if first == "clipping" and rails is not None and rails.clipped:
+        first = f"clipping of {plural(rails.clipped, 'value')} of {rails.total}"
     share = max(shares.values())
     own = None if node.introduced is None else node.introduced.sqnr_db
     level = "" if own is None else f"; its own error leaves {own:.1f} dB"
@@ -363,16 +363,16 @@ def _ruled_out(result: RunComparison, of: ResultTable, found: Sequence[Diagnosis
     if FaultClass.KERNEL not in there and plain and not any(is_beyond(node) for node in of.nodes):
         yield RuledOut(
             fault=FaultClass.KERNEL,
-            sentence=f"{plural(len(plain), 'other node')} {agreeing(len(plain), 'is')} within rounding of a replay",
+            sentence=f"{plural(len(plain), 'other node')} {agreeing(len(plain), 'match')} a replay within rounding",
         )
     if FaultClass.MODEL not in there and replayed and not of.declared.any():
         yield RuledOut(
             fault=FaultClass.MODEL,
-            sentence=f"the graphs agree at {plural(len(replayed), 'node')}, but for rounding of weights",
+            sentence=f"the graphs agree at {plural(len(replayed), 'node')}, but for rounded weights",
         )
     counted = [node.metrics for node in of.nodes if node.metrics is not None]
     if FaultClass.NUMERIC not in there and counted and not any(stats.nonfinite for stats in counted):
-        yield RuledOut(fault=FaultClass.NUMERIC, sentence="no NaN or infinity in one run alone")
+        yield RuledOut(fault=FaultClass.NUMERIC, sentence="no NaN or infinity in one run only")
     both = (result.reference.fidelity, result.backend.fidelity)
     if FaultClass.RECORDING not in there and both == (Fidelity.BIT_EQUAL, Fidelity.BIT_EQUAL):
         yield RuledOut(fault=FaultClass.RECORDING, sentence="the outputs of both runs are bit-equal to plain runs")

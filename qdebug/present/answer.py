@@ -211,32 +211,33 @@ def level_change(fault: Diagnosis) -> str:
     return after if fault.before_db is None else f"{before} -> {after}"
 
 
-def remedy_line(remedy: Remedy, result: RunComparison) -> str:
+def remedy_line(remedy: Remedy, result: RunComparison, *, most: int) -> str:
     """Say what was tried, what the outputs become by it, and what it costs.
 
     Args:
         remedy: What was tried.
         result: The comparison that it is a remedy of.
+        most: Most outputs.
     """
     now = {node.tensor: node.metrics.sqnr_db for node in result.nodes if node.metrics is not None}
     floor = result.limits.get("min_output_sqnr")
     changes, short = [], False
-    for name, gain in list(remedy.gain_db.items())[:_OUTPUTS]:
-        level = now.get(name)
+    for name, gain in list(remedy.gain_db.items())[:most]:
+        level, named = now.get(name), "" if len(result.network_outputs) == 1 else f"{safe_text(name, limit=_NAME)} "
         if level is None or not math.isfinite(level):
-            changes.append(f"{safe_text(name, limit=_NAME)} {gain:+.1f} dB")
+            changes.append(f"{named}{gain:+.1f} dB")
             continue
         short |= isinstance(floor, int | float) and level + gain < floor
         then = "identical" if gain == math.inf else f"{level + gain:.1f} dB"
-        changes.append(f"{safe_text(name, limit=_NAME)} {level:.1f} -> {then}")
-    still = f" (still below {floor:g})" if short else ""
+        changes.append(f"{named}{level:.1f} -> {then}")
+    still = f" (below {floor:g})" if short else ""
     return f"{safe_text(remedy.what, limit=200)}: {', '.join(changes)}{still}; {remedy.cost}"
 
 
-def ruled_out_line(result: RunComparison) -> str:
-    """Say what was looked for and is not there; "" if nothing was."""
-    shown = (each for each in result.ruled_out if each.fault is not FaultClass.RECORDING)  # it is said if it is unusual
-    return "; ".join(safe_text(each.sentence) for each in shown)
+def ruled_out_line(result: RunComparison, *, most: int | None = None) -> str:
+    """Say what was looked for and is not there, or the first of it; "" if nothing was."""
+    shown = [each for each in result.ruled_out if each.fault is not FaultClass.RECORDING]  # it is said if it is unusual
+    return "; ".join(safe_text(each.sentence) for each in shown[:most])
 
 
 def ordered_outputs(result: RunComparison) -> Sequence[str]:

@@ -365,7 +365,7 @@ def judged_clauses(result: RunComparison) -> list[str]:
         return []
     found = [f"{numbers.grouped(judged.by_replay)} judged by replay"]
     if judged.by_whole_error:
-        found.append(f"{numbers.grouped(judged.by_whole_error)} by their whole error alone")
+        found.append(f"{numbers.grouped(judged.by_whole_error)} by their whole error")
     if judged.not_judged:
         found.append(f"{numbers.grouped(judged.not_judged)} not judged")
     if judged.failed_replays:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -12,9 +12,16 @@ import numpy as np
 
 from qdebug.compare.diagnosis import ErrorPart, main_part
 from qdebug.compare.result.diagnosis import Diagnosis, FaultClass, OutputGain, Remedy
+from qdebug.compare.result.finding import Status
 from qdebug.compare.result.result import RunComparison
 from qdebug.errors import QdebugError
-from qdebug.model.thresholds.verdict import OUTPUT_MIN_SQNR, REMEDY_MIN_GAIN, REMEDY_NODES, REMEDY_SAMPLES
+from qdebug.model.thresholds.verdict import (
+    CONTRIBUTORS_NAMED,
+    OUTPUT_MIN_SQNR,
+    REMEDY_MIN_GAIN,
+    REMEDY_NODES,
+    REMEDY_SAMPLES,
+)
 from qdebug.repair.edit_bench import EditBench
 from qdebug.repair.edits import Edit
 from qdebug.replay.run import one_thread
@@ -59,6 +66,8 @@ class _Remedies:
     """All remedies of a diagnosis, as they are kept."""
 
     found: tuple[_Found, ...] = ()
+    first: tuple[int, ...] = ()
+    """Numbers of the faults that are best mended first, in this order."""
 
 
 def with_remedies(
@@ -89,7 +98,8 @@ def with_remedies(
         replace(fault, remedies=tuple(_with_pair(each.remedy, pair) for each in kept.found if each.fault == at))
         for at, fault in enumerate(result.diagnosis)
     ]
-    return replace(result, diagnosis=tuple(faults))
+    order = [*kept.first, *(at for at in range(len(faults)) if at not in kept.first)]
+    return replace(result, diagnosis=tuple(faults[at] for at in order))
 
 
 def _with_pair(remedy: Remedy, pair: str) -> Remedy:
@@ -111,7 +121,12 @@ def _tried(
             return _Remedies(found=tuple(_Found(fault=0, remedy=each) for each in trials.right_kernels()))
         if not abs(bench.faithful()) >= OUTPUT_MIN_SQNR:  # NaN where it cannot be replayed
             return _Remedies()
-        return _Remedies(found=tuple(trials.found()))
+        few = trials.few_in_float() if result.status is Status.ACCUMULATED else None
+        if few is None:
+            return _Remedies(found=tuple(trials.found()))
+        first, remedy = few
+        head = _Found(fault=first[0], remedy=remedy)
+        return _Remedies(found=(*trials.found(first[:1]), head), first=first)
     except QdebugError:  # nothing to replay with, which `qdebug repair` says
         return _Remedies()
 
@@ -135,12 +150,50 @@ class _Trials:
         self._exact = bench.faithful() == math.inf
         self._plain: dict[int, dict[str, float]] = {}
 
-    def found(self) -> Iterator[_Found]:
-        """Yield what gains, for each fault that is looked at."""
+    def few_in_float(self) -> tuple[tuple[int, ...], Remedy] | None:
+        """Choose a few nodes to leave in float: that of the largest share, then one after the other what gains most.
+
+        Shares alone do not tell which: two errors may hide each other, and one may hide another.
+
+        Returns:
+            The numbers of their faults in the order of choice, and what they gain together; None if that is little.
+        """
+        at, edits, output = dict[str, int](), dict[str, Edit](), next(iter(self._result.diagnosis[0].share), "")
+        for number, fault in enumerate(self._result.diagnosis):
+            unit = self._bench.unit_of(fault.tensor)
+            offered = [] if unit is None else [edit for edit in self._bench.edits_of(unit) if edit.kind == "float"]
+            for edit in offered:
+                at.setdefault(edit.name, number)
+                edits[edit.name] = edit
+        tried = dict[tuple[str, ...], dict[str, float]]()
+
+        def gain(names: Sequence[str]) -> float:
+            tried[tuple(names)] = self._gains(names, self._places)
+            return tried[tuple(names)].get(output, -math.inf)
+
+        chosen = _greedy(list(at), gain, CONTRIBUTORS_NAMED) if len(at) > 1 else []
+        gains = tried.get(tuple(chosen), {})
+        if gains.get(output, 0.0) < REMEDY_MIN_GAIN:
+            return None
+        many, command = len(chosen), f"qdebug repair {_PAIR} --kinds float --max-edits {len(chosen)}"
+        made = self._remedy(
+            ", ".join(chosen),
+            f"the first {many} nodes in float",
+            gains,
+            _cost([edits[name] for name in chosen]),
+            command,
+        )
+        return tuple(at[name] for name in chosen), replace(made, nodes=many)
+
+    def found(self, only: Collection[int] | None = None) -> Iterator[_Found]:
+        """Yield what gains, for each fault that is looked at.
+
+        Args:
+            only: Numbers of the faults to look at; None for the first few.
+        """
+        wanted = range(len(self._result.diagnosis) if self._thorough else REMEDY_NODES) if only is None else only
         faults = [
-            (at, fault)
-            for at, fault in enumerate(self._result.diagnosis)
-            if fault.fault in _TRIED and (self._thorough or at < REMEDY_NODES)
+            (at, fault) for at, fault in enumerate(self._result.diagnosis) if fault.fault in _TRIED and at in wanted
         ]
         for at, fault in faults:
             for remedy in self._of_node(fault):
@@ -155,7 +208,8 @@ class _Trials:
         first = self._result.diagnosis[0]
         if max(gains.values(), default=0.0) >= REMEDY_MIN_GAIN:
             command = f"qdebug export repro {_PAIR} --node {shlex.quote(first.node)} -o test_node.py"
-            yield self._remedy("kernel", "with every kernel right, as replayed", gains, "a kernel to mend", command)
+            made = self._remedy("kernel", "with every kernel right, as replayed", gains, "a kernel to mend", command)
+            yield replace(made, nodes=None)
 
     def _of_node(self, fault: Diagnosis) -> Iterator[Remedy]:
         """Yield the cheapest edit of a node of those that gain about as much as the best one."""
@@ -184,7 +238,8 @@ class _Trials:
         gains = self._gains([edit.name for edit in edits], self._places)
         if max(gains.values(), default=0.0) >= REMEDY_MIN_GAIN:
             cost = "the graph to mend" if what is _AS_REFERENCE else _cost(edits)
-            yield self._remedy(name, what, gains, cost, f"qdebug repair {_PAIR} --kinds {edits[0].kind}")
+            made = self._remedy(name, what, gains, cost, f"qdebug repair {_PAIR} --kinds {edits[0].kind}")
+            yield replace(made, nodes=len(edits))
 
     def _remedy(self, edit: str, what: str, gains: dict[str, float], cost: str, command: str) -> Remedy:
         listed = tuple(OutputGain(output=output, db=gain) for output, gain in gains.items())
@@ -215,6 +270,15 @@ class _Trials:
         before = self._plain.get(len(places)) or self._levels([], places)[1]
         self._plain[len(places)] = before
         return before, after
+
+
+def _greedy(names: Sequence[str], gain: Callable[[Sequence[str]], float], most: int) -> list[str]:
+    """Choose a few names: the first one, and then one after the other what gains most on top of those."""
+    chosen = [names[0]]
+    while len(chosen) < min(most, len(names)):
+        gains = {name: gain([*chosen, name]) for name in names if name not in chosen}
+        chosen.append(max(gains, key=gains.__getitem__))
+    return chosen
 
 
 def _spread(places: Sequence[tuple[int, int]], most: int, worst: int) -> list[tuple[int, int]]:

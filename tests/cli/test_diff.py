@@ -360,3 +360,21 @@ def test_names_are_whole_in_a_pipe(run, tmp_path):
             rec.outputs("y")
     lines = run("diff", "ref.h5", "bad.h5").out.splitlines()
     assert any("equal -> " in line and name in line for line in lines)
+
+
+def test_a_net_with_states_is_not_sent_to_repair(run, tmp_path):
+    """Its outputs lose too much by rounding to codes: `repair` refuses several steps, `budget` takes them."""
+    for name in ("ref", "be"):
+        with Recorder(tmp_path / f"{name}.h5", backend=name) as recorder:
+            for step in range(2):
+                if step:
+                    recorder.next_step()
+                x = np.random.default_rng(step).standard_normal((1, 16)).astype(np.float32)
+                recorder.put("x", x)
+                y = np.tanh(x)
+                coded = {"array": np.rint(y / 0.8).astype(np.int8), "scale": 0.8, "zero_point": 0}
+                recorder.put("y", node="tanh", op="Tanh", inputs=["x"], **({"array": y} if name == "ref" else coded))
+    done = run("diff", tmp_path / "ref.h5", tmp_path / "be.h5")
+    assert done.code == 1, done.out
+    assert "qdebug repair" not in done.err
+    assert "qdebug budget" in done.err

@@ -19,7 +19,7 @@ from qdebug.numerics.affine import quantize
 if TYPE_CHECKING:
     import onnx
 
-__all__ = ["edit"]
+__all__ = ["edit", "tensors"]
 
 _Q, _DQ = "QuantizeLinear", "DequantizeLinear"
 _WITH_BIAS = ("Conv", "ConvTranspose", "Gemm")
@@ -41,10 +41,7 @@ def edit(model: Path, edits: Sequence[NodeEdit], out: Path) -> None:
     """
     import onnx
 
-    try:
-        proto = onnx.load(model)
-    except Exception as error:  # protobuf raises what it likes
-        raise BackendError(f"{model.name!r} cannot be read as an ONNX model: {error}") from error
+    proto = _loaded(model)
     editor = _Editor(proto)
     for each in edits:
         editor.apply(each)
@@ -54,6 +51,27 @@ def edit(model: Path, edits: Sequence[NodeEdit], out: Path) -> None:
         onnx.save(proto, out)
     except Exception as error:
         raise BackendError(f"The changed model cannot be written: {error}") from error
+
+
+def tensors(model: Path) -> frozenset[str]:
+    """Return the names of the tensors that the nodes of a model make: an edit is of one of these.
+
+    Args:
+        model: The quantized model.
+
+    Raises:
+        BackendError: The model cannot be read.
+    """
+    return frozenset(name for node in _loaded(model, weights=False).graph.node for name in node.output if name)
+
+
+def _loaded(model: Path, *, weights: bool = True) -> onnx.ModelProto:
+    import onnx
+
+    try:
+        return onnx.load(model, load_external_data=weights)
+    except Exception as error:  # protobuf raises what it likes
+        raise BackendError(f"{model.name!r} cannot be read as an ONNX model: {error}") from error
 
 
 class _Editor:

@@ -73,16 +73,17 @@ class Remedy(JsonObject):
     """A change that was tried.
 
     Args:
-        edit: What `qdebug repair` calls it: a kind of edit and a node.
+        edit: What `qdebug repair` calls it: a kind of edit and a node, or several such.
         what: What it does, in words.
         gains: By how much it raises the SQNR of each output, in the samples that were replayed; by an infinite amount
             where the output becomes the reference's.
         samples: How many these were.
         cost: What it costs, in words.
         command: What makes it.
+        nodes: How many nodes it changes; None for every kernel.
     """
 
-    json_keys = "edit what gain_db samples cost command"
+    json_keys = "edit what gain_db samples cost command nodes|null"
 
     edit: str
     what: str
@@ -90,6 +91,7 @@ class Remedy(JsonObject):
     samples: int
     cost: str
     command: str
+    nodes: int | None = 1
 
     @property
     def gain_db(self) -> Mapping[str, float]:

@@ -102,17 +102,9 @@ CAUSES_SOUGHT = threshold(
 )
 DIAGNOSED_NODES = threshold(
     "DIAGNOSED_NODES",
-    5,
+    8,
     unit="nodes",
     why="Where no node is beyond its limit, the diagnosis names as many of the nodes that cost an output most.",
-)
-DIAGNOSED_MIN_SHARE = threshold(
-    "DIAGNOSED_MIN_SHARE",
-    0.02,
-    unit="share of power",
-    why="A node with a smaller share of an output's error is not named by the diagnosis: without it the output would "
-    "have 0.1 dB more.",
-    source="derived: 10 log10(1 / 0.98)",
 )
 WEIGHTS_MIN_SHARE = threshold(
     "WEIGHTS_MIN_SHARE",

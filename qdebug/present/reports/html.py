@@ -90,7 +90,7 @@ def elements(document: Document) -> list[Element]:
         elif isinstance(block, FactList) and block.facts:
             made.append(facts([(fact.label, fact.text) for fact in block.facts]))
         elif isinstance(block, Grid) and block.rows:
-            made.append(table(block.titles, block.rows))
+            made.append(table(block.titles, block.rows, class_="sentences" if block.below else None))
         elif isinstance(block, Items) and block.items:
             made.append(element("ul", *(_item(item) for item in block.items)))
     return made
@@ -147,6 +147,8 @@ _ON_PAPER = 200
 """Rows of the table that are printed; `report.css` leaves out the others."""
 _MAP_ROWS, _MAP_COLUMNS = 24, 64
 _PAIRS_SHOWN = 2000
+_MARKED = 3
+"""Nodes of the diagnosis that are marked along the net."""
 
 
 def worth_detail(result: RunComparison) -> list[NodeResult]:
@@ -265,7 +267,7 @@ def _said(result: RunComparison) -> str:
 
 
 def _section(name: str, result: RunComparison, details: Sequence[NodeDetail], *, prefix: str, heading: str) -> Element:
-    """Make the part of a backend: its verdict, its nodes, the net as plots, then what ran and what was left out."""
+    """Make the part of a backend: the verdict, the error along the net, the diagnosis, the nodes, and what ran."""
     made = element("section", element(heading, f"{name} against its reference"), id=prefix)
     verdict = title(result)
     first = next((node for node in result.nodes if is_beyond(node)), None)
@@ -273,15 +275,19 @@ def _section(name: str, result: RunComparison, details: Sequence[NodeDetail], *,
     link = None if first is None else element("a", "Show its row.", href=f"#{prefix}{first.index}")
     badge = element("span", verdict.word, class_=f"badge {result.status}")
     made.append(element("p", badge, " ", verdict.text, " ", link, class_="verdict"))
+    numbers_shown = frozenset(node.index for node in shown)
+    if result.nodes:
+        made.append(_plots(result, prefix, numbers_shown))
     if result.diagnosis:
         made.extend(elements(answer_blocks(result, most=MOST_ROWS, whys=MOST_ROWS, rest="further down")))
+        summary = element("summary", "The verdict in sentences")
+        made.append(element("details", summary, element("p", sentences.verdict_sentence(result))))
     else:
         made.extend(elements([key_facts(result, rest="further down")]))
-    made.append(element("p", sentences.verdict_sentence(result)))
+        made.append(element("p", sentences.verdict_sentence(result)))
     if not result.nodes:
         made.append(element("p", "No node was compared."))
         return made
-    numbers_shown = frozenset(node.index for node in shown)
     anchors = {detail.result.tensor: f"{prefix}d{detail.result.index}" for detail in details}
     beside = element("div", _node_part(result, shown, anchors, prefix), class_="beside" if details else None)
     if details:
@@ -290,8 +296,7 @@ def _section(name: str, result: RunComparison, details: Sequence[NodeDetail], *,
             pane.append(detail_section(detail, prefix=prefix, shown=numbers_shown, opened=at == 0))
         beside.append(pane)
     made.append(beside)
-    made.append(element("h3", "Along the net"))
-    made.append(_plots(result, prefix, numbers_shown))
+    made.extend(_samples(result))
     made.append(element("h3", "What ran"))
     made.extend(elements([comparison_facts(result), remarks(result.nodes)]))
     made.append(_coverage(result))
@@ -313,14 +318,21 @@ def _rows_shown(result: RunComparison, first: NodeResult | None) -> list[NodeRes
 
 
 def _plots(result: RunComparison, prefix: str, shown: frozenset[int]) -> Element:
-    floor = result.limits.get("min_sqnr")
+    own, of_outputs = result.limits.get("min_sqnr"), result.limits.get("min_output_sqnr")
+    floor = of_outputs if own is None else own
     made = element("div", class_="plots")
-    plot = error_profile(result.nodes, prefix=prefix, shown=shown, floor=floor)
+    costly = {fault.tensor for fault in result.diagnosis[:_MARKED]}
+    marked = frozenset(node.index for node in result.nodes if node.tensor in costly)
+    plot = error_profile(result.nodes, prefix=prefix, shown=shown, floor=floor, marked=marked)
     clicks = " A click on a dot leads to its row." if plot.find("a") is not None else ""
     caption = f"SQNR in dB of each tensor along the net; higher is better.{clicks}"
+    if isinstance(floor, int | float):
+        caption += f" The dashed line is the limit{'' if own is not None else ' of the outputs'}, {floor:g} dB."
     together = nodes_together(result.nodes)
     if together > 1:
         caption += f" The band goes from the worst to the best of each {together} neighbours, the line along the worst."
+    if marked:
+        caption += " Red dots are the first nodes of the diagnosis."
     made.append(_figure(plot, caption))
     parts = parts_plot(result.nodes)
     if parts is not None:
@@ -329,13 +341,16 @@ def _plots(result: RunComparison, prefix: str, shown: frozenset[int]) -> Element
             f"{f' The largest of each {together} neighbours.' if together > 1 else ''}"
         )
         made.append(_figure(parts, caption))
-    samples = sorted({entry.sample for node in result.nodes for entry in node.samples})
-    if len(samples) > 1:
-        made.append(_samples(result, samples))
     return made
 
 
-def _samples(result: RunComparison, samples: Sequence[int]) -> Element:
+def _samples(result: RunComparison) -> list[Element]:
+    """Make the map of the worst nodes in each of several samples; nothing for one."""
+    samples = sorted({entry.sample for node in result.nodes for entry in node.samples})
+    return [element("h3", "Sample by sample"), _sample_map(result, samples)] if len(samples) > 1 else []
+
+
+def _sample_map(result: RunComparison, samples: Sequence[int]) -> Element:
     wrong = [node for node in result.nodes if node.samples and node.status is not Status.IDENTICAL]
     rows = sorted(sorted(wrong, key=badness)[:_MAP_ROWS], key=lambda node: node.index)
     if not rows:

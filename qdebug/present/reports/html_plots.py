@@ -180,7 +180,12 @@ class _Frame:
 
 
 def error_profile(
-    nodes: Sequence[NodeResult], *, prefix: str, shown: frozenset[int] | None = None, floor: float | None = None
+    nodes: Sequence[NodeResult],
+    *,
+    prefix: str,
+    shown: frozenset[int] | None = None,
+    floor: float | None = None,
+    marked: frozenset[int] = frozenset(),
 ) -> Element:
     """Draw the SQNR of every node along the net; where nodes share a column, the band from the worst to the best.
 
@@ -189,6 +194,7 @@ def error_profile(
         prefix: Of the ids of their rows, to link to.
         shown: Numbers of the nodes that have a row; all of them if None.
         floor: A limit on the SQNR to draw; None for none.
+        marked: Numbers of nodes to mark.
     """
     sqnr = [None if node.metrics is None else node.metrics.sqnr_db for node in nodes]
     finite = [value if value is not None and math.isfinite(value) else None for value in sqnr]
@@ -212,8 +218,8 @@ def error_profile(
     if any(value is None or math.isnan(value) for value in sqnr):
         frame.root.append(element("text", "no SQNR: not finite, or not compared", x=_LEFT, y=_HEIGHT - 4))
     for column, positions in enumerate(frame.columns):
-        chosen = positions if frame.together == 1 else _worst_of(nodes, positions)
-        for position in chosen:
+        worst = positions if frame.together == 1 else _worst_of(nodes, positions)
+        for position in dict.fromkeys([*worst, *(at for at in positions if nodes[at].index in marked)]):
             node, value = nodes[position], sqnr[position]
             if value == math.inf:
                 at = _TOP - 26.0
@@ -221,7 +227,15 @@ def error_profile(
                 at = frame.bottom + 18.0 if value is None or math.isnan(value) else frame.y(max(value, low))
             size = 1.6 if len(frame.columns) <= _LARGE_DOTS else 1.0
             frame.root.append(
-                _dot(node, frame.x(column), at, prefix, size=size, linked=shown is None or node.index in shown)
+                _dot(
+                    node,
+                    frame.x(column),
+                    at,
+                    prefix,
+                    size=size,
+                    linked=shown is None or node.index in shown,
+                    marked=node.index in marked,
+                )
             )
     first = next((position for position, node in enumerate(nodes) if is_beyond(node)), None)
     if first is not None:
@@ -244,14 +258,16 @@ def _flag(node: NodeResult, x: float) -> Element:
     return element("g", line, element("text", name, class_="diverged", **at))
 
 
-def _dot(node: NodeResult, x: float, y: float, prefix: str, *, size: float, linked: bool) -> Element:
+def _dot(
+    node: NodeResult, x: float, y: float, prefix: str, *, size: float, linked: bool, marked: bool = False
+) -> Element:
     excused = is_excused(node) and breaks_limit(node)
-    classes = f"dot {node.status}{' acknowledged' if excused else ''}"
+    classes = f"dot {node.status}{' acknowledged' if excused else ''}{' marked' if marked else ''}"
     sqnr = None if node.metrics is None else node.metrics.sqnr_db
     said = (
         f"#{node.index} {node.node}: {node.status}{', acknowledged' if excused else ''}, SQNR {numbers.number(sqnr)} dB"
     )
-    large = breaks_limit(node) or node.status is Status.INCOMPARABLE
+    large = marked or breaks_limit(node) or node.status is Status.INCOMPARABLE
     radius = f"{(3.5 if large else 2.2) * size:.1f}"
     circle = element("circle", element("title", said), class_=classes, cx=f"{x:.1f}", cy=f"{y:.1f}", r=radius)
     # The keyboard goes through the table, which has the same links: hundreds of dots would only be in its way.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from qdebug.compare.align.pairs import UnmatchedKind
-from qdebug.compare.result.diagnosis import Diagnosis, Remedy
+from qdebug.compare.result.diagnosis import Diagnosis
 from qdebug.compare.result.node_result import breaks_limit, is_beyond, is_excused
 from qdebug.compare.result.result import NodeResult, RunComparison, Status
 from qdebug.model import Fidelity
@@ -54,6 +54,7 @@ def short_document(
     most: int | None = MOST_ROWS,
     whys: int = 3,
     remarks: int = 3,
+    terse: bool = False,
 ) -> Document:
     """Return the report of a comparison that fits a screen.
 
@@ -63,11 +64,12 @@ def short_document(
         most: Most faults, or rows of nodes that could not be compared, where none were asked for.
         whys: Faults of which it is said why.
         remarks: Remarks on the comparison that are shown; the others are counted.
+        terse: Whether what was ruled out and the coverage take a line each.
     """
     if choice is not None:
         return [title(result), _rows(result, sorted(ranked(result.nodes, choice))), key_facts(result)]
     if result.diagnosis:
-        return [title(result), *answer_blocks(result, most=most, whys=whys, remarks=remarks)]
+        return [title(result), *answer_blocks(result, most=most, whys=whys, remarks=remarks, terse=terse)]
     positions = deciding(result)
     left = len(positions) - len(positions[:most])
     blocks: list[Block] = [title(result), _rows(result, sorted(positions[:most]))]
@@ -77,7 +79,13 @@ def short_document(
 
 
 def answer_blocks(
-    result: RunComparison, *, most: int | None, whys: int | None, remarks: int = 3, rest: str = "--verbose"
+    result: RunComparison,
+    *,
+    most: int | None,
+    whys: int | None,
+    remarks: int = 3,
+    rest: str = "--verbose",
+    terse: bool = False,
 ) -> list[Block]:
     """Return what follows the headline: outputs, faults with shares and reasons, what to try, what was ruled out.
 
@@ -87,16 +95,27 @@ def answer_blocks(
         whys: Faults of which it is said why.
         remarks: Remarks on the comparison that are shown; the others are counted.
         rest: Where the reader finds what is only counted here.
+        terse: Whether what was ruled out and the coverage take a line each.
     """
     faults = result.diagnosis[:most]
     left = len(result.diagnosis) - len(faults)
     alike = sum(len(each.nodes) - 1 for each in faults)
-    told = f"{plural(left, 'more fault')}: --only-failing" if left else ""
+    hidden = left if result.status is Status.ACCUMULATED else 0
+    told = f"{plural(left, 'more fault')}: --only-failing" if left and not hidden else ""
     if alike and not left:
         told = f"{plural(alike, 'more node')} with the same faults: --only-failing"
     more: list[Block] = [Paragraph(told, "dim")] if told else []
-    found = [where(result, faults, whys=len(faults) if whys is None else whys), *more, answer(result)]
-    return [FactList(_outputs(result)), *found, _facts(result, rest, remarks)]
+    table = where(result, faults, whys=len(faults) if whys is None else whys)
+    counted = len(result.verdict.remarks) if not remarks else 0
+    facts = [*_remarks(result, rest, remarks), *_coverage(result, rest, terse=terse)]
+    notes = _runs(result, rest, counted, hidden)
+    return [
+        FactList(_outputs(result, terse=terse)),
+        table,
+        *more,
+        answer(result, terse=terse),
+        FactList([*facts, *notes]),
+    ]
 
 
 def where(result: RunComparison, faults: Sequence[Diagnosis], *, whys: int) -> Grid:
@@ -137,6 +156,11 @@ def where(result: RunComparison, faults: Sequence[Diagnosis], *, whys: int) -> G
 
 def _rest(result: RunComparison) -> tuple[float, str] | None:
     """Return the part of an output's error that the costliest nodes do not account for, and what it is made of."""
+    several = (remedy for each in result.diagnosis for remedy in each.remedies if (remedy.nodes or 0) > 1)
+    few = next((remedy for remedy in several if remedy.edit.startswith("float ")), None)
+    if few is not None:
+        gain = next((few.gain_db[name] for each in result.diagnosis for name in each.share if name in few.gain_db), 0.0)
+        return 10 ** (-gain / 10), f"left with the first {few.nodes} in float"
     together = result.verdict.together
     if together is None or together.left is None or not together.left >= _LEAST_REST:
         return None
@@ -146,34 +170,25 @@ def _rest(result: RunComparison) -> tuple[float, str] | None:
     return together.left, "not attributed"
 
 
-def answer(result: RunComparison) -> FactList:
+def answer(result: RunComparison, *, terse: bool = False) -> FactList:
     """Return what to try, and what was ruled out.
 
     Args:
         result: The comparison.
+        terse: Whether only the first of what was ruled out, and the first output, are said.
     """
     named = len(result.diagnosis) > 1
     tried = [(each, remedy) for each in result.diagnosis for remedy in each.remedies][:_TRIED]
     facts = [
         Fact(
             "" if at else "TRY",
-            (f"{node_title(each)}: " if named and _is_of_node(remedy) else "") + remedy_line(remedy, result),
+            (f"{node_title(each)}: " if named and remedy.nodes == 1 else "")
+            + remedy_line(remedy, result, most=1 if terse else _OUTPUTS),
         )
         for at, (each, remedy) in enumerate(tried)
     ]
-    ruled_out = ruled_out_line(result)
+    ruled_out = ruled_out_line(result, most=1 if terse else None)
     return FactList([*facts, *([Fact("OK", ruled_out)] if ruled_out else [])])
-
-
-def _is_of_node(remedy: Remedy) -> bool:
-    """Tell whether a remedy changes one node, rather than the whole net."""
-    return remedy.edit != "kernel" and not remedy.edit.endswith("*")
-
-
-def _facts(result: RunComparison, rest: str, remarks: int) -> FactList:
-    """Return remarks on the comparison, the coverage in a line, and what is unusual about the two runs."""
-    counted = 0 if remarks else len(result.verdict.remarks)
-    return FactList([*_remarks(result, rest, remarks), *_coverage(result, rest), *_runs(result, rest, counted)])
 
 
 def _remarks(result: RunComparison, rest: str, most: int = 3) -> list[Fact]:
@@ -234,24 +249,38 @@ def _rows(result: RunComparison, positions: Sequence[int]) -> Grid:
     )
 
 
-def _outputs(result: RunComparison) -> list[Fact]:
-    """Return how far each network output is off, and whether its winner is the same if it holds scores."""
+def _outputs(result: RunComparison, *, terse: bool = False) -> list[Fact]:
+    """Return how far each network output is off, and whether its winner is the same if it holds scores.
+
+    Args:
+        result: The comparison.
+        terse: Whether all take one line.
+    """
     by_tensor = {node.tensor: node for node in result.nodes}
     ranked = {output.tensor: sentences.winners_clause(output) for output in result.outputs}
+    shown = ordered_outputs(result)[:_OUTPUTS]
+    more = len(result.network_outputs) - len(shown)
+    rest = f"{numbers.grouped(more)} more outputs: --verbose"
+    if terse:
+        said = [f"{safe_text(tensor, limit=80)} {_how_far(by_tensor[tensor], brief=True)}" for tensor in shown]
+        said += [f"{ranked[tensor]} (if scores)" for tensor in shown if tensor in ranked and len(shown) == 1]
+        return [Fact("outputs", ", ".join(said) + (f"; {rest}" if more else ""))]
     facts: list[Fact] = []
-    for tensor in ordered_outputs(result)[:_OUTPUTS]:
-        node = by_tensor[tensor]
-        scores = f", {ranked[tensor]} if these are scores" if tensor in ranked else ""
-        facts.append(Fact("" if facts else "outputs", f"{safe_text(tensor, limit=80)}: {_how_far(node)}{scores}"))
-    more = len(result.network_outputs) - len(facts)
-    return [*facts, Fact("", f"{numbers.grouped(more)} more outputs: --verbose", "dim")] if more else facts
+    for tensor in shown:
+        scores = f", {ranked[tensor]} (if scores)" if tensor in ranked else ""
+        said_of = f"{safe_text(tensor, limit=80)}: {_how_far(by_tensor[tensor])}{scores}"
+        facts.append(Fact("" if facts else "outputs", said_of))
+    return [*facts, Fact("", rest, "dim")] if more else facts
 
 
-def _how_far(node: NodeResult) -> str:
+def _how_far(node: NodeResult, *, brief: bool = False) -> str:
     stats = node.metrics
     if stats is None or node.status is Status.IDENTICAL:
         return str(node.status)
-    parts = [f"SQNR {numbers.metric('sqnr_db', stats.sqnr_db)} dB"] if stats.sqnr_db is not None else []
+    level = f"{numbers.metric('sqnr_db', stats.sqnr_db)} dB" if stats.sqnr_db is not None else ""
+    if level and brief:
+        return level
+    parts = [f"SQNR {level}"] if level else []
     if stats.max_lsb is not None:
         parts.append(f"max {numbers.number(stats.max_lsb)} LSB")
     else:
@@ -259,11 +288,11 @@ def _how_far(node: NodeResult) -> str:
     return ", ".join(parts)
 
 
-def _coverage(result: RunComparison, rest: str) -> list[Fact]:
+def _coverage(result: RunComparison, rest: str, *, terse: bool = False) -> list[Fact]:
     """Return in one line how much was compared, then the first of what was lost."""
     lost = [entry for entry in result.coverage.unmatched if entry.kind is UnmatchedKind.LOST]
     counts = sentences.status_counts([node.status for node in result.nodes])
-    said = [f"{numbers.grouped(len(result.nodes))} tensors compared{f' ({counts})' if counts else ''}"]
+    said = [f"{numbers.grouped(len(result.nodes))} tensors compared{f' ({counts})' if counts and not terse else ''}"]
     said += sentences.judged_clauses(result)
     benign = sentences.benign_count(result.coverage.unmatched)
     said += [f"{numbers.grouped(benign)} unmatched for a known reason"] if benign else []
@@ -284,8 +313,15 @@ def _coverage(result: RunComparison, rest: str) -> list[Fact]:
     return [*facts, Fact("", f"{numbers.grouped(more)} more lost: {rest}", "dim")] if more > 0 else facts
 
 
-def _runs(result: RunComparison, rest: str, counted: int = 0) -> list[Fact]:
-    """Return what is unusual about the two runs, the limits and the number of remarks, those counted before too."""
+def _runs(result: RunComparison, rest: str, counted: int = 0, hidden: int = 0) -> list[Fact]:
+    """Return what is unusual about the two runs, the limits, and how much is left out.
+
+    Args:
+        result: The comparison.
+        rest: Where the reader finds it.
+        counted: Remarks on the comparison that are left out.
+        hidden: Nodes of the diagnosis that are left out.
+    """
     facts: list[Fact] = []
     sides = {"reference": result.reference, "backend": result.backend}
     clauses: dict[str, list[str]] = {}
@@ -305,6 +341,7 @@ def _runs(result: RunComparison, rest: str, counted: int = 0) -> list[Fact]:
     if result.limits.get("source") != _DERIVED or "file" in result.limits:
         facts.append(Fact("limits", sentences.limits_sentence(result.limits)))
     accepted, found = sentences.acknowledged_sentences(result.nodes), sentences.found_sentences(result.nodes)
-    said = [f"{len(accepted)} acknowledged"] if accepted else []
+    said = [plural(hidden, "more node")] if hidden else []
+    said += [f"{len(accepted)} acknowledged"] if accepted else []
     said += [plural(len(found) + counted, "remark")] if found or counted else []
     return [*facts, Fact("notes", f"{', '.join(said)}: {rest}", "dim")] if said else facts

@@ -1,11 +1,14 @@
 """A repaired model, written and really run by ONNX Runtime, keeps what the replay of its recording promised."""
 
+import json
+
 import numpy as np
 import pytest
 from sweeps import sweep
 
 from qdebug.arithmetic.arithmetic_file import find_arithmetic
 from qdebug.arithmetic.presets import DEFAULT_PRESET
+from qdebug.cli.main import main
 from qdebug.compare.attribute.backend_replay import real_values
 from qdebug.compare.graph_checks.graph_check import GraphCheck
 from qdebug.recording.reading.opening import open_recording
@@ -403,3 +406,19 @@ def test_a_bias_before_a_clip_is_that_of_the_product(tmp_path):
     written = {node.name: node.input for node in onnx.load(tmp_path / "out.onnx").graph.node}
     assert list(written["clip"])[1:] == ["low", "high"]
     assert written["g"][2] != "b"
+
+
+def test_a_model_is_written_of_a_run_that_the_runtime_rewrote(nets, tmp_path, capsys, monkeypatch):
+    """Its nodes are recorded again, as they stand in the model file."""
+    monkeypatch.chdir(tmp_path)
+    inputs = {"x": np.stack([open_recording(nets / "float.h5").load("x", sample) for sample in range(8)])}
+    record_run(nets / "int8.onnx", backend="onnxruntime", inputs=inputs, samples=8, out="optimized.h5")
+    assert "c1_QuantizeLinear_Output" not in open_recording("optimized.h5").graph.tensors
+    words = ["repair", str(nets / "float.h5"), "optimized.h5", "--within", "30", "--kinds", "per-channel,float"]
+    assert main([*words, "--model", str(nets / "int8.onnx"), "--write-model", "out.onnx", "--json"]) in (0, 1)
+    out, err = capsys.readouterr()
+    found = json.loads(out)
+    assert "opt=none" in err
+    assert found["proof"]["after"] > found["proof"]["before"] + 3
+    onnx.checker.check_model(onnx.load("out.onnx"))
+    assert any(note.startswith("with weights per channel in all 3 nodes") for note in found["notes"])

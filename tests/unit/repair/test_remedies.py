@@ -32,12 +32,33 @@ def test_what_is_promised_is_what_a_replay_of_all_samples_gives(session, result)
     for remedy in found:
         if remedy.edit.endswith("*"):
             continue
-        *_, effect = bench.effects([remedy.edit], places)
+        *_, effect = bench.effects(remedy.edit.split(", "), places)
         (output,) = effect.outputs
         gained = output.trial.sqnr_db - output.now.sqnr_db
         assert remedy.gain_db == pytest.approx({output.output: gained})
         assert remedy.samples == len(places)
         assert gained > 0.5
+
+
+def test_the_first_nodes_are_those_that_gain_most_in_float_one_after_the_other(session, result):
+    bench, places, before = EditBench(session), list(session.backend.places()), session.result().diagnosis
+    (few,) = (each for fault in result.diagnosis for each in fault.remedies if (each.nodes or 0) > 1)
+    chosen = few.edit.split(", ")
+    units = [bench.unit_of(fault.tensor) for fault in result.diagnosis]
+    assert [f"float {unit.node.name}" for unit in units[: few.nodes]] == chosen
+    assert few.command.endswith(f"--kinds float --max-edits {len(chosen)}")
+    assert {fault.tensor for fault in result.diagnosis} == {fault.tensor for fault in before}
+    assert result.diagnosis[0].tensor == before[0].tensor, "the largest share"
+
+    def gain(names):
+        *_, effect = bench.effects(names, places)
+        return effect.outputs[0].trial.sqnr_db
+
+    others = {f"float {unit.node.name}" for unit in units} - {chosen[0]}
+    for at in range(1, len(chosen)):
+        tried = {name: gain([*chosen[:at], name]) for name in others}
+        assert max(tried, key=tried.__getitem__) == chosen[at]
+        others.remove(chosen[at])
 
 
 def test_commands_name_the_files_and_the_json_says_all(result):
