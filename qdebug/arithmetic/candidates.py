@@ -50,6 +50,7 @@ _REAL_ROUNDINGS = roundings_of("round", "even", "away", "up", "down", "plus")
 _EVEN_OR_AWAY = "<even,zp|zp,even|away,zp|zp,away>"
 _NEAREST = "<even,zp|zp,even|away,zp|zp,away|up,zp|zp,up>"
 _REAL_ENDS = "<div|inv>,<even,zp|zp,even|away,zp|zp,away|plus,zp>,sat"
+_LEVELS = "steps=<lev|lev-fma>,even,low,sat"
 _WHOLE_PROGRAMS = "<shl,mulhi.up,shr.away|shl,mulhi.up,shr.up|mul,shr.up|mul,shr.away>"
 _TWICE = "shl,mulhi.<up|trunc|away>,shr.<away|up|even|floor>"
 _GLOW = "pre.floor,mul,wrap32,shr.up"
@@ -125,6 +126,7 @@ def _sum_of_products(unit: Unit) -> Iterator[str]:
     yield from plain
     if unit.bias is not None:  # added to real numbers, in real units or in units of the output
         yield f"bias=float steps=scale,bias,{_REAL_ENDS}"
+        yield "bias=float steps=scale,bias,<lev|lev-fma>,even,low,sat"
         yield f"bias=float m=f32:<{'|'.join(_PRODUCT_ORDERS[:4])}> steps=mul,bias,<even,zp|zp,even|away,zp>,sat"
     if unit.bias is not None and unit.bias.dtype.kind in "iu" and unit.bias_scale is None:
         # rounded to codes on its own, and added to what the sums were rounded to
@@ -134,7 +136,7 @@ def _sum_of_products(unit: Unit) -> Iterator[str]:
         yield "bias=codes m=pow2 steps=shr.up,bias,zp,sat"
     if unit.bias_scale is not None:
         yield from (f"bias=glow {text}" for text in plain if ways(text)[0].multiplier.number in ("f32", "glow"))
-    yield "form=levels-fma steps=even,sat"
+    yield from ("form=levels-fma steps=even,sat", _LEVELS, "steps=scale,<lev|lev-fma>,even,low,sat")
     for pairs in _pairs(unit):
         yield f"acc={pairs} steps=mul,<even,zp|zp,even>,sat"
         yield f"acc={pairs} form=levels-fma steps=even,sat"
@@ -160,6 +162,7 @@ def _pairs(unit: Unit) -> Iterator[str]:
 
 
 _MADE_REAL = f"form=<deq|deq-fma> steps={_REAL_ENDS}"
+_MADE_REAL_LEVELS = f"form=<deq|deq-fma> {_LEVELS}"
 _RATIO = f"form=ratio steps={_EVEN_OR_AWAY},sat"
 _MADE_REAL_IN_DOUBLE = f"form=deq m=f64 steps=div,{_EVEN_OR_AWAY},sat"
 
@@ -168,7 +171,8 @@ def _sums_of_two(unit: Unit) -> Iterator[str]:
     """Sums and differences of two codes."""
     del unit
     yield "form=<fold-fma|fold> steps=<even|away|up>,sat"
-    yield from (_MADE_REAL, _RATIO, _MADE_REAL_IN_DOUBLE)
+    yield from (_MADE_REAL, _RATIO, _MADE_REAL_IN_DOUBLE, _MADE_REAL_LEVELS)
+    yield f"form=<onto-second|onto-first> {_LEVELS}"
     yield from ("form=common20 steps=shr.up,zp,sat", "form=common21 steps=shr.away,zp,sat")
     yield from ("form=common20 steps=shr.away,zp,sat", "form=common21 steps=shr.up,zp,sat")
     yield "form=fixed15 steps=mul,<zp,away|away,zp>,sat"
@@ -181,24 +185,24 @@ def _sums_of_two(unit: Unit) -> Iterator[str]:
 def _products_of_two(unit: Unit) -> Iterator[str]:
     del unit
     yield from _requantizations(_PRODUCT_ORDERS)
-    yield from (_MADE_REAL, _MADE_REAL_IN_DOUBLE)
+    yield from (_MADE_REAL, _MADE_REAL_IN_DOUBLE, _MADE_REAL_LEVELS)
 
 
 def _quotients(unit: Unit) -> Iterator[str]:
     del unit
-    yield from (_MADE_REAL, _RATIO, _MADE_REAL_IN_DOUBLE)
+    yield from (_MADE_REAL, _RATIO, _MADE_REAL_IN_DOUBLE, _MADE_REAL_LEVELS)
 
 
 def _slopes(unit: Unit) -> Iterator[str]:
     """Numbers below 0 times a slope that is in codes too, all others as they are."""
     del unit
-    yield _MADE_REAL
+    yield from (_MADE_REAL, _MADE_REAL_LEVELS)
     yield f"form=slopes operand={_WHOLE_PROGRAMS} m=q31:<d:xw/y|xw/y> steps=zp,sat"
 
 
 def _squared_differences(unit: Unit) -> Iterator[str]:
     del unit
-    yield from (_MADE_REAL, _MADE_REAL_IN_DOUBLE)
+    yield from (_MADE_REAL, _MADE_REAL_IN_DOUBLE, _MADE_REAL_LEVELS)
     yield f"form=ls shift=7 m=q31:d:xw/y operand={_WHOLE_PROGRAMS} steps={_WHOLE_PROGRAMS},zp,sat"
 
 
@@ -212,7 +216,7 @@ def _counts_padding(unit: Unit) -> bool:
 def _means(unit: Unit) -> Iterator[str]:
     """Average pools and means: sums requantized with the count in the multiplier, or divided as integers."""
     pool = unit.kind == "average_pool"
-    yield f"form=real steps={_REAL_ENDS}"
+    yield from (f"form=real steps={_REAL_ENDS}", f"form=real {_LEVELS}")
     if pool and unit.attrs.get("ceil_mode") and unit.attrs.get("count_include_pad"):
         yield f"form=taps steps={_REAL_ENDS}"
     if pool:
@@ -235,7 +239,7 @@ def _of_one_code(unit: Unit) -> Iterator[str]:
     del unit
     yield f"steps=scale,<div|inv>,{_EVEN_OR_AWAY},sat"
     yield from _requantizations(_ONE_ORDERS, unfused=False)
-    yield "m=p8 steps=mul,shr.up,zp,sat"
+    yield from ("m=p8 steps=mul,shr.up,zp,sat", _LEVELS)
 
 
 def _joined(unit: Unit) -> Iterator[str]:
@@ -256,8 +260,8 @@ def _resized(unit: Unit) -> Iterator[str]:
         if unit.out.dtype.kind == "u":
             yield "form=<corners32|weights32> steps=plus,sat"
     if is_bilinear(unit):
-        yield f"form=real-lerp steps={_REAL_ENDS}"
-    yield f"form=real steps={_REAL_ENDS}"
+        yield from (f"form=real-lerp steps={_REAL_ENDS}", f"form=real-lerp {_LEVELS}")
+    yield from (f"form=real steps={_REAL_ENDS}", f"form=real {_LEVELS}")
     nearest = unit.attrs.get("mode", "nearest") == "nearest"  # else interpolated codes are no whole numbers
     yield from (text for text in _of_one_code(unit) if nearest or ways(text)[0].multiplier.real)
 
@@ -266,6 +270,7 @@ def _functions(unit: Unit) -> Iterator[str]:
     """Functions of one code: of its real value in two precisions, from a drifting or approximated table."""
     own, short = operators.of(unit.function).forms, unit.operands[0].codes.dtype.itemsize == 1
     yield f"form=<{'mlas|' * ('mlas' in own)}table|table-fma|stepped> steps={_REAL_ENDS}"
+    yield f"form=table {_LEVELS}"
     yield from (f"form=table m=f64 steps={_REAL_ENDS}", "form=table m=f64 steps=div,<trunc|floor>,zp,sat")
     if "fixed" in own and _powers_of_two(unit):
         yield f"form={'fixed31' if short else 'fixed16'} steps=shr.away,zp,sat"
@@ -285,7 +290,7 @@ def _probabilities(unit: Unit) -> Iterator[str]:
         yield "form=ort steps=even,zp,<sat|wrap>"
         if np.all(unit.out.scale == 2.0**-8):
             yield "form=exp31 steps=zp,sat"
-    yield f"form=<exp32|exp64> steps={_REAL_ENDS}"
+    yield from (f"form=<exp32|exp64> steps={_REAL_ENDS}", f"form=exp32 {_LEVELS}")
 
 
 def _quantized(unit: Unit) -> Iterator[str]:
@@ -294,7 +299,7 @@ def _quantized(unit: Unit) -> Iterator[str]:
     for rounding in roundings_of("round", "even", "away", "up", "plus", "down", "trunc"):
         yield f"steps=<div|inv>,<{rounding},zp|zp,{rounding}>,sat"
     yield f"m=f64 steps=div,{_EVEN_OR_AWAY},sat"
-    yield "form=levels steps=even,zp,sat"
+    yield from ("form=levels steps=even,zp,sat", "form=levels-fma steps=even,sat")
 
 
 def _made_real_alone(unit: Unit) -> Iterator[str]:

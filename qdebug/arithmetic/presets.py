@@ -53,6 +53,7 @@ _TABLE_AWAY = "form=table steps=div,away,zp,sat"
 _TABLE, _HARD_SWISH = "form=table steps=div,even,zp,sat", "form=hswish16 steps=shr.away,zp,sat"
 _EXP31, _EXP32 = "form=exp31 steps=zp,sat", "form=exp32 steps=div,even,zp,sat"
 _GRID, _COUNTED = "form=grid10 steps=shr.away,sat", "form=counted steps=shl,mulhi.up,shr.away,zp,sat"
+_LEVELS = "steps=lev,even,low,sat"
 _GLOBAL_MEAN = "m=f32:x/(y*n)"
 _COMMON = "form=common20 steps=shr.up,zp,sat"
 _SATURATED = ("conv:uint8,int8,uint8", "conv:uint8,int8,int8", "linear:uint8,int8,uint8", "linear:uint8,int8,int8")
@@ -314,8 +315,17 @@ ROWS = (
     Preset(
         name="openvino-cpu",
         provenance="measured",
-        about="openvino 2026.4.1 on x86 with AMX, convolutions of a QDQ net; average pools on AVX2",
-        variants=_products(_EVEN_IN, average_pool="form=levels-raw steps=even,zp,sat"),
+        about="openvino 2026.4.1 on x86 with AMX, operators between Q and DQ; average pools on AVX2",
+        variants=_products(
+            _EVEN_IN,
+            average_pool="form=levels-raw steps=even,zp,sat",
+            quantize="form=levels steps=even,zp,sat",
+            add=f"form=onto-second {_LEVELS}",
+            concat=_LEVELS,
+            lookup=f"form=table {_LEVELS}",
+            **{"conv.depthwise": "bias=float steps=scale,bias,lev-fma,even,low,sat"},
+            **dict.fromkeys(("sub", "mul", "div", "prelu"), f"form=deq {_LEVELS}"),
+        ),
         apart={"linear": "memory"},
         also=_read({"conv": "form=levels-fma acc=pairsat16:tap steps=even,sat"}),
     ),
@@ -501,6 +511,14 @@ class KnownRuntime:
     def own(self) -> str:
         """What the fingerprint of its own version, kernels and processor goes by, be there one or not."""
         return fingerprint_name(self.run.to_dict())
+
+    @property
+    def arithmetic(self) -> Arithmetic:
+        """How it computes codes: as the fingerprints of its backend say, its own before others."""
+        presets = known_presets()
+        stated = [presets[name].variants for name in self.ordered(presets) if presets[name].backend == self.run.backend]
+        merged = {key: variant for variants in reversed(stated) for key, variant in variants.items()}
+        return Arithmetic(variants=merged) if merged and self.run.backend else Arithmetic()
 
     def ordered(self, names: Iterable[str]) -> list[str]:
         """Return presets with its own first, and then others of its backend."""

@@ -275,6 +275,8 @@ class SearchResult:
         reason: Why nothing could be tried; None if something was.
         given: The recorded multiplier over the quotient of the scales; None if none was recorded.
         shape: The node without its values, if something reproduces it.
+        inside: What was replayed inside a layer to look at its end, in a clause; None if nothing was.
+        unrounded: Whether numbers were not made codes inside it.
         novel: Of a node that only step programs reproduce which nobody is known to use, the elements among those that
             decide which the best known variant gets wrong; None of any other.
     """
@@ -299,6 +301,8 @@ class SearchResult:
     novel: int | None = None
     given: float | None = None
     shape: Shape | None = None
+    inside: str | None = None
+    unrounded: bool = False
 
     def without_novel(self) -> SearchResult:
         """Return the finding without the programs that nobody is known to use."""

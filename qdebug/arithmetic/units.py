@@ -262,12 +262,13 @@ class Units:
             self._places[tensor] = tuple(p for p in places if all(self._recording.has(name, *p) for name in needed))
         return self._places[tensor]
 
-    def find(self, node: Node, tensor: str) -> UnitSource | str:
+    def find(self, node: Node, tensor: str, computed: Node | None = None) -> UnitSource | str:
         """Find the unit that a node computes, or say why there is none.
 
         Args:
             node: A node whose values were recorded.
             tensor: One of its outputs.
+            computed: What it stands for; the node, or the group that it ends, if left out.
 
         Raises:
             RecordingError: A value cannot be read.
@@ -275,12 +276,14 @@ class Units:
         source = UnitSource(
             recording=self._recording,
             node=node,
-            computed=self.computed(node, tensor),
+            computed=computed or self.computed(node, tensor),
             tensor=tensor,
             places=self.places(node, tensor),
-            last=self._last,
+            last=self._last if computed is None else _LastUnit(),
         )
         try:
+            if not source.places or not all(map(self._recorded, filter(None, source.computed.inputs))):
+                return "its inputs were not recorded."
             source.unit(source.places[0])
         except KernelError as error:
             return error.message

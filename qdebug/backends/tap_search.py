@@ -7,7 +7,7 @@ layer and all layers before it ran as in the plain run, or were shown to give wh
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 __all__ = ["PlainLayer", "TapSearch", "TappedRun"]
@@ -68,6 +68,7 @@ class TapSearch:
         self._runs: list[TappedRun] = []
         self._tried: set[frozenset[str]] = set()
         self._blocks: dict[int, set[str]] = {}
+        self._blamed: set[str] = set()
 
     @property
     def open(self) -> list[str]:
@@ -75,16 +76,25 @@ class TapSearch:
         return [name for name in self._taps if name not in self.proven and name not in self.refused]
 
     def choose(self) -> tuple[str, ...]:
-        """Return the taps of the next run; none if nothing is left to be tapped."""
+        """Return the taps of the next run; none if nothing is left to be tapped.
+
+        What no layer is known to be disturbed by comes first. Once it is known, it is tapped again together with what
+        disturbs: it shows how far that reaches.
+        """
         while left := self.open:
-            chosen = self._independent(left)
-            while frozenset(chosen) in self._tried and len(chosen) > 1:
+            harmless = [name for name in left if name not in self._blamed]
+            chosen = harmless or self._independent(left)
+            shields = [] if harmless else [name for name in self._taps if self._is_shield(name)]
+            while frozenset((*chosen, *shields)) in self._tried and len(chosen) > 1:
                 chosen = chosen[: (len(chosen) + 1) // 2]
-            if frozenset(chosen) not in self._tried:
-                self._tried.add(frozenset(chosen))
-                return tuple(sorted(chosen, key=self._taps.index))
+            if frozenset((*chosen, *shields)) not in self._tried:
+                self._tried.add(frozenset((*chosen, *shields)))
+                return tuple(sorted((*chosen, *shields), key=self._taps.index))
             self.refused.append(chosen[0])
         return ()
+
+    def _is_shield(self, name: str) -> bool:
+        return name in self.proven and name not in self._blamed
 
     def _independent(self, names: Sequence[str]) -> list[str]:
         """Return taps none of which is known to disturb the layer that makes another one.
@@ -111,13 +121,22 @@ class TapSearch:
 
     def take(self, run: TappedRun) -> None:
         """Learn from a run all of whose expected outputs were those of the plain one."""
-        for place, layer in enumerate(self._layers):
-            if run.forms[place] not in self._sound[place]:
-                read = {name for before in layer.reads for name in self._layers[before].results}
-                self._blocks.setdefault(place, set()).update(read.intersection(run.taps))
+        again = {name for name in run.taps if name in self._blamed}
+        disturbed = [place for place in range(len(self._layers)) if run.forms[place] not in self._sound[place]]
+        for place in disturbed:
+            read = self._results(self._layers[place].reads).intersection(run.taps)
+            self._blocks.setdefault(place, set()).update(read)
+            self._blamed.update(read, self._results([place]).intersection(run.taps))
         self._runs.append(run)
         while self._settle():
             pass
+        for place in disturbed:  # by its own tap, if no other that is known to disturb is near
+            own = [name for name in self._layers[place].results if name in again and name in self.open]
+            if self._blamed.isdisjoint(self._results(self._layers[place].reads).intersection(run.taps)):
+                self.refused += own
+
+    def _results(self, places: Iterable[int]) -> set[str]:
+        return {name for place in places for name in self._layers[place].results}
 
     def best_run(self, names: Sequence[str]) -> tuple[TappedRun, list[str]] | None:
         """Return the run that gave most of some proven tensors as the plain run does, and which; None if none did."""

@@ -61,6 +61,7 @@ class NodeShare(JsonObject):
         reference_tensor: Where its error is added.
         share: Power of what it makes of the output, over that of the output's error.
         sqnr_db: SQNR in dB of the output if all other nodes were as in the reference; infinite if it makes nothing.
+        together: Share of what it makes with all nodes of a larger share; None if that is not known.
         parts: Share of each part of the error alone, by a name of `PARTS`; empty where the parts are not known.
     """
 
@@ -70,6 +71,7 @@ class NodeShare(JsonObject):
     reference_tensor: str
     share: float
     sqnr_db: float
+    together: float | None = None
     parts: Annotated[Mapping[str, float], SchemaPart(propertyNames={"enum": [*PARTS]})] = field(default_factory=dict)
 
 
@@ -140,6 +142,7 @@ class BudgetTask:
         sizes: Tensors whose own error is measured where it comes about.
         alone: Tensors whose own error is replayed to the output, each alone.
         parts: Tensors of which each part of the own error is replayed to the output alone.
+        groups: Tensors whose own errors are replayed together, group by group; a group is called by its last tensor.
         small: Tensors whose own errors are replayed together; None for no such replay.
         every: The same of all tensors.
     """
@@ -149,6 +152,7 @@ class BudgetTask:
     sizes: Sequence[PlannedNode] = ()
     alone: Sequence[PlannedNode] = ()
     parts: Sequence[PlannedNode] = ()
+    groups: Sequence[Sequence[PlannedNode]] = ()
     small: Sequence[PlannedNode] | None = None
     every: Sequence[PlannedNode] | None = None
 
@@ -157,7 +161,8 @@ class BudgetTask:
         """Tells it from other tasks of the same comparison."""
         asked = (self.sizes, self.alone, self.parts, self.small, self.every)
         names = (None if each is None else tuple(entry.tensor for entry in each) for each in asked)
-        return self.output.tensor, self.place, *names
+        groups = tuple(tuple(entry.tensor for entry in each) for each in self.groups)
+        return self.output.tensor, self.place, groups, *names
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -183,6 +188,7 @@ KeptPowers = MutableMapping[Hashable, BudgetPowers]
 ShareOut = Callable[[Sequence[BudgetTask]], Iterator[BudgetPowers]]
 """Has tasks done by others, and gives what they found in their order."""
 
+_TOGETHER = "together"
 _ALL, _SMALL, _LEFT = ("", "error"), ("", "below"), ("", "left")
 
 
@@ -214,6 +220,9 @@ def budget_powers(graphs: GraphCheck, task: BudgetTask, replay: ErrorReplay | No
         parts = {part: error for part, error in replay.own_parts(entry).items() if np.any(error)}
         for part, made in zip(parts, replay.outputs([[(entry, error)] for error in parts.values()]), strict=True):
             powers[entry.tensor, part] = _power_of(made, signal)
+    errors = [[(entry, None) for entry in group] for group in task.groups]
+    for group, made in zip(task.groups, replay.outputs(errors), strict=True):
+        powers[group[-1].tensor, _TOGETHER] = _power_of(made, signal)
     if task.small is not None:
         powers[_SMALL] = _power_of(replay.output(task.small) if task.small else Replayed(signal), signal)
     if task.every is not None:
@@ -336,14 +345,21 @@ def budget_of_output(
     small = [entry for entry in found.known if entry not in large and shares.get(entry.tensor, 0.0) is not None]
     tasks = [task(place=place, small=small, every=[*large, *small]) for place in places]
     if parts:
+        ranked = sorted(large, key=lambda entry: -(shares[entry.tensor] or 0.0))
+        groups = [ranked[: count + 1] for count in range(len(ranked))]
+        tasks += [task(place=place, groups=groups[at : at + _CHUNK]) for place in places for at in _starts(groups)]
         tasks += [task(place=place, parts=each) for place in places for each in _in_chunks(large)]
     for _ in made(tasks):
         pass
     return _given(base, sums, replace(found, stopped=stopped), large, small)
 
 
+def _starts(items: Sequence[object]) -> range:
+    return range(0, len(items), _CHUNK)
+
+
 def _in_chunks(entries: Sequence[PlannedNode]) -> Iterator[Sequence[PlannedNode]]:
-    for start in range(0, len(entries), _CHUNK):
+    for start in _starts(entries):
         yield entries[start : start + _CHUNK]
 
 
@@ -425,6 +441,7 @@ def _given(
                 reference_tensor=entry.reference_tensor,
                 share=share,
                 sqnr_db=sums.sqnr_db(share * sums.error),
+                together=sums.share(entry.tensor, _TOGETHER),
                 parts={part: value for part, value in parts.items() if value is not None},
             )
         )

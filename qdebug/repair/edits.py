@@ -36,7 +36,7 @@ KINDS: Mapping[str, str] = {
     "rounding": "the result is rounded to the nearest code: the backend rounds it otherwise",
     "split": "a branch gets a scale of its own, and what joins it with others is rounded to 16 bits",
     "per-channel": "the weights get a scale for each output channel",
-    "16-bit": "the result is rounded to 16 bits, which hold all of its values",
+    "16-bit": "the result is rounded to 16 bits, which hold twice the range of its values",
     "float": "the node is computed in float, and its result stays float where float nodes alone read it",
 }
 """Kinds of edits, the cheapest first, and what each does."""
@@ -157,6 +157,7 @@ class EditCatalog:
     def _together(self, edits: Sequence[Edit]) -> Change:
         """Return what edits change together, biases as each of them has it."""
         floats = {edit.unit.node.name for edit in edits if edit.kind == "float"}
+        floats |= {name for edit in edits for name in edit.unit.readers if self.nodes.is_float(name)}
         kept: dict[str, tuple[float | None, float | None]] = {}
         for edit in edits:
             given = edit.unit.tensors.isdisjoint(self.nodes.run.graph.outputs)  # else whoever runs the net reads them
@@ -223,9 +224,9 @@ class EditCatalog:
         if quant is None:
             return None
         if kind == "16-bit" and (wide := widened(nodes.values(unit), quant)) is not None:
-            return made(change=Change(nodes=rounder, quants={unit.tensor: wide}), size=elements)
+            return made(change=Change(nodes=rounder, quants=dict.fromkeys(unit.tensors, wide)), size=elements)
         if kind == "range" and (better := fitted(nodes.values(unit), quant)) is not None:
-            return made(change=Change(nodes=rounder, quants={unit.tensor: better}))
+            return made(change=Change(nodes=rounder, quants=dict.fromkeys(unit.tensors, better)))
         if kind == "split" and (own := own_scale(nodes, unit)) is not None:
             joined = sum(nodes.elements(each.node) for each in nodes.units.values() if each.tensor in own.quants)
             return made(change=own, size=joined - elements)

@@ -15,6 +15,7 @@ from qdebug.model import Node, QuantParams, operators
 from qdebug.model.dtypes import is_integer
 from qdebug.model.operators import Sums
 from qdebug.model.quant import is_same_scale
+from qdebug.model.thresholds.scales import WIDE_CODES_HEADROOM
 from qdebug.numerics.affine import dequantize, quantize
 from qdebug.numerics.calibration import Calibrator, LeastSquares, MinMax, calibrate
 from qdebug.numerics.range_histogram import RangeCounter
@@ -112,7 +113,7 @@ def equalizing(first: np.ndarray, channels: int, second: np.ndarray, summed: int
 
 
 def widened(values: Iterable[np.ndarray], quant: QuantParams) -> QuantParams | None:
-    """Return 16-bit codes that hold what narrower ones hold, and all of some values.
+    """Return 16-bit codes that hold what narrower ones hold, and all of some values, with room for larger ones.
 
     Args:
         values: Real values of any shape, sample by sample.
@@ -130,6 +131,7 @@ def widened(values: Iterable[np.ndarray], quant: QuantParams) -> QuantParams | N
         finite = each[np.isfinite(each)]
         if finite.size:
             low, high = min(low, float(finite.min())), max(high, float(finite.max()))
+    low, high = low * WIDE_CODES_HEADROOM, high * WIDE_CODES_HEADROOM
     signed = not quant.dtype.startswith("u")
     centred = signed and not np.any(quant.zero_point)
     kind = "symmetric" if centred else "asymmetric"

@@ -90,8 +90,18 @@ class ChangeableNodes:
         return next((unit for unit in self.units.values() if unit.rounder == name), None)
 
     def _maker(self, quantizer: Node) -> Node | None:
-        maker = self.run.graph.producer(quantizer.inputs[0])
-        return None if maker is None or operators.of(maker.op).dequantizes else maker
+        """Return the node whose result a quantizer makes codes of; None where it stands for itself.
+
+        What is only moved before it is its own business, unless it has the codes already that it makes.
+        """
+        graph, maker = self.run.graph, self.run.graph.producer(quantizer.inputs[0])
+        moved = maker if maker is not None and hands_on(maker) else None
+        while maker is not None and hands_on(maker):
+            maker = graph.producer(maker.inputs[0])
+        if maker is not None and operators.of(maker.op).dequantizes:
+            same = graph.tensors[maker.inputs[0]].quant == graph.tensors[quantizer.outputs[0]].quant
+            return moved if same else None
+        return maker if moved is None else None
 
     def _unit(self, node: Node) -> ChangeableNode | None:
         graph, tensor = self.run.graph, node.outputs[0]
@@ -145,6 +155,14 @@ class ChangeableNodes:
         axis, size = operators.output_axis(form), math.prod(shape)
         fits = size == max(shape, default=0) and (axis is None or size == weight[axis])
         return name if fits else None
+
+    def is_float(self, name: str) -> bool:
+        """Tell whether a node computes on real numbers by itself: with a weight in no codes, and a result in none."""
+        node = next((each for each in self.run.graph.nodes if each.name == name), None)
+        unit = self.units.get(name)
+        if node is None or operators.of(node.op).real is not None or (unit is not None and unit.tensor):
+            return False
+        return not any(name and self.quant_of(name) for name in node.inputs if self._be.folds(name))
 
     def entry(self, unit: ChangeableNode) -> PlannedNode | None:
         """Return what is compared of a node: its result, or the codes of that; None for nothing."""

@@ -135,6 +135,7 @@ class Start:
         whole: The integers that stand for it, where they are no function of `scales`.
         tag: What the scales are of; equal for starts with equal scales.
         zero: What the step `zp` adds, where that is not the output's zero point.
+        one: The real value of one of the numbers, where that is not the scale of the sums.
     """
 
     operation: Operation
@@ -143,6 +144,7 @@ class Start:
     whole: Fixed | None = None
     tag: object = None
     zero: np.ndarray | None = None
+    one: np.ndarray | None = None
 
 
 def load(dtype: type[np.generic], place: int = 0) -> Operation:

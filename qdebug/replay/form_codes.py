@@ -9,14 +9,14 @@ import numpy as np
 
 from qdebug.model import Node, operators
 from qdebug.replay.columns import Columns, Operation, Start, load, nested
-from qdebug.replay.precision import limits
+from qdebug.replay.precision import fused, limits
 from qdebug.replay.registry import Call, find_kernel, has_kernel
 from qdebug.replay.scaling import Scales, scales_of
 from qdebug.replay.steps import compile_steps, planned_program
 from qdebug.replay.unit import Unit
 from qdebug.replay.variant import Variant
 
-__all__ = ["apply_function", "fused", "leaky", "logistic", "sloped", "tabled"]
+__all__ = ["apply_function", "leaky", "logistic", "sloped", "tabled"]
 
 _ONE = np.ones((), np.float32)
 _NUMERATOR = (
@@ -31,23 +31,6 @@ _DENOMINATOR = (
     1.70198817374094e-03, 1.16817656904453e-01, 9.93151921023180e-01,
 )  # fmt: skip
 _LOGISTIC_END = np.float32(18)
-
-
-def fused(factor: np.ndarray, other: np.ndarray, addend: np.ndarray) -> np.ndarray:
-    """Compute factor * other + addend in float32, rounded once, as a fused multiply-add does.
-
-    The product of two float32 is exact in float64. A sum that is not is rounded to odd there, from where a second
-    rounding to float32 goes the right way (Boldo and Melquiond, Emulation of FMA and correctly rounded sums, 2008).
-    """
-    product = np.asarray(factor.astype(np.float64) * other.astype(np.float64))
-    total = np.asarray(product + addend)
-    back = total - product
-    lost = np.asarray((product - (total - back)) + (addend - back))
-    inexact = (lost != 0) & np.isfinite(total)
-    if np.any(inexact):
-        even = inexact & (total.view(np.int64) & 1 == 0)
-        total = np.where(even, np.nextafter(total, np.copysign(np.inf, lost)), total)
-    return np.asarray(total.astype(np.float32))
 
 
 def apply_function(unit: Unit, real: np.ndarray) -> np.ndarray:

@@ -19,14 +19,15 @@ import numpy as np
 from qdebug.numerics.fixedpoint import round_values
 from qdebug.replay.columns import Columns, Operation, Start, load, nested
 from qdebug.replay.fixed_forms import hard_swish, inverse_root, squashed
-from qdebug.replay.form_codes import fused, leaky, sloped, tabled
+from qdebug.replay.form_codes import leaky, sloped, tabled
 from qdebug.replay.interpolate import FRACTION
+from qdebug.replay.precision import fused
 from qdebug.replay.scaling import Fixed, Scales, fixed, real_multiplier, scales_of, sum_scale
 from qdebug.replay.steps import compile_steps, planned_program
 from qdebug.replay.unit import Operand, Unit
-from qdebug.replay.variant import Variant
+from qdebug.replay.variant import FORMS, Variant
 
-__all__ = ["common", "dequantized", "each", "fixed_point_15", "folded", "ratios", "shifted", "start_of"]
+__all__ = ["common", "dequantized", "each", "fixed_point_15", "folded", "onto", "ratios", "shifted", "start_of"]
 
 _ONE = np.ones((), np.float32)
 _LARGE_SCALE = np.float32(2.0**-15)
@@ -122,6 +123,29 @@ def dequantized(unit: Unit, columns: Columns, variant: Variant) -> Start:
     parameters = (scale_a, zero_a, scale_b, zero_b)
     operation = Operation(apply=apply, parameters=parameters)
     return Start(operation=operation, dtype=dtype, scales=scales_of(unit))
+
+
+def onto(unit: Unit, columns: Columns, variant: Variant) -> Start:
+    """Compute (a - (za + zb sb / sa)) (sa / sb) + b in units of sb, where a is brought to the scale of b.
+
+    Source: AddTransformation of OpenVINO (common/low_precision_transformations/src/add.cpp); measured.
+    """
+    del columns
+    if unit.kind not in ("add", "sub"):
+        raise ValueError("operands are brought to one scale for sums only")
+    sides, moved = _sides(unit), 1 if variant.form == "onto-first" else 0
+    (scale, zero), (target, other) = (_single(sides[place]) for place in (moved, 1 - moved))
+    signs = [np.float32(1), np.float32(-1 if unit.kind == "sub" else 1)]
+    inner = np.asarray(zero + other * target / scale * signs[1], dtype=np.float32)
+    ratio = np.asarray(scale / target, dtype=np.float32)
+
+    def apply(numbers: Any, out: Any, taken: np.ndarray, by: np.ndarray) -> np.ndarray:
+        del out
+        own = (numbers[moved].astype(np.float32) - taken) * by
+        return np.asarray(own * signs[moved] + numbers[1 - moved].astype(np.float32) * signs[1 - moved])
+
+    operation = Operation(apply=apply, parameters=(inner, ratio))
+    return Start(operation=operation, dtype=np.float32, scales=scales_of(unit), tag=variant.form, one=target)
 
 
 def ratios(unit: Unit, columns: Columns, variant: Variant) -> Start:
@@ -345,6 +369,7 @@ _FORMS: Mapping[str, Callable[[Unit, Columns, Variant], Start]] = MappingProxyTy
     )
     | dict.fromkeys(("fold", "fold-fma"), folded)
     | dict.fromkeys(("deq", "deq-fma"), dequantized)
+    | dict.fromkeys(("onto-first", "onto-second"), onto)
     | dict.fromkeys(("common20", "common21"), common)
     | dict.fromkeys(("table", "table-fma", "stepped", "mlas"), tabled)
     | {"ratio": ratios, "ls": shifted, "fixed15": fixed_point_15, "each": each, "offset": _offset, "counted": _counted}
@@ -364,5 +389,8 @@ def start_of(unit: Unit, columns: Columns, variant: Variant) -> Start:
     key = (variant.form, variant.shift, variant.operand, read)
     start = columns.memo.get(key)
     if start is None:
-        start = columns.memo[key] = _FORMS[variant.form](unit, columns, variant)
+        start = _FORMS[variant.form](unit, columns, variant)
+        if start.one is None and (FORMS[variant.form].real or unit.kind == "quantize"):
+            start = replace(start, one=_ONE, tag=(start.tag, "real"))
+        columns.memo[key] = start
     return start

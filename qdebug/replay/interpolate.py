@@ -19,7 +19,7 @@ import numpy as np
 from qdebug.errors import KernelError
 from qdebug.numerics.fixedpoint import shift_right
 from qdebug.replay.columns import Columns, HeavyPart
-from qdebug.replay.form_codes import fused
+from qdebug.replay.precision import fused
 from qdebug.replay.registry import Call
 from qdebug.replay.unit import Unit
 from qdebug.replay.within import axis_within

@@ -478,6 +478,11 @@ def _pair(request: _Request) -> Unit | None:
     if bounds is None:
         return None
     unit, second = operators.of(request.node.op).unit, request.operand(1)
+    slope = request.given(1)
+    if unit == "prelu" and slope is not None and not slope.quantized and slope.values.size == 1:
+        alpha: dict[str, AttrValue] = {"alpha": float(slope.values.reshape(()))}
+        leaky = next(iter(operators.names_where(lambda row: "leaky" in row.forms)))
+        return _made(request, "lookup", (request.operand(0),), function=leaky, attrs=alpha)
     factor = np.float32(request.call().real("alpha", 1.0))
     if factor != 1 and second is not None:
         second = replace(second, scale=np.asarray(second.scale * factor))

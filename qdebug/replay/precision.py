@@ -10,6 +10,7 @@ __all__ = [
     "ONNX_DTYPES",
     "common_dtype",
     "float_of",
+    "fused",
     "is_real",
     "limits",
     "narrow",
@@ -103,3 +104,20 @@ def limits(dtype: np.dtype) -> tuple[int, int]:
     if low is None or high is None:
         raise ValueError(f"{dtype} is no integer type")
     return low, high
+
+
+def fused(factor: np.ndarray, other: np.ndarray, addend: np.ndarray) -> np.ndarray:
+    """Compute factor * other + addend in float32, rounded once, as a fused multiply-add does.
+
+    The product of two float32 is exact in float64. A sum that is not is rounded to odd there, from where a second
+    rounding to float32 goes the right way (Boldo and Melquiond, Emulation of FMA and correctly rounded sums, 2008).
+    """
+    product = np.asarray(factor.astype(np.float64) * other.astype(np.float64))
+    total = np.asarray(product + addend)
+    back = total - product
+    lost = np.asarray((product - (total - back)) + (addend - back))
+    inexact = (lost != 0) & np.isfinite(total)
+    if np.any(inexact):
+        even = inexact & (total.view(np.int64) & 1 == 0)
+        total = np.where(even, np.nextafter(total, np.copysign(np.inf, lost)), total)
+    return np.asarray(total.astype(np.float32))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from types import MappingProxyType
 from typing import Any
 
@@ -16,7 +16,7 @@ import numpy as np
 from qdebug.numerics.fixedpoint import divide, multiply_high, shift_left, shift_right, wrap_to
 from qdebug.numerics.rounding import ROUNDINGS, roundings_of, unknown_rounding
 from qdebug.replay.columns import Operation, Start
-from qdebug.replay.precision import plain_dtype
+from qdebug.replay.precision import fused, plain_dtype
 from qdebug.replay.scaling import Fixed, Multiplier, float_multiplier, real_multiplier, sum_scale, whole_of
 from qdebug.replay.unit import Unit
 from qdebug.replay.words import refuse
@@ -31,6 +31,8 @@ _WHOLE_KINDS = frozenset(
 _ONE = np.ones((), np.float32)
 _SPLITTING = frozenset({"shl", "mulhi", "avg"})
 """Steps that take a part of what the integer multiplier does from the others."""
+_BY_UNITS = frozenset({"bias", "lev", "lev-fma"})
+"""Steps that do otherwise to numbers in real units."""
 _MOST_SHIFT = 62
 _LARGEST_SHIFT_LEFT = 30
 
@@ -108,6 +110,36 @@ def _plus_bias(at: _Place) -> Operation:
     if unit.bias.dtype.kind in "iu":
         bias = bias * (sum_scale(at.start.scales) if own is None else own)
     return at.combined(np.add, np.asarray(bias if at.real_units else bias / at.single, dtype=np.float32))
+
+
+def _levels(at: _Place, *, fma: bool = False) -> Operation:
+    """Count steps of the output's range from its low end: times the steps over the width, plus what the low end takes.
+
+    Args:
+        at: The step in its place.
+        fma: Whether that is rounded once.
+
+    Source: FakeQuantize of OpenVINO (common/snippets/src/pass/fq_decomposition.cpp); measured.
+    """
+    low, high = (np.float32(end) for end in at.unit.out.limits)
+    one = np.ones((), np.float32) if at.real_units else at.start.one
+    zero, unit = at.unit.out.zero_point.astype(np.float32), sum_scale(at.start.scales) if one is None else one
+    with np.errstate(all="ignore"):  # a scale of 0 leaves no range
+        least, most = (np.asarray((end - zero) * at.single / unit) for end in (low, high))
+        factor = np.asarray((high - low) / (most - least))
+        rest = np.asarray(-least * factor)
+
+    def apply(numbers: Numbers, out: Out, by: np.ndarray, more: np.ndarray) -> np.ndarray:
+        if fma:
+            return fused(numbers[0], by, more)
+        return np.asarray(np.add(np.multiply(numbers[0], by, out=out), more, out=out))
+
+    text = "v * {} + {}  # steps of the output's range over its width, and where it begins"
+    return Operation(apply=apply, parameters=(factor, rest), text=None if fma else text)
+
+
+def _plus_lowest(at: _Place) -> Operation:
+    return at.combined(np.add, np.asarray(at.unit.out.limits[0]), "v + {}  # lowest code")
 
 
 def _rounded(at: _Place) -> Operation:
@@ -255,6 +287,11 @@ STEPS: Mapping[str, StepWord] = MappingProxyType(
             words="times the reciprocal of the output scale",
             real=lambda at: at.combined(np.multiply, np.asarray(1 / at.single), "v * {}  # 1 / output scale"),
         ),
+        "lev": StepWord(words="counted in steps of the output's range from its low end", real=_levels),
+        "lev-fma": StepWord(
+            words="counted in steps of the output's range from its low end, fused", real=partial(_levels, fma=True)
+        ),
+        "low": StepWord(real=_plus_lowest),
         "scale": StepWord(
             words="scaled to real units",
             real=lambda at: at.combined(
@@ -291,7 +328,8 @@ STEPS: Mapping[str, StepWord] = MappingProxyType(
 rounding alone.
 
 mul: multiply by the multiplier, in its own kind of number. scale: multiply by the scale of the sums, div: divide by
-the output's scale, inv: multiply by its reciprocal (all float32). shl: shift left where the multiplier asks for it.
+the output's scale, inv: multiply by its reciprocal (all float32). lev: count steps of the output's range from its low
+end, to which low adds the lowest code; lev-fma: with one rounding. shl: shift left where the multiplier asks for it.
 mulhi: the high half of the doubled product, as vqrdmulh gives it. pre: shift right before the product. shr: shift right
 by what is left to shift. round: to a whole number. avg: divide by the number of elements. bias: add the bias. zp: add
 the output's zero point. sat16: saturate to 16 bits. wrap32: keep the low 32 bits. sat: to the output's codes, within
@@ -406,7 +444,7 @@ def planned_program(
     planned, real = list[_PlannedStep](), False
     for at, step in enumerate(steps):
         word, late = STEPS[step.op], step.op == "bias" and late_bias
-        context = split if word.multiplies else step.op == "bias" and real
+        context = split if word.multiplies else step.op in _BY_UNITS and real
         made_of: tuple[object, ...] = (operand, step.op, step.rounding, context)
         planned.append(
             _PlannedStep(

@@ -98,6 +98,7 @@ class Form:
         own_scales: Whether programs of operands go first, whose multipliers are not the unit's.
         multiplier: Whether the program's multiplier is that of the variant, and not one of the form.
         double: Whether a variant in float64 differs where its program has no multiplier.
+        real: Whether it gives real values, and not codes or sums of a scale.
     """
 
     columns: str
@@ -106,19 +107,22 @@ class Form:
     own_scales: bool = False
     multiplier: bool = True
     double: bool = False
+    real: bool = False
 
 
 FORMS: Mapping[str, Form] = MappingProxyType(
     {
         "sum": Form("sum", "", double=True),
         "raw": Form("raw", "sums of codes with their zero point inside", double=True),
-        "real": Form("real", "averages of real values in float32", double=True),
-        "taps": Form("taps", "averages of real values in float32 over all taps", double=True),
-        "nines": Form("nines", "averages of real values in float32, nine taps at a time in pairs", double=True),
+        "real": Form("real", "averages of real values in float32", double=True, real=True),
+        "taps": Form("taps", "averages of real values in float32 over all taps", double=True, real=True),
+        "nines": Form(
+            "nines", "averages of real values in float32, nine taps at a time in pairs", double=True, real=True
+        ),
         "ort": Form("ort", "scaled exponentials from a table, summed in order", double=True),
         "exp31": Form("exp31", "softmax in fixed point of 31 bits"),
-        "exp32": Form("exp32", "softmax in float32", double=True),
-        "exp64": Form("exp64", "softmax in float64", double=True),
+        "exp32": Form("exp32", "softmax in float32", double=True, real=True),
+        "exp64": Form("exp64", "softmax in float64", double=True, real=True),
         "grid10": Form("grid10", "codes interpolated on a grid of 10 bits", interpolates=True, multiplier=False),
         "blend10": Form(
             "blend10", "codes interpolated by weights cut off after 10 bits", interpolates=True, multiplier=False
@@ -131,7 +135,10 @@ FORMS: Mapping[str, Form] = MappingProxyType(
         ),
         "weights32": Form("weights32", "codes interpolated in float32, by products of weights", interpolates=True),
         "real-lerp": Form(
-            "real-lerp", "real values interpolated in float32 along rows first, by differences", interpolates=True
+            "real-lerp",
+            "real values interpolated in float32 along rows first, by differences",
+            interpolates=True,
+            real=True,
         ),
         "lerp": Form("lerp", "codes interpolated in float32, placed by multiplication", interpolates=True),
         "lerp-fma": Form(
@@ -143,8 +150,14 @@ FORMS: Mapping[str, Form] = MappingProxyType(
         "fold-fma": Form(
             "codes", "both codes times their ratio to the output scale, zero points folded into one constant, fused"
         ),
-        "deq": Form("codes", "operands made real in float32", double=True),
-        "deq-fma": Form("codes", "operands made real in float32 by fused multiply-adds"),
+        "deq": Form("codes", "operands made real in float32", double=True, real=True),
+        "deq-fma": Form("codes", "operands made real in float32 by fused multiply-adds", real=True),
+        "onto-first": Form(
+            "codes", "the second operand brought to the scale of the first in float32", multiplier=False
+        ),
+        "onto-second": Form(
+            "codes", "the first operand brought to the scale of the second in float32", multiplier=False
+        ),
         "levels": Form("sum", "steps of the output's range counted from its low end", multiplier=False),
         "levels-fma": Form("sum", "steps of the output's range counted from its low end, fused", multiplier=False),
         "levels-raw": Form(
@@ -162,10 +175,10 @@ FORMS: Mapping[str, Form] = MappingProxyType(
         "common21": Form("codes", "21-bit multipliers with one shift", multiplier=False),
         "fixed15": Form("codes", "operands rounded to multiples of 2**-15"),
         "each": Form("codes", "each operand brought to the output scale ({operand})", own_scales=True),
-        "table": Form("codes", "function of the real value in float32", double=True),
-        "table-fma": Form("codes", "function of the real value in float32, found by fused multiply-adds"),
-        "stepped": Form("codes", "function of real values found by repeated addition"),
-        "mlas": Form("codes", "sigmoid as a quotient of polynomials in float32"),
+        "table": Form("codes", "function of the real value in float32", double=True, real=True),
+        "table-fma": Form("codes", "function of the real value in float32, found by fused multiply-adds", real=True),
+        "stepped": Form("codes", "function of real values found by repeated addition", real=True),
+        "mlas": Form("codes", "sigmoid as a quotient of polynomials in float32", real=True),
         "leaky": Form("codes", "one multiplier above zero and one below ({operand})", own_scales=True),
         "slopes": Form(
             "codes",
@@ -197,14 +210,15 @@ levels: real numbers or sums as steps from the low end of the output's range, to
 code, unless they are fused. levels-raw: averages of codes with their zero point inside, as such steps, fused.
 
 The others start from codes. Of two codes: fold: a (sa/sc) + (b (sb/sc) + constant), of one a s + constant. deq: both
-made real, then combined. ratio: (a - za) (sa/sc) + (b - zb) (sb/sc). ls: shifted left by `shift`, brought to one scale
-by the program `operand`, combined. common20, common21: integer multipliers of so many bits with one shift. fixed15:
-both rounded to multiples of 2**-15. each: both brought to the output's scale by `operand`. Of one code: table: a
-function of its real value. stepped: the same, with real values found by repeated addition. mlas: with ONNX Runtime's
-approximation of Sigmoid, and like table for other functions. leaky: `operand` with one multiplier for each sign,
-slopes: of two codes the same, below zero of their product. hswish16: HardSwish in fixed point of 16 bits. fixed16,
-fixed31: Sigmoid and Tanh in fixed point. root31: 1 / sqrt(x) in fixed point. Forms with `-fma` fuse each product with
-the addition that follows it.
+made real, then combined. onto-first, onto-second: one centred and brought to the scale of the other, whose zero point
+is taken off with its own, and combined with the other's codes. ratio: (a - za) (sa/sc) + (b - zb) (sb/sc). ls: shifted
+left by `shift`, brought to one scale by the program `operand`, combined. common20, common21: integer multipliers of so
+many bits with one shift. fixed15: both rounded to multiples of 2**-15. each: both brought to the output's scale by
+`operand`. Of one code: table: a function of its real value. stepped: the same, with real values found by repeated
+addition. mlas: with ONNX Runtime's approximation of Sigmoid, and like table for other functions. leaky: `operand` with
+one multiplier for each sign, slopes: of two codes the same, below zero of their product. hswish16: HardSwish in fixed
+point of 16 bits. fixed16, fixed31: Sigmoid and Tanh in fixed point. root31: 1 / sqrt(x) in fixed point. Forms with
+`-fma` fuse each product with the addition that follows it.
 """
 
 

@@ -77,6 +77,6 @@ def test_the_answers_are_those_of_the_adapter(tmp_path, backend, model, package)
     out = tmp_path / "run.h5"
     record_run(DIGITS / model, backend=name, options=options, inputs={given: x}, out=out, samples=SAMPLES)
     recording = qdebug.open_recording(out)
-    found = answers(recording)
+    found = {name: answer for name, answer in answers(recording).items() if recording.has(name)}  # not inside layers
     assert [status for _, status, *_ in found.values()].count("explained") >= SAMPLES
     assert answers(again(recording)) == found

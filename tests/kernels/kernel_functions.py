@@ -32,6 +32,22 @@ def fma(a, b, c):  # a * b + c in float32, rounded once
     s = np.where(odd, np.nextafter(s, np.copysign(np.inf, lost)), s)
     return s.astype(np.float32)
 """
+LEVELS = """
+def steps_of_range(one, sy, zy, low, high):  # factor and addend
+    least, most = (low - zy) * sy / one, (high - zy) * sy / one
+    f = (np.float32(high) - low) / (most - least)
+    return f, -least * f
+
+
+def levels(v, *output):  # steps from the low end of the range
+    f, c = steps_of_range(*output)
+    return v * f + c
+
+
+def levels_fma(v, *output):  # the same, rounded once
+    f, c = steps_of_range(*output)
+    return fma(v, f, c)
+"""
 MULHI = """
 def mulhi(a, b, bits=31):  # high product, ties up
     return (a * b + (1 << (bits - 1))) >> bits
@@ -75,6 +91,6 @@ def newton(half, width=32):  # 1 / half, with 2 bits before the point
         q = q + (mulhi(q, rest, n) << 2)
     return q
 """
-HELPERS = {"significand": SIGNIFICAND, "glow": GLOW, "fma": FMA, "mulhi": MULHI, "away": AWAY}
+HELPERS = {"significand": SIGNIFICAND, "glow": GLOW, "fma": FMA, "levels": LEVELS, "mulhi": MULHI, "away": AWAY}
 HELPERS |= {"exp_below": EXP, "newton": NEWTON}
 """All of them by name, in the order that they stand in on the page."""

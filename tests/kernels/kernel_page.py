@@ -241,8 +241,10 @@ def _loaded(kernel: Kernel) -> Iterator[str]:
         yield from _multiplier(multiplier, _order(multiplier, w="sw" if paired else "", averages=averages))
     sums = LOADED[variant.form]
     yield f"v = {sums}.astype(np.{multiplier.dtype.__name__})" if multiplier.real else f"v = {sums}"
-    for line in _steps(variant.requantize, multiplier.number, real=multiplier.real):
-        text = line if paired else line.replace("(sx * sw)", "sx")
+    one = ", np.float32(1)," if scaled(variant.requantize) else ", sx * sw,"
+    for step in _steps(variant.requantize, multiplier.number, real=multiplier.real):
+        line = step.replace(", one,", one)
+        text = line if paired else line.replace("(sx * sw)", "sx").replace(" sx * sw,", " sx,")
         if variant.form != "offset" or "v + zy " not in text:
             yield text
         elif multiplier.real:
@@ -260,8 +262,15 @@ def _formed(variant: Variant) -> Iterator[str]:
     if form.real and multiplies(variant.requantize):
         yield from _multiplier(multiplier, _order(multiplier))
     number = multiplier.number if form.real else "q31"
-    for line in _steps(variant.requantize, number, real=form.real, shift=form.shift):
+    one = f", {words.ONES.get(variant.form, 'np.float32(1)')},"
+    for step in _steps(variant.requantize, number, real=form.real, shift=form.shift):
+        line = step.replace(", one,", one)
         yield line.replace("v + zy ", "v + low ") if variant.form in ("levels", "levels-raw") else line
+
+
+def scaled(steps: tuple[Step, ...]) -> bool:
+    """Tell whether a program scales sums to real units."""
+    return any(step.op == "scale" for step in steps)
 
 
 def _common_scale(kernel: Kernel, power: str) -> str:
@@ -316,6 +325,9 @@ def formula(kernel: Kernel) -> list[str]:
             lines.append(_quotient(multiplier, _order(multiplier)))
     elif not loaded:
         lines += _operand_formula(kernel)
+    if any(step.op.startswith("lev") for step in variant.requantize):
+        one = words.ONES.get(variant.form, "1") if form or scaled(variant.requantize) else "(sx sw)" if paired else "sx"
+        lines += [line.format(one=one).replace(" / 1", "") for line in words.LEVELS]
     real = form.real if form else loaded and multiplier.real
     number = "q31" if form and not real else multiplier.number
     if not real and (not form or not form.shift):
@@ -409,7 +421,11 @@ def _title(variant: Variant) -> str:
         parts.append(OPERANDS[variant.form].format(shift=variant.shift))
     if multiplies((*steps, *variant.operand)) and variant.form not in words.FORMS:
         parts.append(NUMBERS[variant.multiplier.number].words)
-    parts += [STEPS[op].words for op in ("scale", "div", "inv") if op in ops and (variant.form == "sum" or op != "div")]
+    parts += [
+        STEPS[op].words
+        for op in ("scale", "div", "inv", "lev", "lev-fma")
+        if op in ops and (variant.form == "sum" or op != "div")
+    ]
     parts.append(BIASES[variant.bias])
     if variant.form == "offset":
         parts.append("zero points at the end")

@@ -61,6 +61,9 @@ REAL_STEPS = {
     "div": "v = v / sy",
     "inv": "v = v * (1 / sy)",
     "scale": "v = v * (sx * sw)",
+    "lev": "v = levels(v, one, sy, zy, low, high)",
+    "lev-fma": "v = levels_fma(v, one, sy, zy, low, high)",
+    "low": "v = v + low",
     "bias": "v = v + bias",
     "zp": "v = v + zy",
     "sat": "y = np.clip(v, low, high)",
@@ -78,6 +81,9 @@ REAL_FORMULAS = {
     "div": "{v} / sy",
     "inv": "{v} (1 / sy)",
     "scale": "{v} (sx sw)",
+    "lev": "({v} f + c)",
+    "lev-fma": "fma({v}, f, c)",
+    "low": "{v} + low",
     "bias": "{v} + bias",
     "zp": "{v} + zy",
     "sat": "sat({v})",
@@ -96,7 +102,15 @@ WHOLE_FORMULAS = {
 }
 """Steps as formulas of the value `v` before them."""
 
-ADDING = frozenset({"bias", "zp"})
+LEVELS = (
+    "f = (high - low) / (most - least), c = -least f",
+    "least = (low - zy) sy / {one}, most = (high - zy) sy / {one}",
+)
+"""What the steps `lev` and `lev-fma` compute with, where one of the numbers is worth so much."""
+ONES = {"onto-first": "sa", "onto-second": "sb"}
+"""The real value of one, by form, where that is neither 1 nor the scale of the sums."""
+
+ADDING = frozenset({"bias", "zp", "low"})
 """Steps that add to the value before them, which needs no parentheses if it is a sum."""
 
 AVERAGES = {"away": "v = np.sign(v) * ((np.abs(v) + n // 2) // n)"}
@@ -158,6 +172,11 @@ _DEQUANTIZED = """
 ra = {a}
 rb = {b}
 v = op(ra, rb)
+"""
+_ONTO = """
+taken = np.float32({zm} + {zt} * {st} / {sm} * op(0, 1))
+moved = ({moved}.astype(np.float32) - taken) * ({sm} / {st})
+v = op({first}, {second})
 """
 _COMMON = """
 ra, rb = sa / sy, sb / sy
@@ -436,6 +455,19 @@ FORMS = {
         "dequantized by fused multiply-adds",
         "v = fma(a, sa, -za sa) op fma(b, sb, -zb sb)",
         _DEQUANTIZED.format(a="fma(a, sa, -za * sa)", b="fma(b, sb, -zb * sb)"),
+    ),
+    "onto-second": FormText(
+        "the first operand at the scale of the second",
+        "v = (a - (za + zb sb / sa)) (sa / sb) + b (sub: za - zb sb / sa, - b)",
+        _ONTO.format(
+            zm="za",
+            zt="zb",
+            st="sb",
+            sm="sa",
+            moved="a",
+            first="moved",
+            second="b.astype(np.float32)",
+        ),
     ),
     "levels": FormText(
         "steps of the output range",

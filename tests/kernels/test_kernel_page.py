@@ -129,10 +129,10 @@ def check_sums(kernel, kind, dtype, scales, zero, generator, variant=None, insid
     )
 
 
-OPERATIONS = {"add": np.add, "sub": np.subtract, "div": np.divide}
+OPERATIONS = {"add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.divide}
 OPERATIONS["prelu"] = lambda x, slope: np.where(x < 0, x * slope, x)
 OPERATIONS["squared_difference"] = lambda a, b: (a - b) ** 2
-PAIRS = [each for each in KERNELS if set(each.kinds) & set(OPERATIONS)]
+PAIRS = [each for each in KERNELS if set(each.kinds) & set(OPERATIONS) and each not in LOADED]
 
 
 @pytest.mark.parametrize("kernel", PAIRS, ids=lambda each: str(each.variant))

@@ -211,8 +211,7 @@ class OpenVINORun:
         layers = [layer for layer in self.layers if layer.operations]
         places: dict[str, list[int]] = {}
         for place, layer in enumerate(layers):
-            for name in layer.operations:
-                places.setdefault(name, []).append(place)
+            places.setdefault(layer.operations[-1], []).append(place)
         seen = {**self.taps(), **self.source.output_ports}
         made: dict[str, list[str]] = {}
         for tensor, (name, _) in seen.items():
@@ -302,6 +301,8 @@ class OpenVINORun:
                 recorder.skip(name, reason)
         for name, layer in ({} if self.executed is None else self.executed.fused).items():
             recorder.skip(name, f"{layer} computes it inside", because="fused")
+        for name, why in ({} if self.executed is None else self.executed.views).items():
+            recorder.skip(name, why, because="view")
         _Work(self, feeds, recorder, on_progress).run()
 
     def close(self) -> None:
@@ -314,16 +315,31 @@ _NARROW = ("bf16", "f16")
 
 
 def _form(layer: Layer) -> Layer:
-    """Return how a layer computes: without its name, and each element type once, whichever number of layers read it."""
-    return replace(layer, name="", result=",".join(sorted(set(layer.result.split(",")))))
+    """Return how a layer computes: without its name, and each element type once, whichever number of layers read it.
+
+    What makes codes makes the same whole numbers, whether it hands them on as integers or not. What only moves elements
+    does the same in any precision, once its result is rounded to that of the plain run.
+    """
+    kinds = set(layer.result.split(","))
+    if layer.kind == "FakeQuantize" and kinds <= {"f32", "u8", "i8"}:
+        kinds = {"codes"}
+    if layer.kind in _MOVES and {layer.precision, *kinds} <= {"f32", *_NARROW}:
+        return replace(layer, name="", kernel="", precision="", result="")
+    return replace(layer, name="", result=",".join(sorted(kinds)))
+
+
+_MOVES = frozenset(("Concatenation", "Gather", "Pad", "Reshape", "Split", "StridedSlice", "Tile", "Transpose"))
+"""Types of layers that give elements of what they read as they are."""
 
 
 def _layers_read(source: OpenVINOModel, places: Mapping[str, Sequence[int]]) -> Mapping[str, frozenset[int]]:
-    """Return the layers that each operation reads from, through operations that are no part of a layer.
+    """Return the layers that each operation reads from, through operations that no layer ends with.
+
+    An operation within a layer may be computed by another one as well, which reads what it reads.
 
     Args:
         source: The model.
-        places: Layers of each operation that is a part of some.
+        places: Layers that end with an operation.
     """
     written = {
         operation.get_variable_id(): [name]
@@ -424,7 +440,7 @@ class _Work:
         if any(digests[name] != self._outputs[name] for name in checked):
             return
         search.take(TappedRun(taps=tuple(taps), forms=forms, digests=digests))
-        recorded = [name for name in taps if name in expected] if record else []
+        recorded = [name for name in taps if name in expected and name not in self._kept] if record else []
         if recorded:
             self._pass(recorded, tapped, finals=checked)
             self._kept.update(recorded)

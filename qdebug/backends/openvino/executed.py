@@ -24,8 +24,14 @@ __all__ = ["Executed", "Layer", "describe", "layers_of"]
 _HELPERS = frozenset(("Const", "Input", "Output"))
 _PRODUCTS = frozenset(("Convolution", "GroupConvolution", "MatMul"))
 _ARRANGES = frozenset(("Reshape", "Squeeze", "Unsqueeze"))
-_ON_CODES = frozenset((*_PRODUCTS, "Add", "Multiply", "Subtract", "AvgPool", "MaxPool", "Concat", "ReduceMean"))
-"""Operations that are shown with the quantizing of their result as one node."""
+_ON_CODES = frozenset(
+    (
+        *(*_PRODUCTS, "Add", "Multiply", "Subtract", "Divide", "SquaredDifference", "AvgPool", "MaxPool", "ReduceMean"),
+        *("Concat", "Interpolate", "Relu", "Clamp", "PRelu", "Sigmoid", "Tanh", "HSwish", "HSigmoid", "Swish", "Gelu"),
+        *("Elu", "Mish", "Exp", "Sqrt"),
+    )
+)
+"""Operations that are shown with the quantizing of their result as one node, if they read codes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,6 +117,7 @@ class Executed:
         taps: Tensors that executed layers make, in order, with the result of the model's operation they are.
         constants: Constants of the graph that are none of the model: what OpenVINO folds.
         fused: The layer that computes each tensor that is never made.
+        views: Tensors that hold recorded codes as real numbers, and what makes them.
         codes: Tensors that OpenVINO makes as codes and hands out as their real values, and how those are codes.
         inserted: How many layers of each type OpenVINO added that stand for no operation of the model.
     """
@@ -119,6 +126,7 @@ class Executed:
     taps: Mapping[str, Port]
     constants: Mapping[str, np.ndarray]
     fused: Mapping[str, str]
+    views: Mapping[str, str]
     codes: Mapping[str, QuantParams]
     inserted: Mapping[str, int]
 
@@ -167,6 +175,7 @@ class _Describer:
         self._constants: dict[str, np.ndarray] = {}
         self._handed_out: dict[str, QuantParams] = {}
         self._fused: dict[str, str] = {}
+        self._views: dict[str, str] = {}
         self._placed = ""
         self._layer = ""
         self._origin: tuple[str, ...] = ()
@@ -175,6 +184,8 @@ class _Describer:
         """Make the whole graph."""
         taps: dict[str, Port] = {}
         for name, operation in self._source.operations.items():
+            if operation.get_type_name() == "Parameter":
+                self._read_scale(operation, None)
             if name not in self._ends or operation.get_type_name() in ("Constant", "Parameter"):
                 continue
             layer = self._ends[name]
@@ -183,6 +194,9 @@ class _Describer:
             self._origin = layer.operations if layer is not None and len(layer.operations) > 1 else ()
             self._read_scale(operation, layer)
             self._end(operation)
+            if self._casts_codes(operation):
+                self._views[self._source.named(operation.output(0))] = f"{self._layer} hands on codes as real numbers"
+                continue
             taps |= {self._source.named(value): port(value) for value in operation.outputs() if used(value)}
         graph = self._source.as_graph(list(self._nodes.values()), list(self._infos.values()))
         return Executed(
@@ -190,9 +204,17 @@ class _Describer:
             taps=taps,
             constants=self._constants,
             fused=self._fused,
+            views=self._views,
             codes=self._handed_out,
             inserted=inserted,
         )
+
+    def _casts_codes(self, operation: Any) -> bool:
+        """Tell whether an operation makes real numbers of codes as they are, and is no output."""
+        if operation.get_type_name() != "Convert" or self._source.named(operation.output(0)) in self._source.outputs:
+            return False
+        info = self._infos.get(self._source.named(operation.input_value(0)))
+        return info is not None and info.quant is not None and operation.get_output_element_type(0).is_real()
 
     def _end(self, operation: Any) -> None:
         """Add what leads to the result of a layer's last operation."""
@@ -213,11 +235,34 @@ class _Describer:
             self._plain(operation)
         elif data is None:
             self._computed(operation, operation, name, quantized=False)
-        elif self._is_inner(data) and data.get_node().get_type_name() in (*_ON_CODES, "Relu", "Clamp"):
+        elif self._is_inner(data) and self._reads_codes(data.get_node()):
             self._computed(operation, data.get_node(), name, quantized=True)
         else:
             node = Node(name="", op="QuantizeLinear", inputs=(self._operand(data),), outputs=(name,))
             self._add(operation, node)
+
+    def _reads_codes(self, operation: Any) -> bool:
+        """Tell whether an operation, or the one before an activation, is a product or reads codes and nothing else."""
+        if operation.get_type_name() not in _ON_CODES:
+            return False
+        inner = operation.input_value(0)
+        if _activation(operation) and self._is_inner(inner) and not self._is_read_as_codes(inner):
+            return self._reads_codes(inner.get_node())
+        if operation.get_type_name() in _PRODUCTS or self._bias(operation) is not None:
+            return True
+        values = [value for value in operation.input_values() if value.get_element_type().is_real()]
+        settings = operation.get_type_name() in ("Interpolate", "PRelu")
+        varying = [value for value in values if not settings or self._known(value) is None]
+        return bool(varying) and all(map(self._is_read_as_codes, varying))
+
+    def _is_read_as_codes(self, value: Any) -> bool:
+        """Tell whether an operation reads codes in place of the real values that the model gives it."""
+        while _keeps_shape(value.get_node()) and not self._is_made(value):
+            value = value.get_node().input_value(0)
+        if value.get_node().get_type_name() != "Parameter" and not self._is_made(value):
+            return self._codes(value) is not None or self._coded_constant(value) is not None
+        info = self._infos.get(self._source.named(value))
+        return info is not None and info.quant is not None
 
     def _computed(self, end: Any, operation: Any, name: str, *, quantized: bool) -> None:
         """Add a product with its bias and activation, or another operation, whose result is a tensor.
@@ -229,12 +274,14 @@ class _Describer:
             quantized: Whether it is in codes.
         """
         product, activation = operation, _activation(operation)
-        if activation and self._is_inner(operation.input_value(0)):
-            product = operation.input_value(0).get_node()
+        inner = operation.input_value(0)
+        if activation and self._is_inner(inner) and not self._is_read_as_codes(inner):
+            product = inner.get_node()
         bias = self._bias(product)
         if bias is not None:
             product = bias[0].get_node()
-        if product.get_type_name() in _PRODUCTS and (product is not operation or quantized):
+        clamped = quantized and product is not operation and product.get_type_name() in _ON_CODES
+        if clamped or (product.get_type_name() in _PRODUCTS and (product is not operation or quantized)):
             attrs = {**self._source.node(product).attrs, **activation}
             inputs = [self._operand(value) for value in product.input_values()]
             inputs += [bias[1]] if bias is not None else []
@@ -446,7 +493,7 @@ class _Describer:
         return name
 
     def _codes(self, value: Any) -> str | None:
-        """Return the tensor of codes that a result is the real values of, if a layer makes it."""
+        """Return the tensor of codes that a result is the real values of, if a layer makes it or it is fed."""
         found = self._dequantized(value)
         if found is None:
             return None
@@ -454,6 +501,8 @@ class _Describer:
         name = self._source.named(codes)
         if codes.get_node().get_friendly_name() in self._ends:
             return name if name in self._infos else None
+        if codes.get_node().get_type_name() == "Parameter":
+            return name if name in self._infos and self._infos[name].quant == quant else None
         data = self._quantized_data(codes.get_node())
         before = None if data is None else self._infos.get(self._source.named(data))
         same = before is not None and before.quant is not None and before.quant == quant

@@ -293,12 +293,13 @@ class NodeContext:
             return None
         if not graph.alike or self.node is None or not operators.same_family(theirs, self.node):
             return None
+        found = runs.reference_reproducer.reproduce(theirs, entry.reference_tensor)
+        if found is not None and found.firm:  # that costs less than a replay of all steps
+            return None
         alone = reference_self_check(runs.reference, entry)
         own = alone.arithmetic_unsaturated
-        if own is None or not (own.nonfinite if stats.nonfinite else self._beyond(alone, excused=False)):
-            return None
-        found = runs.reference_reproducer.reproduce(theirs, entry.reference_tensor)
-        return None if found is not None and found.firm else alone
+        beyond = own is not None and (own.nonfinite if stats.nonfinite else self._beyond(alone, excused=False))
+        return alone if beyond else None
 
     @property
     def _is_finite_as_replayed(self) -> bool:

@@ -8,8 +8,8 @@ Nodes on codes are searched (see `qdebug.arithmetic.search`) and their evidence 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import lru_cache
 from typing import Protocol, TypeVar
@@ -32,12 +32,19 @@ from qdebug.compare.explaining.explanation import (
     RunnerUp,
 )
 from qdebug.compare.explaining.float_band import assumption, judge_float
+from qdebug.compare.explaining.fused import WithFused
 from qdebug.compare.explaining.neighbours import with_neighbours
+from qdebug.compare.explaining.states import state_read
 from qdebug.compare.measure.recordings import RecentTensors, as_compared
 from qdebug.errors import KernelError, NotRecordedError, UsageError
 from qdebug.model import Graph, MemoryRecording, Node, Recording, operators
 from qdebug.model.names import fitting_names, listed_names, near_names
-from qdebug.model.thresholds.explanation import RECORDED_MULTIPLIER_MAX_REL_DIFFERENCE, UNKNOWN_SEARCH_MAX_FAILURES
+from qdebug.model.thresholds.explanation import (
+    FUSED_ROUNDING_MAX_SHARE,
+    RECORDED_MULTIPLIER_MAX_REL_DIFFERENCE,
+    UNKNOWN_SEARCH_MAX_FAILURES,
+)
+from qdebug.plural import plural
 from qdebug.replay.data_codes import rounding_assumed, roundings
 from qdebug.replay.extents import recorded_room
 from qdebug.replay.node_units import with_recorded_scale
@@ -60,6 +67,7 @@ _ANY = "any arithmetic"
 _OPEN = "every arithmetic that was tried gives these codes, so that nothing recorded tells them apart"
 _MOVES = "moved"
 """Kind of a node that gives codes and computes nothing."""
+_ANSWERED = (ExplainStatus.EXPLAINED, ExplainStatus.IN_BAND)
 _NOTHING = MemoryRecording(Graph(()), {})
 """Stands for the recording of what travels between processes."""
 
@@ -73,9 +81,13 @@ class Explainer:
 
     def __init__(self, recording: Recording) -> None:
         self.recording = RecentTensors(as_compared(recording))
-        self._units = Units(self.recording)
         self.measured = KnownRuntime(self.recording.info)
         """What is known of the runtime."""
+        self.whole = WithFused(self.recording, self.measured.arithmetic)
+        """The recording with what lies within fused layers."""
+        self.unrounded = WithFused(self.recording, self.measured.arithmetic, rounded=False)
+        """The same where no codes are made within layers."""
+        self._units, self._whole_units = Units(self.recording), Units(self.whole)
 
     def look(self, tensor: str, *, unknown: bool) -> SearchResult | NodeExplanation:
         """Look at one output: search its arithmetic, or say what it is.
@@ -87,8 +99,96 @@ class Explainer:
         node = self.recording.graph.producer(tensor)
         if node is None:
             raise UsageError(f"No node computes {tensor!r}.")
+        if operators.named(node.op).reads_state:
+            return state_read(self.recording, node, tensor)
         with _alike():
-            return _look(self.recording, self._units, node, tensor, unknown=unknown)
+            missing = self._units.missing(node, tensor)
+            found: SearchResult | NodeExplanation
+            if missing is None:
+                found = _look(self.recording, self._units, node, tensor, unknown=unknown)
+            else:
+                found = _bare(node, tensor, ExplainStatus.NO_INPUT, missing)
+                with suppress(KernelError, NotRecordedError, UsageError):
+                    found = self._look_at_layer(node, tensor, found)
+            with suppress(KernelError, NotRecordedError, UsageError):
+                found = self._look_before(node, tensor, found) or found
+            return found
+
+    def _look_before(self, node: Node, tensor: str, found: SearchResult | NodeExplanation) -> SearchResult | None:
+        """Look at a quantizing node and the one on codes before it as one; None if that reproduces no more.
+
+        A runtime that computes both in one layer need not make the real numbers between them, recorded or not.
+        """
+        answered = found.matching if isinstance(found, SearchResult) else found.status in _ANSWERED
+        before = self.recording.graph.producer(node.inputs[0]) if any(node.inputs[:1]) else None
+        if answered or before is None or not operators.of(node.op).quantizes:
+            return None
+        if len(self.recording.graph.consumers(node.inputs[0])) != 1 or not operators.plain(before).unit:
+            return None
+        both = replace(before, outputs=(tensor,))
+        source = self._whole_units.find(node, tensor, both)
+        if not isinstance(source, UnitSource) or source.flaw is not None:
+            return None
+        other = search(source, unknown=False)
+        said = f"with {before.op} {before.name!r}, which reads codes, as one"
+        return replace(other, inside=said) if other.matching else None
+
+    def _look_at_layer(self, node: Node, tensor: str, without: NodeExplanation) -> SearchResult | NodeExplanation:
+        """Look at the end of a layer of which the inputs of the last node were not recorded, as they are inside it."""
+        if tensor not in self.recording.names or self._whole_units.missing(node, tensor) is not None:
+            return without
+        chains = [chain for name in node.inputs if name and (chain := self.whole.chain(name)) is not None]
+        if not chains:
+            return without
+        found = _look(self.whole, self._whole_units, node, tensor, unknown=False)
+        inside = len({each.name for chain in chains for each in chain.nodes})
+        said = f"with {plural(inside, 'operation')} inside the layer, replayed from what was recorded around it"
+        if isinstance(found, SearchResult):
+            if not found.matching and any(chain.makes_codes for chain in chains):
+                other = _look(self.unrounded, Units(self.unrounded), node, tensor, unknown=False)
+                if isinstance(other, SearchResult) and other.matching:
+                    return replace(other, inside=f"{said}; numbers are not made codes inside it", unrounded=True)
+            if not found.matching and any(chain.sums for chain in chains) and _rounded_otherwise(found):
+                wrong = round((1 - (found.match or 0.0)) * found.elements)
+                return replace(
+                    _bare(
+                        node,
+                        tensor,
+                        ExplainStatus.IN_BAND,
+                        f"{wrong} of {found.elements} codes are one step off, {said}",
+                    ),
+                    match=found.match,
+                    elements=found.elements,
+                )
+            return replace(found, inside=said)
+        if found.status is ExplainStatus.UNEXPLAINED and found.band is not None:
+            if not self._is_rounded(node, tensor):
+                return without if any(chain.sums for chain in chains) else replace(found, assumed=said)
+            found = replace(found, status=ExplainStatus.IN_BAND, reason=None)
+        return replace(found, assumed=said) if found.status in (*_ANSWERED, ExplainStatus.UNEXPLAINED) else without
+
+    def _is_rounded(self, node: Node, tensor: str) -> bool:
+        """Tell whether the rounding of all that is computed in a layer accounts for its real result."""
+        for place in self._whole_units.places(node, tensor):
+            ours = self.whole.load(tensor, *place).astype(np.float64)
+            inputs = {name: self.whole.load(name, *place) for name in dict.fromkeys(node.inputs) if name}
+            made = self.whole.run(node, inputs)[tensor]
+            if ours.shape != made.shape or not np.linalg.norm(ours - made) <= self.whole.rounding(node, *place):
+                return False
+        return True
+
+    def judged_inside(self, answers: Sequence[NodeExplanation]) -> Mapping[str, str]:
+        """Return the nodes inside layers whose ends have an answer, with the end."""
+        found: dict[str, str] = {}
+        for answer in answers:
+            node = self.recording.graph.producer(answer.tensor)
+            if answer.status is ExplainStatus.NO_INPUT or node is None:
+                continue
+            if self._units.missing(node, answer.tensor) is None:
+                continue
+            for chain in (self.whole.chain(name) for name in node.inputs if name):
+                found |= dict.fromkeys((each.name for each in (chain.nodes if chain else ())), answer.tensor)
+        return found
 
     def answer(self, finding: SearchResult, pooled: Pooled) -> NodeExplanation:
         """Say what a search has found, in the light of the node's siblings."""
@@ -97,7 +197,7 @@ class Explainer:
 
     def attached(self, finding: SearchResult) -> SearchResult:
         """Return a finding from another process with the recording that it is of."""
-        return _of_recording(finding, self.recording)
+        return _of_recording(finding, self.unrounded if finding.unrounded else self.whole)
 
 
 @contextmanager
@@ -105,6 +205,14 @@ def _alike() -> Iterator[None]:
     """Compute the same wherever it runs, on one thread of BLAS; what overflows has a defined result."""
     with one_thread(), np.errstate(all="ignore"):
         yield
+
+
+def _rounded_otherwise(finding: SearchResult) -> bool:
+    """Tell whether few codes are off, by one step: another order of the real sums before them accounts for it."""
+    if finding.best is None or 1 - (finding.match or 0.0) > FUSED_ROUNDING_MAX_SHARE:
+        return False
+    left = residual_of(finding, finding.best)
+    return left is None or left.max_lsb <= 1
 
 
 def _of_recording(finding: SearchResult, recording: Recording) -> SearchResult:
@@ -176,11 +284,15 @@ def explain_recording(
     if progress is not None:
         progress(len(todo), len(todo), "")
     answers = [known[at] if isinstance(found, SearchResult) else found for at, found in enumerate(looked)]
+    inside = explainer.judged_inside(answers)
     nodes = list[NodeExplanation]()
     for answer in with_neighbours(recording.graph, answers):
         producer = said.producer(answer.tensor)
         op = answer.op if producer is None else producer.op
-        nodes.append(replace(answer, op=op, on_codes=_is_on_codes(recording.graph, answer.tensor)))
+        end = inside.get(answer.node) if answer.status is ExplainStatus.NO_INPUT else None
+        why = f"it is computed inside the layer that ends with {end!r}, which is looked at"
+        coded = end is None and _is_on_codes(recording.graph, answer.tensor)
+        nodes.append(replace(answer, op=op, on_codes=coded, reason=answer.reason if end is None else why))
     classes = [(finding, answers[position].members) for position, finding in findings.items() if finding.matching]
     arithmetic, exceptions = standing_for(classes)
     return ExplainedRun(run=recording.info, nodes=tuple(nodes), arithmetic=arithmetic, exceptions=exceptions)
@@ -303,9 +415,6 @@ def _look(
 ) -> SearchResult | NodeExplanation:
     """Look at one output: search it, or say what it is."""
     try:
-        missing = units.missing(node, tensor)
-        if missing is not None:
-            return _bare(node, tensor, ExplainStatus.NO_INPUT, missing)
         source = units.find(node, tensor)
         if isinstance(source, UnitSource) and source.moves:
             return _moved(recording, node, tensor, "", units.places(node, tensor))
@@ -427,6 +536,7 @@ def _answer(finding: SearchResult, pooled: Pooled, measured: KnownRuntime) -> No
         witness_elements=finding.witness_elements,
         tried=finding.tried,
         recorded=_recorded(finding),
+        assumed=finding.inside,
         runner_up=None
         if finding.runner_up is None
         else RunnerUp(variant=str(finding.runner_up), match=finding.runner_up_match),

@@ -253,6 +253,16 @@ def _lite_slice(said: Said) -> Translated:
     return sliced(said, begins, ends, (1,) * len(begins))
 
 
+def _lite_split(said: Said) -> Translated:
+    """A SPLIT reads its axis before the data, a SPLIT_V the sizes and the axis after it."""
+    sized = len(said.node.inputs) == 3
+    (axis,) = said.numbers(2 if sized else 0)
+    data = said.node.inputs[0 if sized else 1]
+    axis %= len(said.extents(data))
+    parts = tuple(said.extents(name)[axis] for name in said.node.outputs)
+    return said.as_onnx("Split", {"axis": axis, "split": parts}, inputs=(data,))
+
+
 def _lite_select(said: Said) -> Translated:
     """The older SELECT picks rows by a condition of one dimension, which the newer one broadcasts."""
     ranks = {len(said.extents(name)) for name in said.node.inputs}
@@ -290,6 +300,7 @@ _TFLITE: Mapping[str, Rule] = MappingProxyType(
         "Pad": _lite_pad,
         "Transpose": turned_by_input,
         "Slice": _lite_slice,
+        "Split": _lite_split,
         "QuantizeLinear": _lite_quantize,
         "LeakyRelu": _lite_leaky,
         "Where": _lite_select,

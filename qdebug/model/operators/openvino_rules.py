@@ -158,6 +158,20 @@ def _elu(said: Said) -> Translated:
     return said.as_onnx(attrs={"alpha": float(said.stated("alpha"))})
 
 
+_TYPES: Mapping[str, int] = MappingProxyType(
+    {"f32": 1, "u8": 2, "i8": 3, "u16": 4, "i16": 5, "i32": 6, "i64": 7, "boolean": 9, "f16": 10, "f64": 11}
+    | {"u32": 12, "u64": 13, "bf16": 16}
+)
+"""ONNX's number of an element type (TensorProto.DataType)."""
+
+
+def _cast(said: Said) -> Translated:
+    number = _TYPES.get(str(said.stated("destination_type")))
+    if number is None:
+        raise Unsaid
+    return said.as_onnx("Cast", {"to": number})
+
+
 def _split(said: Said) -> Translated:
     """The axis is an input; the extents of the results say how large each part is."""
     axis = said.numbers(1)[0] % len(said.extents(said.node.inputs[0]))
@@ -258,7 +272,15 @@ _NAMES = frozenset(
 _ATTRS = frozenset(
     (
         *("transpose_a", "transpose_b", "pads_begin", "pads_end", "exclude-pad", "exclude_pad", "rounding_type"),
-        *("special_zero", "keep_dims", "pad_mode", "num_splits", "approximation_mode", "index_element_type"),
+        *(
+            "special_zero",
+            "keep_dims",
+            "pad_mode",
+            "num_splits",
+            "approximation_mode",
+            "index_element_type",
+            "destination_type",
+        ),
     )
 )
 """Attributes of OpenVINO alone: they tell its operators from those of the same name that ONNX has."""
@@ -303,6 +325,7 @@ OPENVINO: Mapping[str, Rule] = MappingProxyType(
         "Concat": _axis,
         "Pad": _pad,
         "PRelu": by_channel,
+        "Cast": _cast,
         "HardSigmoid": _bounded_slope,
         "Swish": _swish,
         "Gelu": _gelu,

@@ -195,6 +195,8 @@ class Operator:
     chooses_scale: bool = False  # rounds its data to codes of a scale chosen by their range
     takes_codes: bool = False  # computes on codes with scales of its own, which are no part of the graph's quantization
     sums_codes: bool = False  # gives sums of products of codes, and leaves it to others to make real numbers of them
+    reads_state: bool = False  # gives what was written to a state at the step before
+    writes_state: bool = False  # keeps its last input in a state
     scales_sums: bool = False  # makes real numbers of such sums itself
     packed: PackedWeight | None = None  # its weight, if that is codes of a few bits with a scale for each block
     unit: str = ""  # how it is computed between codes, a `Unit.kind`; empty if that is not known

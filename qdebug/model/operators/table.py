@@ -185,6 +185,8 @@ def _whole() -> Iterator[Operator]:
     )
     yield Operator(name="Shape", words="shape shapeof", counts=Count.EXTENTS)
     yield Operator(name="Cast", words="cast convert tocopy todtype", casts=True, data=_FIRST)
+    yield Operator(name="ReadVariable", words="readvariable readvalue", reads_state=True)
+    yield Operator(name="AssignVariable", words="assignvariable assign", writes_state=True)
     yield Operator(name="CastLike", casts=True, data=_FIRST)
     yield Operator(name="OneHot", exact=True)
     yield Operator(name="Constant", constant=True, reads_nothing=True)

@@ -175,3 +175,16 @@ REPRODUCER_SAMPLES = threshold(
     unit="samples",
     why="Samples that known variants are tried on where no sibling tells a broken node's arithmetic.",
 )
+FUSED_MAX_NODES = threshold(
+    "FUSED_MAX_NODES",
+    24,
+    unit="nodes",
+    why="Most nodes inside a layer that are replayed to look at its end: a layer of OpenVINO names up to a dozen.",
+)
+FUSED_ROUNDING_MAX_SHARE = threshold(
+    "FUSED_ROUNDING_MAX_SHARE",
+    0.01,
+    unit="share",
+    why="Codes behind real sums inside a layer that may be one step off, since a sum in another order may lie on the "
+    "other side of a tie: sums of a few hundred products that are off by 1e-7 of their size move 1 code in 1000.",
+)

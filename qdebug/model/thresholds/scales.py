@@ -36,3 +36,10 @@ BIAS_STEP_MAX_OUTPUT_STEPS = threshold(
     "step.",
     source="derived: the rounding of the output itself is half a step",
 )
+WIDE_CODES_HEADROOM = threshold(
+    "WIDE_CODES_HEADROOM",
+    2.0,
+    unit="x",
+    why="Codes of 16 bits have 256 times as many steps as those of 8. A part is left for values that no sample had: a "
+    "voice net that was repaired with the range of 12 samples clipped squares of the next 12.",
+)

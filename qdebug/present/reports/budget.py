@@ -56,10 +56,11 @@ def _output_blocks(output: OutputBudget, *, rest: str, only: bool) -> Iterator[B
     yield Title("BUDGET", said, "bold")
     parts = [part for part in PARTS if any(node.parts.get(part) for node in output.nodes)]
     yield Grid(
-        titles=("share", "alone dB", "node", "op", *parts),
+        titles=("share", "together", "alone dB", "node", "op", *parts),
         rows=[
             (
                 _percent(node.share),
+                numbers.MISSING if node.together is None else _percent(node.together),
                 numbers.number(node.sqnr_db),
                 safe_text(node.node, limit=_NAME),
                 safe_text(node.op, limit=_NAME),
@@ -67,8 +68,8 @@ def _output_blocks(output: OutputBudget, *, rest: str, only: bool) -> Iterator[B
             )
             for node in output.nodes
         ],
-        right=frozenset({0, 1, *range(4, 4 + len(parts))}),
-        names=frozenset({2}),
+        right=frozenset({0, 1, 2, *range(5, 5 + len(parts))}),
+        names=frozenset({3}),
     )
     yield Items.of(_notes(output, rest))
 

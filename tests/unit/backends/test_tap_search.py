@@ -91,3 +91,24 @@ def test_the_run_that_gave_most_is_run_again():
     assert best.taps == tuple(names)
     assert held == names
     assert search.best_run(["t8"]) is None
+
+
+@pytest.mark.parametrize("length", [6, 40, 200])
+def test_taps_that_change_their_own_layer_cost_the_others_no_runs(length):
+    """Every fifth layer computes otherwise while its own result is tapped, and gives another value then."""
+    search, runs = search_of(length), 0
+    odd = {f"t{place}" for place in range(0, length - 1, 5)}
+    while taps := search.choose():
+        forms = [SPLIT if f"t{place}" in odd.intersection(taps) else PLAIN for place in range(length)]
+        values, wrong = {}, ""
+        for place in range(length):
+            wrong += f"{place}," if forms[place] == SPLIT else ""
+            values[f"t{place}"] = f"t{place} {wrong}".encode()
+        search.take(
+            TappedRun(taps=taps, forms=forms, digests={name: values[name] for name in (*taps, f"t{length - 1}")})
+        )
+        runs += 1
+    assert set(search.refused) == odd
+    assert set(search.proven) == {f"t{place}" for place in range(length)} - odd
+    assert all(digest == f"{name} ".encode() for name, digest in search.proven.items())
+    assert runs <= 4

@@ -1,0 +1,237 @@
+"""What a runtime computes inside its layers, replayed from what was recorded around them.
+
+A runtime that fuses makes the last result of a layer alone. The tensors inside are computed here as the graph says, one
+operation after the other in float32, so that the last one can be held against what was recorded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from qdebug.errors import KernelError, NotRecordedError
+from qdebug.model import Node, Recording, operators
+from qdebug.model.operators import Sums
+from qdebug.model.recording import Outline
+from qdebug.model.thresholds.explanation import FUSED_MAX_NODES
+from qdebug.model.thresholds.rounding import FLOAT32_UNIT_ROUNDOFF
+from qdebug.model.view import View
+from qdebug.numerics.affine import dequantize
+from qdebug.replay.extents import recorded_room
+from qdebug.replay.real_form import real_form
+from qdebug.replay.registry import has_kernel, run_node
+from qdebug.replay.run import computes_on_codes, run_as_recorded, run_nodes
+from qdebug.replay.variant import Arithmetic
+
+__all__ = ["Chain", "WithFused"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chain:
+    """Nodes between recorded tensors and one that was not recorded.
+
+    Args:
+        nodes: The nodes, in topological order.
+        reads: What they read that was recorded: inputs, results of other layers, constants.
+        handed_on: What some of their inputs are in truth, since no codes are made of it.
+    """
+
+    nodes: tuple[Node, ...]
+    reads: tuple[str, ...]
+    handed_on: Mapping[str, str]
+
+    @property
+    def makes_codes(self) -> bool:
+        """Whether numbers are made codes inside."""
+        return any(map(_makes_codes, self.nodes))
+
+    @property
+    def sums(self) -> bool:
+        """Whether real numbers are summed inside, which backends do in other orders."""
+        rows = [operators.plain(node) for node in self.nodes]
+        return any(row.sums is not None and row.sums is not Sums.OPERANDS for row in rows)
+
+
+def _makes_codes(node: Node) -> bool:
+    row = operators.plain(node)
+    return row.quantizes or row.unit == "quantize"
+
+
+class WithFused(View):
+    """A recording that gives what lies within fused layers as well, computed from what was recorded.
+
+    Args:
+        recording: The recording.
+        arithmetic: How codes inside are computed.
+        rounded: Whether numbers are made codes where the graph does that inside a layer, and not handed on as they are.
+    """
+
+    def __init__(self, recording: Recording, arithmetic: Arithmetic | None = None, *, rounded: bool = True) -> None:
+        super().__init__(recording)
+        self._rounded = rounded
+        self._arithmetic = arithmetic or Arithmetic()
+        self._chains: dict[str, Chain | None] = {}
+        self._order = {node.name: place for place, node in enumerate(recording.graph.nodes)}
+        self._last: tuple[tuple[str, int, int], np.ndarray] | None = None
+
+    def chain(self, tensor: str) -> Chain | None:
+        """Return the nodes that compute a tensor which was not recorded; None if it was, or it cannot be computed."""
+        if tensor not in self._chains:
+            self._chains[tensor] = self._found(tensor)
+        return self._chains[tensor]
+
+    def _found(self, tensor: str) -> Chain | None:
+        graph, nodes = self.graph, dict[str, Node]()
+        reads, handed_on = dict[str, None](), dict[str, str]()
+        waiting = [tensor]
+        while waiting:
+            name = waiting.pop()
+            if name in reads or name in handed_on:
+                continue
+            if self._is_recorded(name):
+                reads[name] = None
+                continue
+            before = None if self._rounded else self._before_codes(name)
+            if before is not None:
+                handed_on[name] = before
+                waiting.append(before)
+                continue
+            node = graph.producer(name)
+            if node is None or len(nodes) >= FUSED_MAX_NODES or not has_kernel(node.op, node.domain):
+                return None
+            if node.name not in nodes:
+                nodes[node.name] = node
+                waiting += [each for each in node.inputs if each]
+        if not nodes or not any(not graph.is_constant(name) for name in reads):
+            return None
+        order = sorted(nodes.values(), key=lambda node: self._order[node.name])
+        return Chain(nodes=tuple(order), reads=tuple(reads), handed_on=handed_on)
+
+    def _before_codes(self, tensor: str) -> str | None:
+        """Return what was made codes inside a layer and is made real in a tensor again; None if nothing was.
+
+        Codes are made real by an operator, or by a cast, a difference with the zero point and a product with the scale.
+        """
+        node, seen = self.graph.producer(tensor), list[str]()
+        while node is not None and not self._is_recorded(node.outputs[0]) and any(node.inputs[:1]):
+            row = operators.plain(node)
+            if _makes_codes(node):
+                return node.inputs[0] if seen and seen[-1] in ("cast", "dequantize") else None
+            constant = len(node.inputs) == 2 and self.graph.is_constant(node.inputs[1])
+            if row.dequantizes and not seen:
+                seen.append("dequantize")
+            elif row.casts:
+                seen.append("cast")
+            elif constant and row.neutral == 1 and not seen:
+                seen.append("product")
+            elif constant and row.adds and seen == ["product"]:
+                seen.append("difference")
+            else:
+                return None
+            node = self.graph.producer(node.inputs[0])
+        return None
+
+    def _is_recorded(self, name: str) -> bool:
+        return any(self._recording.has(name, *place) for place in self._recording.places(name))
+
+    def places(self, tensor: str | None = None) -> Sequence[tuple[int, int]]:
+        """Return the samples and steps of which there is anything of a tensor, or of any; in order."""
+        chain = None if tensor is None else self.chain(tensor)
+        if chain is None or tensor is None:
+            return super().places(tensor)
+        varying = next(name for name in chain.reads if not self.graph.is_constant(name))
+        return tuple(place for place in super().places(varying) if self.has(tensor, *place))
+
+    def has(self, tensor: str, sample: int = 0, step: int = 0) -> bool:
+        """Tell whether there are values of a tensor for a sample and step."""
+        chain = self.chain(tensor)
+        if chain is None:
+            return super().has(tensor, sample, step)
+        return all(super(WithFused, self).has(name, sample, step) for name in chain.reads)
+
+    def load(self, tensor: str, sample: int = 0, step: int = 0) -> np.ndarray:
+        """Return the elements, read-only.
+
+        Raises:
+            KernelError: A node inside a layer cannot be replayed.
+            RecordingError: No values are kept under this name, sample and step.
+        """
+        chain = self.chain(tensor)
+        if chain is None:
+            return super().load(tensor, sample, step)
+        key = tensor, sample, step
+        if self._last is None or self._last[0] != key:
+            self._last = key, self._computed(chain, tensor, sample, step)
+        return self._last[1]
+
+    def rounding(self, node: Node, sample: int, step: int) -> float:
+        """Return by how much, as a norm, float32 may round what a node gives and what lies before it in its layer."""
+        largest, count = 0.0, 1
+        for name in node.inputs:
+            chain = self.chain(name) if name else None
+            if chain is not None:
+                count += len(chain.nodes)
+                made = [each for inner in chain.nodes for each in inner.outputs if each and not self._is_recorded(each)]
+                values = [dequantize(self.load(each, sample, step), self.graph.tensors[each].quant) for each in made]
+                largest = max([largest, *(float(np.linalg.norm(each.astype(np.float64))) for each in values)])
+        return count * FLOAT32_UNIT_ROUNDOFF * largest
+
+    def outline(self, tensor: str, sample: int = 0, step: int = 0) -> Outline | None:
+        """Return dtype, shape and hash of values that were recorded; None of others."""
+        return None if self.chain(tensor) is not None else self._recording.outline(tensor, sample, step)
+
+    def _computed(self, chain: Chain, tensor: str, sample: int, step: int) -> np.ndarray:
+        nodes = [self._reading(node, chain.handed_on) for node in chain.nodes]
+        wanted = chain.handed_on.get(tensor, tensor)
+
+        def run(node: Node, made: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
+            names = dict.fromkeys(filter(None, node.inputs))
+            values = {name: made[name] if name in made else self._recording.load(name, sample, step) for name in names}
+            return self.run(node, values)
+
+        with recorded_room(self._recording, (sample, step)):
+            found = run_nodes(nodes, (wanted,), run).get(wanted)
+        if found is None:
+            raise NotRecordedError(f"Tensor {tensor!r} was not recorded, and no node gives it.")
+        found.flags.writeable = False
+        return found
+
+    @staticmethod
+    def _reading(node: Node, handed_on: Mapping[str, str]) -> Node:
+        """Return a node that reads numbers in place of what they would be as codes made real again."""
+        return replace(node, inputs=tuple(handed_on.get(name, name) for name in node.inputs))
+
+    def run(self, node: Node, values: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
+        """Compute a node on codes where it is one between codes, else on real numbers, with sums as exact as can be.
+
+        Args:
+            node: The node.
+            values: Its inputs as they are stored.
+
+        Raises:
+            KernelError: It cannot be replayed.
+        """
+        graph, row = self.graph, operators.plain(node)
+        if row.converts_codes or computes_on_codes(graph, node, self._arithmetic):
+            return run_as_recorded(graph, node, values, self._arithmetic)
+        out = graph.tensors.get(node.outputs[0])
+        coded = None if out is None else out.quant
+        chosen = coded is not None and coded == graph.tensors[node.inputs[0]].quant  # codes are handed on
+        if coded is not None and not chosen:
+            raise KernelError(f"Node {node.name!r} ({node.op}) gives codes of what is not in codes.")
+        stored = row.takes_codes or row.casts or chosen
+        quants = {name: None if stored else graph.tensors[name].quant for name in values}
+        wide = row.sums not in (None, Sums.OPERANDS) and any(quant is not None for quant in quants.values())
+        real = {name: dequantize(array, quants[name]) for name, array in values.items()}
+        if wide:
+            real = {
+                name: array.astype(np.float64) if array.dtype == np.float32 else array for name, array in real.items()
+            }
+        form, opset = real_form(node, graph.opset)
+        made = run_node(form, {name: real[name] for name in form.inputs if name}, opset)
+        return {
+            name: array.astype(np.float32) if wide and array.dtype == np.float64 else array
+            for name, array in made.items()
+        }

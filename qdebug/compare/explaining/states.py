@@ -1,0 +1,73 @@
+"""States of a net that runs step by step: what is read of one is what was written to it at the step before."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from qdebug.compare.explaining.explanation import ExplainStatus, NodeExplanation
+from qdebug.model import Node, Recording, operators
+
+__all__ = ["state_read"]
+
+
+def state_read(recording: Recording, node: Node, tensor: str) -> NodeExplanation:
+    """Hold what a node reads of a state against what was written to it at the step before, in the same sample.
+
+    Nothing was written before the first step: what is read there counts if it is 0 throughout, as states begin.
+
+    Args:
+        recording: The run.
+        node: A node that reads a state.
+        tensor: What it gives.
+    """
+    answer = NodeExplanation(node=node.name, op=node.op, tensor=tensor, status=ExplainStatus.NO_INPUT)
+    written = _written(recording, node)
+    if written is None:
+        return replace(answer, reason="nothing in the graph writes the state that it reads")
+    equal = total = 0
+    for sample, step in recording.places(tensor):
+        read = recording.load(tensor, sample, step)
+        if step == 0:
+            same = _is_zero(recording, tensor, read)
+            equal, total = (equal + read.size, total + read.size) if same else (equal, total)
+        elif recording.has(written, sample, step - 1):
+            before = recording.load(written, sample, step - 1)
+            same_shape = before.shape == read.shape
+            equal += int(np.count_nonzero(before == read)) if same_shape else 0
+            total += read.size
+    if not total:
+        return replace(answer, reason=f"what {written!r} was before its first step was not recorded")
+    left = None if equal == total else f"{total - equal} of {total} elements are not what {written!r} was a step before"
+    return replace(
+        answer,
+        status=ExplainStatus.EXPLAINED if left is None else ExplainStatus.UNEXPLAINED,
+        reason=left,
+        kind="moved",
+        words="what was written to the state at the step before",
+        match=equal / total,
+        elements=total,
+        tried=1,
+    )
+
+
+def _written(recording: Recording, node: Node) -> str | None:
+    """Return the tensor that is written to the state that a node reads."""
+    state = _state(node)
+    for other in recording.graph.nodes:
+        if operators.named(other.op).writes_state and state is not None and _state(other) == state and other.inputs:
+            return other.inputs[-1]
+    return None
+
+
+def _state(node: Node) -> object:
+    """Return what a state is known by: its handle, or its name; None if nothing says."""
+    named = node.attrs.get("variable_id")
+    return named if named is not None else next(iter(node.inputs), None)
+
+
+def _is_zero(recording: Recording, tensor: str, values: np.ndarray) -> bool:
+    quant = recording.graph.tensors[tensor].quant
+    zero = 0 if quant is None or quant.zero_point.size > 1 else quant.zero_point.reshape(())
+    return bool(np.all(values == zero))

@@ -1,0 +1,110 @@
+"""Layers that a runtime fused: what lies inside is replayed, and the end is held against what was recorded."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from qdebug.compare.explaining.explain import explain_recording
+from qdebug.compare.explaining.explanation import ExplainStatus
+from qdebug.model import Graph, MemoryRecording, Node, QuantParams, Role, TensorInfo
+
+IN, OUT, INNER = (np.float32(0.05), 119), (np.float32(0.03), 97), (np.float32(0.02), 140)
+RNG = np.random.default_rng(3)
+CODES = RNG.integers(0, 256, (4, 96)).astype(np.uint8)
+
+
+def quant(scale, zero):
+    return QuantParams(dtype="uint8", scale=scale, zero_point=zero)
+
+
+def real(codes, scale, zero):
+    return (codes.astype(np.float32) - np.float32(zero)) * scale
+
+
+def levels(values, scale, zero):
+    """Count steps of the range from its low end, as OpenVINO does; not cut to codes."""
+    low, high = np.float32(-zero) * scale, np.float32(255 - zero) * scale
+    return np.rint(values * (np.float32(255) / (high - low)) + -low * np.float32(255) / (high - low))
+
+
+def recorded(y, *, inner=False, last="QuantizeLinear", dtype="uint8"):
+    """Record the ends of a layer: twice the input plus one, as codes or as it is, with codes inside if asked."""
+    nodes = [Node(name="mul", op="Mul", inputs=("x", "two"), outputs=("m",))]
+    if inner:
+        nodes += [
+            Node(name="q", op="QuantizeLinear", inputs=("m", "si", "zi"), outputs=("c",)),
+            Node(name="dq", op="DequantizeLinear", inputs=("c", "si", "zi"), outputs=("r",)),
+        ]
+    nodes.append(Node(name="add", op="Add", inputs=("r" if inner else "m", "one"), outputs=("a",)))
+    nodes.append(Node(name="end", op=last, inputs=("a", "s", "z") if dtype == "uint8" else ("a",), outputs=("y",)))
+    constants = {"two": np.float32(2), "one": np.float32(1), "si": INNER[0], "zi": np.uint8(INNER[1])}
+    constants |= {"s": OUT[0], "z": np.uint8(OUT[1])}
+    read = {name for node in nodes for name in node.inputs}
+    arrays = {name: np.asarray(value) for name, value in constants.items() if name in read}
+    tensors = [TensorInfo(name=name, role=Role.CONSTANT, dtype=array.dtype.name) for name, array in arrays.items()]
+    tensors += [TensorInfo(name="x", dtype="uint8", quant=quant(*IN), role=Role.INPUT)]
+    tensors += [TensorInfo(name="y", dtype=dtype, quant=quant(*OUT) if dtype == "uint8" else None, role=Role.OUTPUT)]
+    tensors += [TensorInfo(name="c", dtype="uint8", quant=quant(*INNER))] if inner else []
+    graph = Graph(nodes, tensors=tensors, inputs=["x"], outputs=["y"], opset={"": 13})
+    return MemoryRecording.single(graph, {"x": CODES, "y": y, **arrays})
+
+
+def explained(recording):
+    run = explain_recording(recording)
+    return run, {node.tensor: node for node in run.nodes}
+
+
+def sums():
+    return real(CODES, *IN) * np.float32(2) + np.float32(1)
+
+
+def codes(values):
+    return np.clip(values, 0, 255).astype(np.uint8)
+
+
+def test_the_end_of_a_layer_is_explained_with_what_lies_inside():
+    run, found = explained(recorded(codes(levels(sums(), *OUT))))
+    assert found["y"].status is ExplainStatus.EXPLAINED
+    assert "2 operations inside the layer" in found["y"].assumed
+    assert found["a"].status is found["m"].status is ExplainStatus.NO_INPUT
+    assert "'y'" in found["a"].reason
+    assert run.not_looked_at == ()
+    assert run.exit_code == 0
+
+
+def test_codes_that_wrap_around_at_the_end_of_a_layer_are_named():
+    values = np.rint(sums() / OUT[0]).astype(np.int64) + OUT[1]
+    assert values.min() < 0
+    _, found = explained(recorded((values & 255).astype(np.uint8)))
+    assert found["y"].status is ExplainStatus.UNEXPLAINED
+    assert "wrap" in found["y"].residual.likely
+
+
+def test_a_quantizer_that_is_left_out_inside_a_layer_is_said():
+    run, found = explained(recorded(codes(levels(sums(), *OUT)), inner=True))
+    assert found["y"].status is ExplainStatus.EXPLAINED
+    assert "not made codes inside" in found["y"].assumed
+    assert run.exit_code == 0
+
+
+def test_a_quantizer_that_is_computed_inside_a_layer_is_replayed():
+    inside = np.clip(np.rint(real(CODES, *IN) * np.float32(2) / INNER[0]) + INNER[1], 0, 255)
+    made = levels(real(inside, *INNER) + np.float32(1), *OUT)
+    assert np.any(codes(made) != codes(levels(sums(), *OUT)))
+    _, found = explained(recorded(codes(made), inner=True))
+    assert found["y"].status is ExplainStatus.EXPLAINED
+    assert "not made codes" not in found["y"].assumed
+
+
+@pytest.mark.parametrize(("off", "status"), [(1e-7, ExplainStatus.IN_BAND), (1e-3, ExplainStatus.UNEXPLAINED)])
+def test_a_real_end_may_be_off_by_the_rounding_of_the_whole_layer(off, status):
+    y = np.maximum(sums(), 0) * np.float32(1 + off)
+    _, found = explained(recorded(y, last="Relu", dtype="float32"))
+    assert found["y"].status is status
+
+
+def test_a_wrong_layer_is_unexplained():
+    _, found = explained(recorded(codes(levels(sums() * np.float32(1.1), *OUT))))
+    assert found["y"].status is ExplainStatus.UNEXPLAINED
+    assert found["y"].residual.max_lsb > 1
