@@ -201,12 +201,14 @@ def _of_matrices(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mista
 def _of_depths(node: Node) -> Iterator[Mistake]:
     """Yield blocks of positions that come after the depth in the channels, as DepthToSpace has two orders."""
     block = node.attrs.get("blocksize")
-    if node.op == "SpaceToDepth" and isinstance(block, int):
+    if isinstance(block, int) and "mode" not in node.attrs:
         said = "the channels are in the order of the other mode, CRD: depth before block"
         yield Mistake(likely=said, node=node, values={}, after=partial(_depth_first, block=block))
 
 
 def _depth_first(made: np.ndarray, *, block: int) -> np.ndarray:
+    if made.shape[1] % block**2:
+        return made
     parts = made.reshape(made.shape[0], block**2, -1, *made.shape[2:])
     return np.asarray(np.swapaxes(parts, 1, 2).reshape(made.shape))
 

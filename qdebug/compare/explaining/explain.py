@@ -161,6 +161,7 @@ class Explainer:
                     elements=found.elements,
                 )
             return replace(found, inside=said)
+        said = "; ".join(filter(None, (found.assumed, said)))
         if found.status is ExplainStatus.UNEXPLAINED and found.band is not None:
             if not self._is_rounded(node, tensor):
                 return without if any(chain.sums for chain in chains) else replace(found, assumed=said)
