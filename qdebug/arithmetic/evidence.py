@@ -11,7 +11,7 @@ import numpy as np
 from qdebug.arithmetic.candidates import candidates
 from qdebug.arithmetic.patterns.residual import Residual, residual
 from qdebug.arithmetic.patterns.wrong_evidence import CodesOfTensor, stretches
-from qdebug.arithmetic.patterns.wrong_places import Layout
+from qdebug.arithmetic.patterns.wrong_places import Layout, layout_of
 from qdebug.arithmetic.presets import is_known
 from qdebug.arithmetic.refit import refit
 from qdebug.arithmetic.search import SearchResult, all_codes, channels_first, known_variants, products
@@ -28,7 +28,7 @@ from qdebug.replay.scaling import GIVEN
 from qdebug.replay.unit import Target, Unit
 from qdebug.replay.variant import Variant, describe
 
-__all__ = ["distance_to_ties", "layout_of", "residual_of"]
+__all__ = ["distance_to_ties", "residual_of"]
 
 
 def residual_of(finding: SearchResult, variant: Variant) -> Residual | None:
@@ -228,8 +228,8 @@ def _passing(suspect: Suspect, recorded: np.ndarray, known: Sequence[Variant]) -
     """Yield the arithmetics that give a few recorded codes together with a mistake."""
     if suspect.accumulate or suspect.resigned or suspect.casts != ("", "sat"):
         return
-    codes = recorded.reshape(-1)
-    few = np.arange(0, codes.size, max(1, codes.size // _FEW))
+    codes, told = suspect.told(recorded)
+    few = told[:: max(1, told.size // _FEW)]
     for sums in dict.fromkeys(variant.sums for variant in known):
         try:
             columns = accumulate(suspect.unit, sums)
@@ -245,6 +245,8 @@ def _passing(suspect: Suspect, recorded: np.ndarray, known: Sequence[Variant]) -
                 yield variant
 
 
+_TOLD_LEAST = 3
+"""Rows, columns or channels of which a mistake must tell all but one."""
 _FEW = 512
 """Elements that rule out most pairs of a mistake and an arithmetic."""
 
@@ -263,6 +265,9 @@ def _gives(suspect: Suspect | None, recorded: np.ndarray, variant: Variant) -> b
         return False
     if codes.shape != recorded.shape:
         return False
+    if suspect.late is not None:
+        own, told = suspect.told(recorded)
+        return codes.shape[suspect.late[0]] > _TOLD_LEAST and np.array_equal(codes.reshape(-1)[told], own[told])
     if not suspect.resigned:
         return np.array_equal(codes, recorded)
     if recorded.dtype.kind not in "iu" or recorded.dtype.itemsize != codes.dtype.itemsize:
@@ -292,24 +297,6 @@ def _last(finding: SearchResult, unit: Unit) -> bool:
     """Tell whether a node that has no layout of its own, as an addition, computes on channels that come last."""
     own = unit.kind in ("conv", "linear") or unit.kind.endswith("_pool")
     return not own and channels_last(finding.source.recording.graph, finding.source.node)
-
-
-def layout_of(unit: Unit, axes: int, *, last: bool = False) -> Layout:
-    """Say which axes of an output mean what, its first axis left aside, channels first.
-
-    Args:
-        unit: What is computed.
-        axes: Number of the other axes.
-        last: Whether the channels come last after all.
-    """
-    if unit.kind == "linear" or (axes == 2 and unit.kind != "conv"):
-        vectors = unit.kind == "linear"
-        return Layout(channel=axes - 1, spatial=tuple(range(axes - 1)), vectors=vectors)
-    if axes == 0:
-        return Layout()
-    if last:
-        return Layout(channel=axes - 1, spatial=tuple(range(axes - 1)))
-    return Layout(channel=0, spatial=tuple(range(1, axes)))
 
 
 def distance_to_ties(unit: Unit, columns: Columns, variant: Variant) -> np.ndarray | None:

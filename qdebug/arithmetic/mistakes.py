@@ -36,6 +36,7 @@ class Mistake:
         values: What it reads then, where that is other than what was recorded.
         after: What is done to the result, besides.
         told: The part of the result that the mistake tells; the rest may hold anything.
+        opset: Version of the operator set that it is computed by; None for that of the graph.
     """
 
     likely: str
@@ -43,6 +44,7 @@ class Mistake:
     values: Mapping[str, np.ndarray]
     after: Callable[[np.ndarray], np.ndarray] = _as_it_is
     told: tuple[Any, ...] = ()
+    opset: Mapping[str, int] | None = None
 
 
 def mistakes(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
@@ -55,7 +57,9 @@ def mistakes(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
     yield from _of_zero_points(node, values)
     yield from _of_operands(node, values)
     yield from _of_factors(node, values)
+    yield from _of_broadcasts(node, values)
     yield from _of_attributes(node, values)
+    yield from _of_operator_sets(node)
     yield from _of_padding(node, values)
     yield from _of_activation(node, values)
     yield from _of_blocks(node, values)
@@ -152,6 +156,27 @@ def _of_factors(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistak
         yield Mistake(likely=f"the {what} {small!r} is applied twice", node=node, values={small: twice})
 
 
+def _of_broadcasts(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
+    """Yield a smaller operand that is repeated along other axes than its own."""
+    names = [name for name in node.inputs if name]
+    if len(names) != 2 or not operators.of(node.op).rounds_by_element:
+        return
+    for small, large in (names, names[::-1]):
+        few, many = values[small], values[large]
+        if not 1 < few.size < many.size or few.ndim > many.ndim:
+            continue
+        repeated = np.resize(few.reshape(-1), many.shape)
+        if few.shape != many.shape[many.ndim - few.ndim :]:
+            said = f"{small!r} is repeated along the last axis, over all elements one after the other"
+            yield Mistake(likely=said, node=node, values={small: repeated})
+        own = many.ndim - few.ndim + int(np.argmax(few.shape))
+        for axis in range(many.ndim) if max(few.shape) == few.size == many.shape[own] else ():
+            if axis != own and many.shape[axis] == few.size:
+                turned = few.reshape([-1 if at == axis else 1 for at in range(many.ndim)])
+                said = f"{small!r} is broadcast along axis {axis}, not {own}"
+                yield Mistake(likely=said, node=node, values={small: turned})
+
+
 _IGNORED = (
     "alpha", "beta", "epsilon", "transA", "transB", "count_include_pad", "ceil_mode", "reverse",
     "exclusive", "coordinate_transformation_mode", "nearest_mode", "exclude_outside", "approximate",
@@ -181,9 +206,7 @@ def _of_attributes(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mis
             if value != stated:
                 changed = replace(node, attrs={**node.attrs, name: value})
                 yield Mistake(likely=f"{name} is taken for {value}, not {stated}", node=changed, values={})
-    if operators.plain(node).unit == "average_pool" and not node.attrs.get("count_include_pad"):
-        counted = replace(node, attrs={**node.attrs, "count_include_pad": 1})
-        yield Mistake(likely="the padding is counted, though count_include_pad is 0", node=counted, values={})
+    yield from _of_divisors(node, values)
     axis = node.attrs.get("axis")
     data = values.get(node.inputs[0]) if node.inputs else None
     if isinstance(axis, int) and data is not None and operators.of(node.op).hides_low:
@@ -191,6 +214,50 @@ def _of_attributes(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mis
             if other != axis % data.ndim:
                 said = f"it goes along axis {other}, not {axis}"
                 yield Mistake(likely=said, node=replace(node, attrs={**node.attrs, "axis": other}), values={})
+
+
+_ALONG_ONE = 13
+"""Operator set since which Softmax and its like go along one axis; before, they go along all from one on."""
+
+
+def _of_operator_sets(node: Node) -> Iterator[Mistake]:
+    """Yield a Softmax or the like as an older or a newer operator set has it."""
+    if not operators.of(node.op).hides_low:
+        return
+    axis = node.attrs.get("axis")
+    one = "its last axis" if axis is None else f"axis {axis}"
+    several = "all axes from 1 on" if axis is None else f"all axes from {axis} on"
+    for version, said in (
+        (_ALONG_ONE, f"it goes along {one} alone, as since operator set {_ALONG_ONE}"),
+        (_ALONG_ONE - 2, f"it goes along {several}, as before operator set {_ALONG_ONE}"),
+    ):
+        yield Mistake(likely=said, node=node, values={}, opset={"": version})
+
+
+def _of_divisors(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
+    """Yield averages over windows that are divided by elements which the windows do not have."""
+    if operators.plain(node).unit != "average_pool":
+        return
+    counted = {**node.attrs, "count_include_pad": 1}
+    if not node.attrs.get("count_include_pad"):
+        said = "the padding is counted, though count_include_pad is 0"
+        yield Mistake(likely=said, node=replace(node, attrs=counted), values={})
+    kernel, data = _whole(node.attrs.get("kernel_shape")), values.get(node.inputs[0]) if node.inputs else None
+    if data is None or not kernel or not node.attrs.get("ceil_mode") or data.ndim != len(kernel) + 2:
+        return
+    none, ones = (0,) * len(kernel), (1,) * len(kernel)
+    pads = _whole(node.attrs.get("pads")) or none * 2
+    strides, dilations = (_whole(node.attrs.get(name)) or ones for name in ("strides", "dilations"))
+    begins, ends = pads[: len(kernel)], pads[len(kernel) :]
+    sizes = [size + begin + end for size, begin, end in zip(data.shape[2:], begins, ends, strict=True)]
+    spans = [(taps - 1) * step + 1 for taps, step in zip(kernel, dilations, strict=True)]
+    beyond = [-(size - span) % stride for size, span, stride in zip(sizes, spans, strides, strict=True)]
+    if any(beyond):
+        reached = (*begins, *(end + more for end, more in zip(ends, beyond, strict=True)))
+        whole = replace(node, attrs={**counted, "ceil_mode": 0, "pads": reached})
+        yield Mistake(
+            likely="the last windows are divided by all taps, though some lie beyond the padding", node=whole, values={}
+        )
 
 
 def _of_gate(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:

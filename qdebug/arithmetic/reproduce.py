@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from qdebug.arithmetic.search import search_common, search_known
+from qdebug.arithmetic.search import known_variants, search_common, search_known
 from qdebug.arithmetic.units import Place, Units, UnitSource
 from qdebug.errors import KernelError, NotRecordedError, UsageError
 from qdebug.model import Node, Recording
@@ -118,6 +118,27 @@ class ReproductionCheck:
             raise KernelError(f"Node {node.name!r} is no quantized unit.")
         with one_thread():
             return compute(source.unit(place), variant)
+
+    def codes_off(self, node: Node, tensor: str, place: Place) -> int:
+        """Return by how many codes a node's output is off what the simplest known arithmetic gives, at the most.
+
+        Args:
+            node: A node that `reproduce` has an answer for.
+            tensor: One of its outputs.
+            place: Sample and step.
+
+        Raises:
+            KernelError: The node cannot be computed so.
+            RecordingError: An operand cannot be read.
+        """
+        source = self._units.find(node, tensor)
+        known = known_variants(source.unit(place)) if isinstance(source, UnitSource) else ()
+        if not known:
+            raise KernelError(f"No arithmetic is known for node {node.name!r}.")
+        made, codes = self.compute(node, tensor, place, known[0]), self._recording.load(tensor, *place)
+        if made.dtype.kind not in "iu" or made.size != codes.size:
+            raise KernelError(f"Node {node.name!r} gives other codes than were recorded.")
+        return int(np.max(np.abs(made.reshape(codes.shape).astype(np.int64) - codes.astype(np.int64)), initial=0))
 
     def _answer(self, node: Node, tensor: str) -> _Answer | None:
         """Search for the arithmetic of a node once; None if it only moves codes, is no unit or lacks values."""

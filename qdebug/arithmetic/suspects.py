@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from qdebug.arithmetic.patterns.wrong_places import layout_of
 from qdebug.arithmetic.search import products
 from qdebug.model.thresholds.explanation import SEQUENTIAL_SUMS_MAX_PRODUCTS
 from qdebug.replay.evaluate import accumulate, finish
@@ -34,6 +35,8 @@ class Suspect:
         casts: How results are held to the output's type, besides: to so many bits before the zero point is added, and
             after; see `_CASTS`.
         resigned: Whether the recorded codes are those of the other signedness, besides.
+        late: The axis along which each index is written so many places late, channels first; None if none is. What the
+            first place, or the last, then holds is not told.
     """
 
     name: str
@@ -43,6 +46,20 @@ class Suspect:
     accumulate: str = ""
     casts: tuple[str, str] = ("", "sat")
     resigned: bool = False
+    late: tuple[int, int] | None = None
+
+    def told(self, recorded: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return recorded codes where they belong, flat, and the positions of those that the mistake tells.
+
+        Args:
+            recorded: The codes, channels first.
+        """
+        if self.late is None:
+            return recorded.reshape(-1), np.arange(recorded.size)
+        axis, places = self.late
+        told = np.ones(recorded.shape, bool)
+        np.moveaxis(told, axis, 0)[-1 if places > 0 else 0] = False
+        return np.roll(recorded, -places, axis).reshape(-1), np.flatnonzero(told)
 
     def codes(self, variant: Variant) -> np.ndarray:
         """Compute the node with the mistake, channels first.
@@ -105,6 +122,7 @@ def suspects(unit: Unit) -> Iterator[Suspect]:
     yield from _of_kernel(unit)
     yield from _of_sums(unit)
     yield from _of_casts(unit)
+    yield from _of_writing(unit)
     if unit.out.clamp is not None:
         free = replace(unit, out=replace(unit.out, clamp=None))
         yield Suspect(name="no clamp", pattern="clamp", likely="the activation's range is not applied", unit=free)
@@ -118,6 +136,22 @@ def _of_casts(unit: Unit) -> Iterator[Suspect]:
     for name, (casts, likely) in _CASTS.items():
         if one or not casts[0]:
             yield Suspect(name=name, pattern="wrapped", likely=likely, unit=unit, casts=casts)
+
+
+def _of_writing(unit: Unit) -> Iterator[Suspect]:
+    """Yield products that are written one row, column or channel late, or early."""
+    if unit.kind not in ("conv", "linear"):
+        return
+    layout = layout_of(unit, unit.operands[0].codes.ndim - 1)
+    names = {axis + 1: name for axis, (name, _) in zip(layout.spatial, layout.spatial_names, strict=True)}
+    if unit.kind == "linear" and not names:
+        names[0] = "row"
+    if layout.channel is not None:
+        names[layout.channel + 1] = layout.channel_name
+    for axis, name in names.items():
+        for when, places in (("late", 1), ("early", -1)):
+            likely = f"each {name} is written one {name} {when}"
+            yield Suspect(name=f"{when} {name}", pattern="stale", likely=likely, unit=unit, late=(axis, places))
 
 
 def _of_bias(unit: Unit) -> Iterator[Suspect]:

@@ -29,6 +29,7 @@ Look for the fewest changes of a quantized net that bring its outputs back, and 
 what they cost. The budget says which nodes make the error. Their edits are tried by
 replaying the backend's own recording from the edit on, on codes in its arithmetic:
 
+  bias-unit    the codes of a bias get the scale of the sums they are added to
   bias         the bias takes back the mean error of each channel
   range        the codes of the result get the range with the least squared error
   equalize     channels of two weights in a row are scaled to the same range

@@ -73,7 +73,7 @@ def diff_text(
         again: The command that makes this report again, for Markdown; "" for none.
     """
     from qdebug.present.reports.comparison import diff_markdown, title
-    from qdebug.present.reports.short import short_document
+    from qdebug.present.reports.short import MOST_ROWS, short_document
 
     extent = extent or ReportExtent()
     if extent.quiet:
@@ -84,7 +84,7 @@ def diff_text(
             return diff_markdown(result)
         from qdebug.present.reports.markdown import folded
 
-        return folded(short_document(result, choice=extent.choice), command=again)
+        return folded(short_document(result, choice=extent.choice, whys=MOST_ROWS), command=again)
     if whole:
         from qdebug.present.reports.diff_table import diff_report, fitting_width
 

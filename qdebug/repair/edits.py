@@ -9,9 +9,10 @@ from typing import Annotated
 
 import numpy as np
 
-from qdebug.compare.attribute.backend_replay import replay
+from qdebug.compare.attribute.backend_replay import real_values, replay
 from qdebug.compare.attribute.plan import PlannedNode
 from qdebug.compare.graph_checks.graph_check import GraphCheck
+from qdebug.compare.graph_checks.quant_mismatch import bias_in_other_units
 from qdebug.compare.own_error import own_error
 from qdebug.errors import KernelError, NotRecordedError, UsageError
 from qdebug.model import Node, QuantParams, operators
@@ -27,6 +28,7 @@ from qdebug.replay.real_form import real_form
 __all__ = ["KINDS", "Edit", "EditCatalog"]
 
 KINDS: Mapping[str, str] = {
+    "bias-unit": "the codes of the bias get the scale of the sums that they are added to",
     "bias": "the bias takes back the recorded mean error of each channel",
     "range": "the codes of the result get the range with the least squared error",
     "equalize": "channels are scaled so that this weight and the next have the same range in each",
@@ -54,8 +56,8 @@ class Edit(JsonObject):
         reference_tensor: The reference's tensor that the codes of the result stand for; "" likewise.
         reference_weight: The reference's weight; "" likewise.
         codes: Codes that constants are kept in, by node and name; the others that are changed are in float.
-        exact: The kind of edit that it takes along, where the backend's sums overflow or are not rounded to the nearest
-            code: whatever is changed is computed exactly. "" elsewhere.
+        exact: The kind of edit that it takes along, where the backend's sums overflow, have a bias of another unit or
+            are not rounded to the nearest code: whatever is changed is computed exactly. "" elsewhere.
     """
 
     json_keys = "kind node=unit.node.name op=unit.node.op tensor reference_node=reference_node.name macs bytes=size"
@@ -171,7 +173,8 @@ class EditCatalog:
             if name not in self._plain:
                 self._plain[name] = self._of_node(self.units[name])
             only, weights = self._plain[name]
-            made = self._of_weight(kind, only, weights) or self._of_result(kind, only)
+            helps = kind in ("bias-unit", "float") or self._inexactness[name] != "bias-unit"  # nothing else mends that
+            made = (self._of_weight(kind, only, weights) or self._of_result(kind, only)) if helps else None
             self._known[kind, name] = made
         return self._known[kind, name]
 
@@ -198,6 +201,8 @@ class EditCatalog:
         """Return what can be done about a weight or bias, or in float."""
         nodes, node, made = self.nodes, only.unit.node, partial(replace, only, kind=kind)
         key = node.name, nodes.weight(node)
+        if kind == self._inexactness[node.name] == "bias-unit" and (bias := nodes.bias(node)):
+            return made(change=replace(only.change, constants={(node.name, bias): real_values(nodes.run, bias)}))
         if kind == "bias" and key[1] and (shift := self._shift(node)) is not None:
             return made(change=replace(only.change, shifts={node.name: shift}))
         if kind == "per-channel" and weights and (fine := self._by_channel(node, weights[key])):
@@ -240,8 +245,9 @@ class EditCatalog:
     def _inexact(self, unit: ChangeableNode) -> str:
         """Return the kind of edit that brings the backend's codes to those of exact sums, rounded to the nearest.
 
-        "wide-sum" if some are farther from those than another rounding brings them, "rounding" if so many are beside
-        them that it is no matter of ties; "" if neither is so, or it is not known.
+        "wide-sum" if some are farther from those than another rounding brings them, or "bias-unit" where the bias has
+        another unit than the sums; "rounding" if so many are beside them that it is no matter of ties; "" if neither is
+        so, or it is not known.
         """
         run, quant = self.nodes.run, self.nodes.result_quant(unit)
         if quant is None or quant.qmin is None or quant.qmax is None:  # codes that are floats
@@ -258,6 +264,8 @@ class EditCatalog:
                 return ""
             apart = np.abs(made.ravel() - recorded.ravel())
             if apart.max(initial=0) > 1:
+                if bias_in_other_units(run, unit.node) is not None:
+                    return "bias-unit"
                 return "wide-sum" if rounder is unit.node and self.nodes.weight(rounder) else ""
             beside += int(apart.sum())
             count += int(((recorded > quant.qmin) & (recorded < quant.qmax)).sum())

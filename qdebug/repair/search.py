@@ -415,7 +415,7 @@ class Search:
         if in_float and (best := self._open(name, ("float",))):
             return best
         codes = self._open(name, ("16-bit",)) or self._open(name, ("range",))
-        found = [*codes, *self._open(name, ("wide-sum", "rounding", "per-channel"))]
+        found = [*codes, *self._open(name, ("bias-unit", "wide-sum", "rounding", "per-channel"))]
         return found or self._open(name, ("bias", "equalize", "split"))[-1:]
 
     def _ranked(self, least: float) -> dict[str, float]:

@@ -104,12 +104,14 @@ def residual(evidence: CodesOfTensor) -> Residual | None:
     if far:
         details.append(f"{count - int(np.count_nonzero(np.abs(error) > 1))} others are off by one code")
     first = np.argwhere(wrong)[:_SHOWN]
+    if pattern == "scattered" and count == 1 and np.abs(error).max() > 1:
+        pattern = "altered"  # no rounding leaves all others right
     return Residual(
         wrong=count,
         total=wrong.size,
         max_lsb=int(np.abs(error).max()),
         pattern=pattern,
-        detail="; ".join(details) or _anywhere(count),
+        detail="; ".join(details) or _anywhere(first, count, evidence.layout),
         likely=_likely(pattern, found_places, found_traits),
         elements=tuple(tuple(int(index) for index in row) for row in first),
     )
@@ -133,9 +135,9 @@ def _of_far_elements(error: np.ndarray, layout: Layout, of_all: Sequence[WrongPl
     return found if found and found[0].share < least else ()
 
 
-def _anywhere(count: int) -> str:
+def _anywhere(first: np.ndarray, count: int, layout: Layout) -> str:
     if count == 1:
-        return "one element alone"
+        return f"only at {layout.element(first[0].tolist())}"
     return f"{count} elements, at no particular place" if count <= _SHOWN else "all over the tensor"
 
 
@@ -151,7 +153,7 @@ def _likely(pattern: str, found_places: Sequence[WrongPlace], found_traits: Sequ
     if pattern == "tail" and any(place.pattern == "tail" and place.channels for place in found_places):
         said = "the filters that are left over from the kernel's blocks of channels"
     unwritten = pattern not in ("unwritten", "clamp") and any(trait.pattern == "unwritten" for trait in found_traits)
-    return f"{said}, which are never written" if unwritten else said
+    return f"{said}; elements that are never written" if unwritten else said
 
 
 _AMOUNTS = ("constant", "constant_per_channel", "factor", "factor_per_channel")

@@ -21,8 +21,9 @@ from qdebug.model.thresholds.patterns import (
     KERNEL_BLOCKS,
     PLACE_MAX_PROBABILITY,
 )
+from qdebug.replay.unit import Unit
 
-__all__ = ["Layout", "WrongPlace", "chance", "places"]
+__all__ = ["Layout", "WrongPlace", "chance", "layout_of", "places"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +60,15 @@ class Layout:
             return [("position", "positions")]
         return [*[("index", "indices")] * (many - 3), *names[max(0, 3 - many) :]]
 
+    def element(self, index: Sequence[int]) -> str:
+        """Say which element an index is, the first axis included: by the roles of the axes."""
+        names = {0: self.first} | {
+            axis + 1: name for axis, (name, _) in zip(self.spatial, self.spatial_names, strict=True)
+        }
+        if self.channel is not None:
+            names[self.channel + 1] = self.channel_name
+        return ", ".join(f"{names.get(axis, 'index')} {at}" for axis, at in enumerate(index))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WrongPlace:
@@ -79,15 +89,42 @@ class WrongPlace:
     channels: bool = False
 
 
-def chance(share: float, wrong: int, choices: int = 1) -> bool:
+def layout_of(unit: Unit, axes: int, *, last: bool = False) -> Layout:
+    """Say which axes of an output mean what, its first axis left aside, channels first.
+
+    Args:
+        unit: What is computed.
+        axes: Number of the other axes.
+        last: Whether the channels come last after all.
+    """
+    if unit.kind == "linear" or (axes == 2 and unit.kind != "conv"):
+        vectors = unit.kind == "linear"
+        return Layout(channel=axes - 1, spatial=tuple(range(axes - 1)), vectors=vectors)
+    if axes == 0:
+        return Layout()
+    if last:
+        return Layout(channel=axes - 1, spatial=tuple(range(axes - 1)))
+    return Layout(channel=0, spatial=tuple(range(1, axes)))
+
+
+def chance(share: float, wrong: int, choices: int = 1, *, total: int | None = None) -> bool:
     """Tell whether it may be chance that all wrong elements lie in a place of this share of the tensor.
 
     Args:
         share: Share of the tensor's elements in the place.
         wrong: How many elements are wrong.
         choices: How many such places there are to choose from.
+        total: How many elements the tensor has, none of which is wrong twice; None if it has far more.
     """
-    return wrong * math.log(share) + math.log(choices) > math.log(PLACE_MAX_PROBABILITY)
+    likelihood = wrong * math.log(share)
+    if total is not None:
+        likelihood = _ways(max(round(share * total), wrong), wrong) - _ways(total, wrong)
+    return likelihood + math.log(choices) > math.log(PLACE_MAX_PROBABILITY)
+
+
+def _ways(count: int, chosen: int) -> float:
+    """Return the logarithm of the number of ways to choose some elements of many."""
+    return math.lgamma(count + 1) - math.lgamma(chosen + 1) - math.lgamma(count - chosen + 1)
 
 
 def places(wrong: np.ndarray, layout: Layout) -> tuple[WrongPlace, ...]:
@@ -114,10 +151,17 @@ def _samples(wrong: np.ndarray, name: str, count: int) -> list[WrongPlace]:
     hit = np.flatnonzero(wrong.reshape(wrong.shape[0], -1).any(axis=1))
     total = wrong.shape[0]
     share = float(hit.size / total)
-    if hit.size > max(1, total // FEW_ARE_ONE_IN) or chance(share, count, total):
+    in_order = hit[-1] - hit[0] + 1 == hit.size
+    side = "first" if in_order and hit[0] == 0 else "last" if in_order and hit[-1] == total - 1 else ""
+    few = hit.size <= max(1, total // FEW_ARE_ONE_IN)
+    if hit.size == total or not (few or side) or chance(share, count, total, total=None if few else wrong.size):
         return []
     if hit.size == 1:
         return [WrongPlace(pattern="one_sample", detail=f"only in {name} {hit[0]} of {total}", share=share)]
+    if side:
+        return [
+            WrongPlace(pattern="few_samples", detail=f"only in the {side} {hit.size} {name}s of {total}", share=share)
+        ]
     return [WrongPlace(pattern="few_samples", detail=f"only in {hit.size} of {total} {name}s", share=share, loose=True)]
 
 

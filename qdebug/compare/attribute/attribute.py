@@ -35,6 +35,7 @@ from qdebug.compare.attribute.code_spans import (
     held,
     held_as_recorded,
     reference_codes,
+    span_after,
     span_before,
     uniform_span,
 )
@@ -318,6 +319,7 @@ class _Split:
         if entry.whole and (replays.exact or replays.substitute is None):
             self._whole_off = int(replays.substitute is None and rounds_to_integers(self._form))
         self._reference_span = span_before(reference.graph, pair.reference)
+        self._reference_span_after = span_after(reference, pair.reference)
         self._reference_codes = reference_codes(reference.graph, backend.graph, entry)
         self._telling = replays.telling
         # Limits judge the backend against real arithmetic: what the codes of either side cut off is no error of the
@@ -531,7 +533,8 @@ class _Split:
     def _add_fit(self, part: _Part, replayed: np.ndarray, place: tuple[int, int]) -> None:
         """Add what holding the reference's values to the backend's codes makes of them, whatever was computed.
 
-        What a mask hides from a Softmax counts for nothing: beside a mask, the rest would not.
+        What a mask hides from a Softmax, or a Relu or Clip drops next, counts for nothing: beside it, the rest would
+        not.
         """
         sample = place[0]
         quant, name, graph = self._entry.quant, self._entry.reference_tensor, self._reference.graph
@@ -540,6 +543,7 @@ class _Split:
         theirs, replayed = in_one_order(theirs, self._entry.pair.reference_view, replayed, self._view)
         if quant is None or theirs.dtype.kind != "f":
             return
+        theirs = held(theirs, self._reference_span_after)
         codes = dequantize(quantize(theirs, quant), quant)
         if axes is not None and theirs.size:
             counts = which_count(theirs, codes, axes)

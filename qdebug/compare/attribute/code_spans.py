@@ -36,6 +36,7 @@ __all__ = [
     "recorded_values",
     "reference_codes",
     "rounding_inside",
+    "span_after",
     "span_before",
     "uniform_span",
 ]
@@ -102,6 +103,38 @@ def recorded_values(
 def span_before(graph: Graph, tensor: str) -> Clamp:
     """Return the span of the codes that a tensor is or was made of; no bounds if there were none."""
     return uniform_span(graph.tensors[_coded(graph, tensor)].quant)
+
+
+def span_after(recording: Recording, tensor: str) -> Clamp:
+    """Return the span that all readers of a tensor hold it to: what lies beyond is dropped by a Relu or Clip anyway.
+
+    Args:
+        recording: The run.
+        tensor: One of its tensors.
+
+    Returns:
+        No bounds where something else reads it, or that is not known.
+    """
+    graph, nothing = recording.graph, (None, None)
+    lows, highs, waiting, seen = list[float](), list[float](), [tensor], {tensor}
+    while waiting:
+        name = waiting.pop()
+        readers = graph.consumers(name)
+        if not readers or name in graph.outputs:
+            return nothing
+        for node in readers:
+            row = operators.of(node.op)
+            if row.keeps_values or row.converts_codes:
+                made = set(node.outputs) - seen - {""}
+                waiting, seen = [*waiting, *made], seen | made
+                continue
+            known = {n: recording.load(n) for n in node.inputs[1:] if n and recording.has(n)} if row.clamps else {}
+            bounds = clamp_bounds(node, known)
+            if bounds is None:
+                return nothing
+            lows.append(bounds[0])
+            highs.append(bounds[1])
+    return min(lows), max(highs)
 
 
 def reference_codes(reference: Graph, backend: Graph, entry: PlannedNode) -> QuantParams | None:

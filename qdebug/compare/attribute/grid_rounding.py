@@ -29,7 +29,16 @@ from qdebug.numerics.grid import Grid, grid_of_all
 from qdebug.numerics.short_formats import SHORT_FORMATS, fits
 from qdebug.replay.registry import run_node
 
-__all__ = ["allowed_squares", "are_few", "beyond_steps", "grid_of_codes", "telling_values", "weight_noise"]
+__all__ = [
+    "allowed_squares",
+    "are_few",
+    "beyond_steps",
+    "grid_of_codes",
+    "half_code",
+    "is_weight",
+    "telling_values",
+    "weight_noise",
+]
 
 _TELLING = 64
 """Elements of a tensor that tell whether they lie on a grid."""
@@ -92,6 +101,16 @@ def are_few(values: np.ndarray, telling: int) -> bool:
     return values.dtype in (np.float32, np.float64) and np.unique(values).size < telling
 
 
+def is_weight(values: np.ndarray) -> bool:
+    """Tell whether a constant is rounded to 8-bit codes where a product is computed in codes: a bias is not."""
+    return values.dtype.kind == "f" and values.ndim > 1 and bool(values.size)
+
+
+def half_code(values: np.ndarray) -> float:
+    """Return half the step of 8-bit codes whose range reaches to the largest of some values, and as far below 0."""
+    return float(np.max(np.abs(values), where=np.isfinite(values), initial=0.0)) / _LEVELS_OF_WEIGHT / 2
+
+
 def weight_noise(node: Node, values: Mapping[str, np.ndarray], opset: Mapping[str, int]) -> np.ndarray | None:
     """Estimate by how much each result of a product is off where its weight is rounded to 8 bits.
 
@@ -106,9 +125,9 @@ def weight_noise(node: Node, values: Mapping[str, np.ndarray], opset: Mapping[st
     row = operators.of(node.op)
     name = node.inputs[1] if row.product and len(node.inputs) > 1 else ""
     weight = values.get(name)
-    if weight is None or weight.dtype.kind != "f" or weight.ndim < 2 or not weight.size:
+    if weight is None or not is_weight(weight):
         return None
-    step = float(np.max(np.abs(weight), where=np.isfinite(weight), initial=0.0)) / _LEVELS_OF_WEIGHT
+    step = 2 * half_code(weight)
     squares = {each: np.square(array, dtype=array.dtype) for each, array in values.items() if array.dtype.kind == "f"}
     squares[name] = np.full_like(weight, step**2 / 12)
     for bias in node.inputs[2:]:

@@ -23,7 +23,7 @@ from qdebug.compare.attribute.backend_replay import codes_shared, read, real_val
 from qdebug.compare.attribute.band import allowed_error, finite_norm, held_unit
 from qdebug.compare.attribute.code_spans import reference_codes
 from qdebug.compare.attribute.declared_format import declared_unit
-from qdebug.compare.attribute.grid_rounding import telling_values
+from qdebug.compare.attribute.grid_rounding import half_code, is_weight, telling_values
 from qdebug.compare.attribute.integer_tensors import lacks_scale
 from qdebug.compare.attribute.plan import PlannedNode
 from qdebug.compare.attribute.rounding import ConstantRounding, hair, scales_by_constants, shared_constants
@@ -59,12 +59,14 @@ class _Noise:
         constants: Unit roundoff of the format that the backend's constants are rounded to.
         results: Unit roundoff of the format of its results.
         shared: Constants of the reference that the backend has, too.
+        on_codes: Whether each weight and each result is rounded to 8-bit codes of which nobody stated the scale.
     """
 
     rng: np.random.Generator
     constants: float
     results: float
     shared: frozenset[str]
+    on_codes: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -288,10 +290,18 @@ class ReferenceReplay:
             return None
         return np.asarray(np.minimum(error, half), half.dtype)
 
-    def rounding_noise(self, pair: Pair, segment: Segment, place: tuple[int, int]) -> np.ndarray:
+    def rounding_noise(
+        self, pair: Pair, segment: Segment, place: tuple[int, int], *, on_codes: bool = False
+    ) -> np.ndarray:
         """Estimate the error of each element that rounding makes, of constants on either side and of sums.
 
         To that comes what the reference's own codes in between cut off, if the backend has no such codes.
+
+        Args:
+            pair: The pair that the segment leads to.
+            segment: The segment.
+            place: Sample and step.
+            on_codes: Whether each weight and each result is rounded to 8-bit codes of which nobody stated the scale.
 
         Returns:
             Root mean squares over a few replays, in the order of dimensions that the pair is compared in.
@@ -307,6 +317,7 @@ class ReferenceReplay:
             constants=max(self.backend.narrowest(names), declared_unit(self.be.recording)),
             results=max(held_unit(self.be.recording.load(pair.backend, *place)), declared_unit(self.be.recording)),
             shared=shared_constants((self.ref, self.be), segment),
+            on_codes=on_codes,
         )
         found = spread(plain, lambda: self.values(pair, segment, place, noise=noise))
         if all(code_span(self.ref, name) is None for node in segment.nodes for name in node.outputs if name):
@@ -390,6 +401,8 @@ class ReferenceReplay:
             if noise is not None and not operators.of(form.op).rounds_nothing:
                 allowed = allowed_error(form, inputs, array, opset, FLOAT32_UNIT_ROUNDOFF)
                 made[name] = _disturbed(array, allowed, noise)
+                if noise.on_codes:
+                    made[name] = moved(noise.rng, made[name], half_code(array))
             if one.after is not None:
                 made[name] = one.after(name, made[name])
             span = code_span(self.ref, name)
@@ -402,6 +415,8 @@ class ReferenceReplay:
     def _constant(self, name: str, one: _Pass) -> np.ndarray:
         noise = one.noise
         real = real_values(self.ref.recording, name)
+        if noise is not None and noise.on_codes and is_weight(real):
+            return moved(noise.rng, real, half_code(real))
         if noise is None or real.dtype.kind != "f" or name in noise.shared:
             return real
         computed = self._computed(name, one, noise) if noise.constants > FLOAT32_UNIT_ROUNDOFF else None

@@ -65,8 +65,8 @@ def steps(of: Measured) -> Finding | None:
 
 def _as_cost(case: Finding, of: Measured) -> Finding:
     """Return what an arithmetic that gives the same bits costs."""
-    known = "" if of.known_arithmetic is None else f": {of.known_arithmetic}"
-    said = f"{case.sentence}; a known arithmetic gives the same bits{known}"
+    known = "" if of.known_arithmetic is None else f"{of.known_arithmetic}: "
+    said = f"{known}a known arithmetic gives the same bits; {case.sentence}"
     return replace(case, role=FindingRole.COST, sentence=said)
 
 
@@ -87,7 +87,8 @@ def elements(of: Measured) -> Finding | None:
     if found is None or whole is None or not whole.amount <= 1 or not found[1].unexplained_elements or of.excused:
         return None
     stats, beyond = found[0], found[1].unexplained_elements
-    said = f"{beyond} of {stats.count} elements are off by more than rounding their operands explains"
+    are = "is" if beyond == 1 else "are"
+    said = f"{beyond} of {stats.count} elements {are} off by more than rounding their operands explains"
     return breach(of, FindingKind.ARITHMETIC, said, judged=(beyond, 0, "elements"), given=False)
 
 

@@ -6,6 +6,7 @@ import numpy as np
 
 from qdebug.compare.checks.context import NodeContext
 from qdebug.compare.result.finding import Finding, FindingKind, FindingRole
+from qdebug.model.recording import Outline
 from qdebug.plural import plural
 
 __all__ = ["with_bytes_of_another"]
@@ -38,10 +39,10 @@ def with_bytes_of_another(context: NodeContext) -> Finding | None:
     )
 
 
-def _is_alike(context: NodeContext, other: str, own: object, place: tuple[int, int]) -> bool:
-    """Tell whether the reference has the same values in both tensors too, or that is not known."""
+def _is_alike(context: NodeContext, other: str, own: Outline | None, place: tuple[int, int]) -> bool:
+    """Tell whether the reference has the same bytes in both tensors too, in whatever shape, or that is not known."""
     pair = context.runs.pairs.get(other)
     if pair is None:
         return True
     theirs = context.runs.reference.outline(pair.reference, *place)
-    return own is None or theirs is None or own == theirs
+    return own is None or theirs is None or (own.dtype, own.digest) == (theirs.dtype, theirs.digest)

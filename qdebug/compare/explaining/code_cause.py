@@ -61,4 +61,5 @@ def cause_of_codes(recording: Recording, tensor: str) -> CodeCause:
         return CodeCause(sentence=left.likely, certain=True)
     if left.pattern == _SAYS_NOTHING:
         return CodeCause()
-    return CodeCause(sentence=f"{left.wrong} of {left.total} codes are wrong, {left.detail}; likely: {left.likely}")
+    are = "is" if left.wrong == 1 else "are"
+    return CodeCause(sentence=f"{left.wrong} of {left.total} codes {are} wrong, {left.detail}; likely: {left.likely}")

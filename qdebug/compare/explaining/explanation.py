@@ -72,7 +72,8 @@ class Band:
     Args:
         precision: The finest precision that accounts for the error: "exact", "fp32", "tf32 inputs", "fp16 inputs",
             "bf16 inputs" (each also "and bias"), "fp16 accumulator" or "bf16 accumulator"; "fp32" if none does. Where
-            what it gives was rounded to a shorter format, "fp16 output", "bf16 output" or "tf32 output" for "fp32".
+            what it gives was rounded to a shorter format, "fp16 output", "bf16 output" or "tf32 output" for "fp32";
+            "codes output" where it lies on the grid of codes whose scale nobody stated.
         ratio: Norm of the error over the norm that this precision allows; None if the node has no bound.
         spread: Norm of the error over the largest difference between sampled orders of the sums; None if the node has
             none that can be sampled.

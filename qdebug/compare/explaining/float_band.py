@@ -17,6 +17,7 @@ import numpy as np
 
 from qdebug.arithmetic.patterns.wrong_places import Layout, chance, places
 from qdebug.arithmetic.units import Place
+from qdebug.compare.align.undeclared_quantization import computes_with_codes
 from qdebug.compare.attribute.backend_replay import inputs_of
 from qdebug.compare.attribute.band import (
     allowed_error,
@@ -25,6 +26,14 @@ from qdebug.compare.attribute.band import (
     narrow_sums_error,
     replay_noise,
     unit_roundoff,
+)
+from qdebug.compare.attribute.birth import Birth, BirthRule
+from qdebug.compare.attribute.grid_rounding import (
+    allowed_squares,
+    beyond_steps,
+    grid_of_codes,
+    telling_values,
+    weight_noise,
 )
 from qdebug.compare.explaining.explanation import Band
 from qdebug.compare.explaining.mistaken import mistake_of
@@ -40,6 +49,7 @@ from qdebug.model.thresholds.explanation import (
 from qdebug.model.thresholds.rounding import FLOAT32_UNIT_ROUNDOFF
 from qdebug.numerics.affine import dequantize
 from qdebug.numerics.format_range import OutOfRange, out_of_range
+from qdebug.numerics.grid import Grid, lies_on_no_grid
 from qdebug.numerics.short_formats import SHORT_FORMATS, SINGLE, ShortFormat, fits, format_of
 from qdebug.replay.extents import recorded_room
 from qdebug.replay.real_form import real_form
@@ -58,6 +68,8 @@ _INPUTS: Mapping[str, Callable[[np.ndarray], np.ndarray]] = MappingProxyType(
 )
 _OUTPUT = "output"
 """What is in a format if a node is exact but for what it gives."""
+_ON_CODES = f"codes {_OUTPUT}"
+"""What accounts for real numbers on the grid of codes of which nobody stated the scale."""
 _ACCUMULATORS: Mapping[str, float] = MappingProxyType({"fp16": 2.0**-11, "bf16": 2.0**-8})
 
 
@@ -152,19 +164,23 @@ def judge_float(recording: Recording, node: Node, tensor: str, at: Sequence[Plac
     band = Band(precision=case.result, ratio=single.ratio, spread=spread)
     found = FloatFinding(band=band, within=False, match=match, elements=total)
     if odd:
-        return replace(
-            found, reason=f"{odd} of {total} elements are NaN or infinite in the recording or the replay alone"
-        )
+        are = "is" if odd == 1 else "are"
+        said = f"{odd} of {total} elements {are} NaN or infinite in the recording or the replay alone"
+        return replace(found, reason=f"{said}: {next(filter(None, map(case.odd, at)))}")
     if single.ratio <= 1:
         return replace(found, within=True, reason=case.out_of_range())
-    for precision, ratio in case.coarser(at):
+    on_codes = case.on_codes(at)
+    if on_codes is not None and on_codes <= 1:
+        return replace(found, band=Band(precision=_ON_CODES, ratio=on_codes, spread=spread), within=True)
+    for precision, ratio in () if on_codes is not None else case.coarser(at):
         if ratio <= 1:
             return replace(found, band=Band(precision=precision, ratio=ratio, spread=spread), within=True)
     likely = mistake_of(recording, node, tensor, at)
     cause = "" if likely is None else f"; likely: {likely}: that reproduces every element"
     if _rounds_nothing(node) or not single.allowed:
         nothing = f"{node.op} rounds nothing" if _rounds_nothing(node) else "its sums are exact"
-        return replace(found, reason=f"{total - equal} of {total} elements differ, and {nothing}{cause}")
+        said = f"{total - equal} of {total} elements differ{case.where(at)}, and {nothing}"
+        return replace(found, reason=said + cause)
     said = f"it is off by {single.ratio:.3g} times the rounding bound{case.where(at)}"
     return replace(found, reason=said + cause)
 
@@ -211,6 +227,10 @@ def assumption(recording: Recording, tensor: str, band: Band) -> str | None:
         tensor: The output of a node.
         band: What accounts for its error.
     """
+    if band.precision == _ON_CODES:
+        node = recording.graph.producer(tensor)
+        weights = "weights and " if node is not None and operators.of(node.op).product else ""
+        return f"{weights}results rounded to codes of a scale that nobody stated"
     number, _, what = band.precision.partition(" ")
     name = _SHORT.get(number)
     if name is None:
@@ -239,6 +259,9 @@ def replay_float(recording: Recording, node: Node, tensor: str, place: Place, pr
     """
     case = _Case(recording, node, tensor, [place])
     number, _, what = precision.partition(" ")
+    if precision == _ON_CODES and (grid := case.grid([place])) is not None:
+        ours, replayed, allowed, _ = case.beside_codes(place, grid)
+        return FloatReplay(recorded=ours, replayed=replayed, allowed=allowed)
     number = "" if what == _OUTPUT else number
     narrow = _ACCUMULATORS.get(number) if what == "accumulator" else None
     ours, replayed, allowed = case.compare(place, cast=_INPUTS.get(number), bias=what != "inputs", narrow=narrow)
@@ -258,6 +281,10 @@ def _missing(values: np.ndarray) -> np.ndarray:
 
 def _finite(values: np.ndarray) -> np.ndarray:
     return np.asarray(np.isfinite(_wide(values)))
+
+
+def _said(value: float) -> str:
+    return "NaN" if np.isnan(value) else "Infinity" if value > 0 else "-Infinity"
 
 
 def _wide(values: np.ndarray) -> np.ndarray:
@@ -328,6 +355,29 @@ class _Case:
         sums = allowed_error(self._form, values, replayed, self._opset, max(FLOAT32_UNIT_ROUNDOFF, own))
         return ours, replayed, float(np.hypot(sums, steps))
 
+    def odd(self, place: Place) -> str | None:
+        """Say of the first element that is no finite number on one side alone what it is, and why; None if none is."""
+        ours, replayed, _ = self.compare(place)
+        alone = np.argwhere(_finite(ours) != _finite(replayed))
+        if not alone.size:
+            return None
+        index = tuple(int(at) for at in alone[0])
+        recorded, exact = float(ours[index]), float(replayed[index])
+        if np.isfinite(recorded):
+            return f"element {list(index)} is {recorded:.6g}, and the exact result is {_said(exact)}"
+        return Birth(
+            node=self._node.name,
+            op=self._node.op,
+            tensor=self._tensor,
+            sample=place[0],
+            step=place[1],
+            index=index,
+            value=recorded,
+            elements=len(alone),
+            rule=BirthRule.ARITHMETIC,
+            exact=exact,
+        ).sentence
+
     @property
     def result(self) -> str:
         """The precision of what the node gives, as `Band` names it."""
@@ -353,6 +403,40 @@ class _Case:
         noise = replay_noise(self._form, values, replayed, self._opset)
         self._outside[place], ended = out_of_range(short, replayed, recorded, noise=noise)
         return np.where(ended, recorded.astype(np.float32).astype(replayed.dtype), replayed)
+
+    def grid(self, at: Sequence[Place]) -> Grid | None:
+        """Return the grid of codes that the values lie on, in a run that shows real values in place of codes."""
+        recording, tensor = self._recording, self._tensor
+        if recording.graph.tensors[tensor].quant is not None or lies_on_no_grid(recording.load(tensor, *at[0])):
+            return None
+        found = None if self._short is not None else grid_of_codes(lambda: (recording.load(tensor, *p) for p in at))
+        return found if found is not None and not computes_with_codes(recording) and telling_values(recording) else None
+
+    def beside_codes(self, place: Place, grid: Grid) -> tuple[np.ndarray, np.ndarray, float, int]:
+        """Compare with what rounding to codes leaves of the replay, beyond whose ends nothing is known.
+
+        Returns:
+            The recorded values, the replay, the norm that their difference may have, and how many elements are further
+            off than any code that rounding gives.
+        """
+        ours, replayed, allowed = self.compare(place)
+        values = inputs_of(self._recording, self._form, place)
+        noise, shown = weight_noise(self._form, values, self._opset), np.clip(replayed, grid.low, grid.high)
+        allowed = float(np.hypot(allowed, np.sqrt(allowed_squares(grid, ours.size, noise))))
+        return ours, shown, allowed, beyond_steps(grid, shown, ours, noise)
+
+    def on_codes(self, at: Sequence[Place]) -> float | None:
+        """Return how much of the error is there that rounding to codes allows; None where the values are on no grid."""
+        grid = self.grid(at)
+        if grid is None:
+            return None
+        run = _Run()
+        for place in at:
+            ours, shown, allowed, beyond = self.beside_codes(place, grid)
+            if beyond:
+                return np.inf
+            run.add(_difference(ours, shown), allowed)
+        return run.ratio
 
     def coarser(self, at: Sequence[Place]) -> Iterator[tuple[str, float]]:
         """Yield the coarser precisions, the finest first, and how much of the error each allows is there."""
@@ -438,6 +522,8 @@ class _Case:
         first = "row" if vectors and axes == 1 else "sample"
         layout = Layout(channel=axes - 1 if last else 0, spatial=spatial, first=first, vectors=vectors)
         found, many = places(wrong, layout), int(np.count_nonzero(wrong))
+        if many == 1:
+            return f", only at {layout.element([int(each[0]) for each in np.nonzero(wrong)])}"
         shown = found[: 2 if found and found[0].pattern == "block_tail" else 1]
         said = "".join(f", {place.detail}" for place in shown)
         if np.unique(ours[wrong]).size == 1 and not chance(0.5, many):

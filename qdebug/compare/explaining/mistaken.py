@@ -81,8 +81,9 @@ def _gives(
     """
     read = {**values, **mistake.values}
     try:
-        known = None if mistake.values else right
-        made = mistake.after(run_node(mistake.node, read, opset)[mistake.node.outputs[0]] if known is None else known)
+        known = None if mistake.values or mistake.opset is not None else right
+        by = mistake.opset or opset
+        made = mistake.after(run_node(mistake.node, read, by)[mistake.node.outputs[0]] if known is None else known)
     except (KernelError, UsageError):
         return False
     if made.shape != recorded.shape or (made.dtype.kind == "f") != (recorded.dtype.kind == "f"):

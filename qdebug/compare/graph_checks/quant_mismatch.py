@@ -18,7 +18,7 @@ from qdebug.model.quant import is_same_scale
 from qdebug.model.thresholds.checks import SCALE_MAX_REL_DIFFERENCE
 from qdebug.replay.real_form import real_form
 
-__all__ = ["contradicted", "quant_mismatch"]
+__all__ = ["bias_in_other_units", "contradicted", "quant_mismatch"]
 
 
 def quant_mismatch(recording: Recording, node: Node) -> Finding | None:
@@ -32,11 +32,16 @@ def quant_mismatch(recording: Recording, node: Node) -> Finding | None:
         A cause, or None if there is no such input.
     """
     found = (_by_other_numbers(node, *read) for read in _read(recording, node))
-    return next(filter(None, found), None) or _bias_in_other_units(recording, node) or _handed_on(recording, node)
+    return next(filter(None, found), None) or bias_in_other_units(recording, node) or _handed_on(recording, node)
 
 
-def _bias_in_other_units(recording: Recording, node: Node) -> Finding | None:
-    """Find codes of a bias whose stated scale is not that of the sums that they are added to."""
+def bias_in_other_units(recording: Recording, node: Node) -> Finding | None:
+    """Find codes of a bias whose stated scale is not that of the sums that they are added to.
+
+    Args:
+        recording: The run.
+        node: One of its nodes.
+    """
     form, _ = real_form(node, recording.graph.opset)
     position = operators.of(form.op).bias
     tensors = recording.graph.tensors

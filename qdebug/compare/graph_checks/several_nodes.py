@@ -17,11 +17,11 @@ from qdebug.compare.graph_checks.own_nodes import short_sums, unaccounted_node
 from qdebug.compare.graph_checks.tensor_check import TensorCheck, lost_to_rounding
 from qdebug.compare.graph_checks.tensor_facts import one_shape
 from qdebug.compare.graph_checks.unheld_constants import unheld_constant
-from qdebug.compare.result.finding import Finding, FindingKind, graph_difference
+from qdebug.compare.result.finding import Finding, FindingKind, FindingRole, graph_difference
 from qdebug.errors import KernelError, NotRecordedError
 from qdebug.model import Node
 from qdebug.model.thresholds.attribution import SUBSTITUTE_REPLAY_MAX_ERROR_RATIO
-from qdebug.model.thresholds.verdict import DEFAULT_MIN_SQNR
+from qdebug.model.thresholds.verdict import DEFAULT_MIN_SQNR, DERIVED_LSB
 from qdebug.numerics.short_formats import format_of
 
 __all__ = ["SeveralNodes"]
@@ -57,7 +57,8 @@ class SeveralNodes(TensorCheck):
             """Tell whether a difference is more than may be left."""
             return finite_norm(off) > share * finite_norm(theirs)
 
-        if not is_left(difference) or not exceeds(difference, facts.rounding_noise(place)):
+        shown = not coded and bool(facts.replays.telling)  # codes as real values: each node may have rounded to them
+        if not is_left(difference) or not exceeds(difference, facts.rounding_noise(place, on_codes=shown)):
             return None
         inside = self._rounding_inside(theirs.shape, place) if coded else None
         if inside is not None and not is_left(difference + inside):
@@ -67,9 +68,33 @@ class SeveralNodes(TensorCheck):
         if inside is not None and not is_left(difference + inside):
             return None
         return (
-            unheld_constant(facts, place)
+            self._not_its_own(place)
+            or unheld_constant(facts, place)
             or self._precision_inside(ours.reshape(theirs.shape), difference, place)
             or declared_difference(facts)
+        )
+
+    def _not_its_own(self, place: tuple[int, int]) -> Finding | None:
+        """Find codes that no known arithmetic makes of what the backend's own nodes read: no matter of the two graphs.
+
+        Args:
+            place: Sample and step.
+        """
+        facts, tensor = self.facts, self.facts.entry.tensor
+        known = None if facts.entry.quant is None else facts.reproducer.reproduce(facts.node, tensor)
+        if known is None or known.by is not None:
+            return None
+        most = facts.reproducer.codes_off(facts.node, tensor, place)
+        if most <= DERIVED_LSB:
+            return None
+        return Finding(
+            kind=FindingKind.ARITHMETIC,
+            role=FindingRole.BREACH,
+            node=facts.entry.node,
+            sentence=f"its codes are off by up to {most}, and rounding explains {DERIVED_LSB:g} at most",
+            amount=float(most),
+            limit=DERIVED_LSB,
+            unit="LSB",
         )
 
     def _precision_inside(self, ours: np.ndarray, difference: np.ndarray, place: tuple[int, int]) -> Finding | None:

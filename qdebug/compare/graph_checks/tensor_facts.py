@@ -81,9 +81,9 @@ class TensorFacts:
         """Replay the reference's nodes on the backend's inputs, see `ReferenceReplay.values`."""
         return self.replays.values(self.entry.pair, self.segment, place, rounded=rounded, after=after)
 
-    def rounding_noise(self, place: tuple[int, int]) -> np.ndarray:
+    def rounding_noise(self, place: tuple[int, int], *, on_codes: bool = False) -> np.ndarray:
         """Estimate the error of each element that rounding makes, see `ReferenceReplay.rounding_noise`."""
-        return self.replays.rounding_noise(self.entry.pair, self.segment, place)
+        return self.replays.rounding_noise(self.entry.pair, self.segment, place, on_codes=on_codes)
 
     def with_rounded_weight(self, place: tuple[int, int]) -> np.ndarray | None:
         """Replay them with the backend's weight where that is known, see `ReferenceReplay.with_rounded_weight`."""

@@ -11,7 +11,7 @@ import numpy as np
 
 from qdebug.compare.result.result import RunComparison
 from qdebug.errors import RecordingError, UsageError
-from qdebug.model import Graph, Node, QuantParams, Recording, Role, TensorInfo
+from qdebug.model import Graph, Node, QuantParams, Recording, Role, TensorInfo, operators
 from qdebug.model.dtypes import is_integer, logical_dtype, logical_name
 from qdebug.model.kept import Kept
 from qdebug.model.layouts import as_understood
@@ -138,7 +138,7 @@ def with_understood_graph(recording: Recording) -> Recording:
     Args:
         recording: The recording.
     """
-    recording = _in_words_of_onnx(_with_known_scales(recording))
+    recording = _with_recorded_outputs(_in_words_of_onnx(_with_known_scales(recording)))
     graph = as_understood(recording.graph)
     return recording if graph is recording.graph else View(recording, graph=graph)
 
@@ -235,16 +235,48 @@ def _with_known_scales(recording: Recording) -> Recording:
     return View(recording, graph=_with_tensors(graph, infos))
 
 
+def _with_recorded_outputs(recording: Recording) -> Recording:
+    """Return a recording whose outputs are the codes, or other forms of their values, where these alone were kept."""
+    graph = recording.graph
+    outputs = tuple(dict.fromkeys(_recorded_form(recording, name) for name in graph.outputs))
+    if outputs == graph.outputs:
+        return recording
+    return View(recording, graph=_with_tensors(graph, list(graph.tensors.values()), outputs=outputs))
+
+
+def _recorded_form(recording: Recording, output: str) -> str:
+    """Return what a recorded tensor is called from which an output of the network follows; the output itself if none.
+
+    It follows from codes whose scale is known, and from the same values in another shape.
+    """
+    graph, name = recording.graph, output
+    while not recording.has(name):
+        node = graph.producer(name)
+        row = None if node is None else operators.of(node.op)
+        if node is None or row is None or not node.inputs or not (row.dequantizes or row.keeps_values):
+            return output
+        name = node.inputs[0]
+        if row.dequantizes and graph.tensors[name].quant is None:
+            return output
+    return output if graph.is_constant(name) or name in graph.inputs else name
+
+
 def _may_be_code(info: TensorInfo) -> bool:
     return info.dtype is not None and is_integer(info.dtype) and info.shape != ()
 
 
-def _with_tensors(graph: Graph, tensors: Sequence[TensorInfo], nodes: Sequence[Node] | None = None) -> Graph:
+def _with_tensors(
+    graph: Graph,
+    tensors: Sequence[TensorInfo],
+    nodes: Sequence[Node] | None = None,
+    *,
+    outputs: Sequence[str] | None = None,
+) -> Graph:
     return Graph(
         graph.nodes if nodes is None else nodes,
         tensors=tensors,
         inputs=graph.inputs,
-        outputs=graph.outputs,
+        outputs=graph.outputs if outputs is None else outputs,
         name=graph.name,
         opset=graph.opset,
     )

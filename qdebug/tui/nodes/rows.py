@@ -20,7 +20,8 @@ from qdebug.compare.result.finding import Status
 from qdebug.compare.result.node_result import cost_of
 
 if TYPE_CHECKING:
-    from qdebug.compare.result.result import NodeResult, SampleResult, Verdict
+    from qdebug.compare.result.diagnosis import Diagnosis
+    from qdebug.compare.result.result import NodeResult, RunComparison, SampleResult
     from qdebug.model import QuantParams
 
 __all__ = [
@@ -261,6 +262,7 @@ class NodeTable:
         self.acknowledged = np.zeros(size, dtype=bool)
         self.version = 0
         self.costs: Mapping[int, float] = {}
+        self.diagnosis: Mapping[int, Diagnosis] = {}
         """SQNR in dB that the error of a row alone leaves an output, the least first; see `conclude`."""
         self.pending = size
         self.announced = False  # whether the screen is told of results that it has not looked at
@@ -348,10 +350,17 @@ class NodeTable:
                     self._follow_first(row, state)
                 self.version += 1
 
-    def conclude(self, verdict: Verdict) -> None:
-        """Take from a verdict what the error of single nodes costs: known where an output alone is beyond its limit."""
-        rows = ((self.row_of(each.tensor), each.sqnr_db) for each in verdict.contributors if each.how == "exact")
-        self.costs = {row: level for row, level in rows if row is not None}
+    def conclude(self, result: RunComparison) -> None:
+        """Take from a comparison what it says of single nodes: the diagnosis, and what the error of each costs.
+
+        Costs are known where an output alone is beyond its limit; nodes of the diagnosis come first.
+        """
+        rows = ((self.row_of(each.tensor), each) for each in result.diagnosis)
+        self.diagnosis = {row: each for row, each in rows if row is not None}
+        exact = (each for each in result.verdict.contributors if each.how == "exact")
+        known = {row: each.sqnr_db for each in exact if (row := self.row_of(each.tensor)) is not None}
+        first = {row: known[row] for row in self.diagnosis if row in known}
+        self.costs = first | known
         self.version += 1
 
     def row_of(self, tensor: str) -> int | None:

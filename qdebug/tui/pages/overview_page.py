@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from qdebug.present import numbers
+from qdebug.present.answer import share_of, share_text
 from qdebug.present.text import safe_text
 from qdebug.tui.drawing.draw import bars, pool
 from qdebug.tui.drawing.glyphs import GlyphSet
@@ -38,13 +39,15 @@ _LEAVE_FIRST = ("explained", "propagated", "in LSB", "rel L2")
 """Columns that go where there is no room, the first one first."""
 _OP = 12
 _LEAST_NAME = 24
+_FIGURES = 4 + 6 + 1 + 8 + 2
+"""Cells before a name: signs, share, SQNR."""
 
 
 def culprits(table: NodeTable, origin: int | None, costs: Sequence[int] = ()) -> np.ndarray:
     """Rank the rows that a search for a bug would look at.
 
-    These are the origin, the first divergence, what fails, what costs an output most, what adds most. Where it is not
-    known what a node adds, its whole error counts, after those of which it is known.
+    These are the nodes of the diagnosis, the origin, the first divergence, what fails, what costs an output most, what
+    adds most. Where it is not known what a node adds, its whole error counts, after those of which it is known.
 
     Args:
         table: The rows.
@@ -63,16 +66,19 @@ def culprits(table: NodeTable, origin: int | None, costs: Sequence[int] = ()) ->
         score[table.state[pooled] == State.NONFINITE] = np.inf
         score = score if pooled is beyond else np.where(failing[pooled], np.inf, score)
         best = pooled[np.argpartition(-score, 4 * _MOST - 1)[: 4 * _MOST]]
-        named = [row for row in (origin, *beyond[:1], *costs[:_MOST]) if row is not None and row in candidates]
+        first = (origin, *beyond[:1], *table.diagnosis, *costs[:_MOST])
+        named = [row for row in first if row is not None and row in candidates]
         candidates = np.union1d(best, named).astype(np.int64)
     nonfinite = table.state[candidates] == State.NONFINITE
+    diagnosed = np.full(table.size, len(table.diagnosis))
+    diagnosed[list(table.diagnosis)] = np.arange(len(table.diagnosis))
     first = candidates == (-1 if origin is None else origin)
     earliest = np.isin(candidates, np.flatnonzero(failing)[:1])  # often of an operator that nobody can replay
     unknown_whole = np.where(own < 0, whole, 0.0)[candidates]
     place = np.full(table.size, len(costs))
     place[list(costs)] = np.arange(len(costs))
     known = candidates, -unknown_whole, -own[candidates], place[candidates]
-    order = np.lexsort((*known, ~nonfinite, ~failing[candidates], ~earliest, ~first))
+    order = np.lexsort((*known, ~nonfinite, ~failing[candidates], ~earliest, ~first, diagnosed[candidates]))
     ranked: np.ndarray = candidates[order][:_MOST]
     return ranked
 
@@ -108,7 +114,7 @@ class OverviewPage(Page):
     """Ranked culprits; the cursor is that of the node list."""
 
     view = ScreenId.OVERVIEW
-    hint = "origin, what fails, costs or adds error; enter opens"
+    hint = "what fails, costs or adds error; enter opens"
     lists = True
 
     def __init__(self) -> None:
@@ -119,7 +125,7 @@ class OverviewPage(Page):
     def ranked(self, scene: Scene) -> np.ndarray:
         """Return the rows, worst first."""
         origin, costs = origin_row(scene), scene.table.costs
-        key = (id(scene.table), scene.table.version, origin, len(costs))
+        key = (id(scene.table), scene.table.version, origin, len(costs), tuple(scene.table.diagnosis))
         if key != self._key:
             self._ranked, self._key = culprits(scene.table, origin, list(costs)), key
         return self._ranked
@@ -129,6 +135,8 @@ class OverviewPage(Page):
         ranked, glyphs = self.ranked(scene), scene.glyphs
         if not len(ranked):
             return [_nothing(scene), [(glyphs.fit_end(_coverage(scene), width), "muted")]]
+        if scene.table.diagnosis:
+            return self._diagnosed(scene, ranked, width, height)
         shown = list(_COLUMNS)
         if all(_explained(scene, int(row)) is None for row in ranked[:height]):
             shown.pop()
@@ -156,6 +164,24 @@ class OverviewPage(Page):
         lines += apart
         lines.append([(glyphs.fit_end(_coverage(scene), width), "muted")])
         return lines
+
+    def _diagnosed(self, scene: Scene, ranked: np.ndarray, width: int, height: int) -> list[Line]:
+        """Draw the list with what the diagnosis says of each node: its share of the output's error, and why."""
+        places = np.flatnonzero(ranked == scene.row)
+        at = int(places[0]) if len(places) else -1
+        rest = width - _FIGURES
+        name = min(max(rest * 2 // 5, _LEAST_NAME), rest)
+        apart: list[Line] = []
+        if at < 0:
+            said = " not one of these; enter opens it, j goes to the first:"
+            apart = [[(said, "muted")], _fault(scene, scene.row, name, rest - name, here=True)]
+        self._places = window(max(at, 0), len(ranked), max(height - 2 - len(apart), 1))
+        part = in_part(self._places, len(ranked))
+        node = f"node {part.strip()} worst" if part else "node"
+        head = f"    {'share'.rjust(6)} {'SQNR dB'.rjust(8)}  {node.ljust(name)} why"
+        lines: list[Line] = [[(head[:width], "accent")]]
+        lines += [_fault(scene, int(ranked[place]), name, rest - name, here=place == at) for place in self._places]
+        return [*lines, *apart, [(scene.glyphs.fit_end(_coverage(scene), width), "muted")]]
 
     def move(self, scene: Scene, lines: int) -> str:
         """Go to another culprit."""
@@ -242,6 +268,24 @@ def _culprit(
     for title, size in shown:
         line.append((" " + glyphs.right(texts[title], size), "plain"))
     return line
+
+
+def _fault(scene: Scene, row: int, name: int, rest: int, *, here: bool) -> Line:
+    """Draw a row with its share of the output's error, its SQNR, its name, and why it is at fault."""
+    table, glyphs = scene.table, scene.glyphs
+    state = State(int(table.state[row]))
+    signs = mark(table, row, state, table.first_divergence(), marked=row in scene.navigator.trail.marks)
+    fault = table.diagnosis.get(row)
+    share = numbers.MISSING if fault is None else share_text(share_of(fault))
+    why = "" if fault is None else safe_text(fault.why, limit=4 * rest + _LEAST_NAME)
+    line: Line = [
+        (glyphs.cursor if here else " ", "cursor"),
+        (signs[0], "first" if signs[0] == "!" else "accent"),
+        (signs[1], state_style(state)),
+        (f" {glyphs.right(share, 6)} {glyphs.right(metric_text(table, row, 'sqnr_db'), 8)}  ", "plain"),
+        (glyphs.fit_name(table.title(row), table.rows[row].op, name), "cursor" if here else state_style(state)),
+    ]
+    return [*line, (" " + glyphs.fit_end(why, rest - 1), "muted")] if rest > 1 else line
 
 
 def _apart(scene: Scene, shown: Sequence[tuple[str, int]], name_width: int, costs: Mapping[int, float]) -> list[Line]:

@@ -43,7 +43,7 @@ from qdebug.tui.reading.messages import (
 )
 
 if TYPE_CHECKING:
-    from qdebug.compare.result.result import NodeResult
+    from qdebug.compare.result.result import NodeResult, RunComparison
     from qdebug.session import DiffSession
     from qdebug.tui.reading.answers import Answers
     from qdebug.tui.reading.trials import Trials
@@ -258,6 +258,18 @@ class Reader(threading.Thread):
         comparison.told = True
         if self._next() is None:
             self._load_later()
+        if not writing and result.diagnosis and not self._stopped:
+            self._look_for_remedies(comparison, source, result)
+
+    def _look_for_remedies(self, comparison: ComparisonInProgress, source: DiffSession, result: RunComparison) -> None:
+        """Try changes of the nodes that the diagnosis names, and answer what is asked meanwhile."""
+        from qdebug.numerics.checkpoint import asking, checkpoint
+        from qdebug.repair.remedies import with_remedies
+
+        with asking(self._between_blocks):
+            found = with_remedies(source, result, told=lambda *_: checkpoint())
+        if found is not result:
+            self._post(Finished(backend_at=comparison.at, result=found))
 
     def _hear(self, comparison: ComparisonInProgress, stage: str) -> None:
         """Tell the screen now and then what opening a comparison is at; give it up once the program ends."""

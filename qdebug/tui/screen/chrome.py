@@ -161,7 +161,7 @@ def verdict_lines(now: Compared, width: int, height: int, glyphs: GlyphSet, *, h
         glyphs: Characters to draw with.
         here: Whether the reason of the first divergence stands below, in full.
     """
-    navigator, result = now.navigator, now.result
+    navigator, result, told = now.navigator, now.result, False
     if now.failure is not None:
         word, text, bad = " ERROR ", safe_text(now.failure, limit=300), True
     elif navigator is None:
@@ -171,24 +171,49 @@ def verdict_lines(now: Compared, width: int, height: int, glyphs: GlyphSet, *, h
         since = f" {now.waited} s" if now.waited else ""
         return [[(" READING ", "accent"), (f"{now.stage}, {many} tensors ..{since}", "muted")]]
     elif result is not None and not now.opened.writing:
+        from qdebug.present.answer import headline, verdict_word
         from qdebug.present.sentences import verdict_sentence
 
-        word, text = " VERDICT ", verdict_sentence(result)
-        bad = result.exit_code == 1
+        word = f" {verdict_word(result)} "
+        bad = word.startswith(" FAIL")
+        told = bool(result.diagnosis) or not bad
+        text = headline(result) if told else verdict_sentence(result)
     else:
         word, bad = " SO FAR ", navigator.table.first_divergence() is not None
         text = _so_far(navigator, now.opened, (width - len(word) - 1) * height)
     room = max(width - len(word) - 1, 10)
-    few = height <= _FEW and (here or cell_len(text) > room * height)
+    few = height <= _FEW and not told and (here or cell_len(text) > room * height)
     if few and navigator and result is not None and result.first_divergence:
         text = _short_verdict(navigator, result, room * height, here=here)
+    judged = None if now.opened is None or now.opened.writing else result
+    below = [] if judged is None else _why_and_try(judged)[: max(height - _FEW, 0)]
     text = _with_short_names(text, room, height)
-    wrapped, lines = wrap(glyphs.plain(text), room), max(height, 1)
+    wrapped, lines = wrap(glyphs.plain(text), room), max(height - len(below), 1)
     if len(wrapped) > lines:
         rest = glyphs.fit_end(" ".join(wrapped[lines - 1 :]), room - len(_ALL_OF_IT))
         wrapped = [*wrapped[: lines - 1], f"{rest}{_ALL_OF_IT}"]
     style = "fail" if bad else "fine"
-    return [[(word if not at else " " * len(word), "accent"), (line, style)] for at, line in enumerate(wrapped)]
+    made: list[Line] = [
+        [(word if not at else " " * len(word), "accent"), (one, style)] for at, one in enumerate(wrapped)
+    ]
+    for label, line in below:
+        cut = cell_len(line) > room
+        shown = f"{glyphs.fit_end(line, room - len(_ALL_OF_IT))}{_ALL_OF_IT}" if cut else glyphs.plain(line)
+        made.append([(f" {label}".ljust(len(word)), "muted"), (shown, "plain")])
+    return made
+
+
+def _why_and_try(result: RunComparison) -> list[tuple[str, str]]:
+    """Return why the first fault of the diagnosis is one, and the change that gains most, each with its label."""
+    if not result.diagnosis:
+        return []
+    from qdebug.present.answer import remedy_line
+
+    first = result.diagnosis[0]
+    tried = [remedy for fault in result.diagnosis for remedy in fault.remedies]
+    best = max(tried, key=lambda each: next(iter(each.gain_db.values()), 0.0), default=None)
+    lines = [("why", safe_text(first.why, limit=_MOST))]
+    return [*lines, ("try", remedy_line(best, result, most=1))] if best is not None else lines
 
 
 _SHORT_NAMES = (32, 24, 16)
@@ -414,7 +439,7 @@ def verdict_text(now: Compared, width: int, glyphs: GlyphSet) -> Sequence[Sequen
         glyphs: Characters to draw with.
     """
     lines: list[Sequence[Piece]] = [[("Verdict", "accent"), ("   esc closes, j k scroll", "muted")], []]
-    lines += verdict_lines(now, width, _MOST, glyphs)
+    lines += verdict_lines(now, width, _FEW, glyphs) if now.result is None else _headline(now.result, width, glyphs)
     for label, text in _facts(now):
         lines += [[]] if label else []
         for at, line in enumerate(wrap(glyphs.plain(text), max(width - _LABEL - 2, 10))):
@@ -429,7 +454,27 @@ def _facts(now: Compared) -> list[tuple[str, str]]:
     if result is None:
         return []
     from qdebug.present.reports.comparison import comparison_facts, coverage  # long loaded where there is a result
+    from qdebug.present.reports.short import answer
+    from qdebug.present.sentences import verdict_sentence
 
     missing = [("missing", safe_text(said, limit=_MOST)) for said in result.shortcomings]
-    facts = (*comparison_facts(result).facts, *coverage(result).facts)
-    return [*missing, *((fact.label, fact.text) for fact in facts)]
+    facts = (*answer(result).facts, *comparison_facts(result).facts, *coverage(result).facts)
+    sentence = [("verdict", verdict_sentence(result))]
+    return [*missing, *_faults(result), *sentence, *((fact.label, fact.text) for fact in facts)]
+
+
+def _headline(result: RunComparison, width: int, glyphs: GlyphSet) -> list[Sequence[Piece]]:
+    from qdebug.present.answer import headline, verdict_word
+
+    style = "fail" if result.exit_code == 1 else "fine"
+    text = f"{verdict_word(result)}  {headline(result)}"
+    return [[(f" {line}", style)] for line in wrap(glyphs.plain(text), max(width - 2, 10))]
+
+
+def _faults(result: RunComparison) -> Iterator[tuple[str, str]]:
+    """Yield each node of the diagnosis with its share of the output's error and why it is at fault."""
+    from qdebug.present.answer import node_title, share_of, share_text
+
+    for at, fault in enumerate(result.diagnosis):
+        text = f"{share_text(share_of(fault))}  {node_title(fault)}: {safe_text(fault.why, limit=_MOST)}"
+        yield "" if at else "where", text

@@ -370,7 +370,7 @@ class MainScreen(Screen[None]):
         now = self.compared[event.backend_at]
         now.result = event.result
         if now.navigator is not None:
-            now.navigator.table.conclude(event.result.verdict)
+            now.navigator.table.conclude(event.result)
         self._take_back(Until.RESULTS)
         self._redraw_results()
 

@@ -90,6 +90,11 @@ OF_A_CONV = {
         "wrapped",
         "results saturate before the output's zero point is added, and wrap around after",
     ),
+    **{
+        f"{when} {what}": ("stale", f"each {what} is written one {what} {when}")
+        for what in ("row", "column", "channel")
+        for when in ("late", "early")
+    },
     "no clamp": ("clamp", "the activation's range is not applied"),
 }
 EARLY = {"early wrap", "early wrap in 16 bits", "early clamp", "early clamp, late wrap"}
@@ -186,6 +191,7 @@ def test_products_and_sums_of_two_have_fewer_mistakes_to_make():
     signs = {"output sign"} | {f"sign {how} {position}" for how in ("read", "moved") for position in (0, 1)}
     product = zero_points | signs | {"sums wrap", "complete sums saturate", "sums saturate hwc", "wrapped codes"}
     product |= EARLY | {"early zero point"}
+    product |= {f"{when} {what}" for when in ("late", "early") for what in ("row", "feature")}
     assert set(made_of(LINEAR)) == product
     assert made_of(LINEAR)["no zero point 0"].pattern == "constant_per_channel"
     assert made_of(LINEAR)["sums saturate hwc"].likely == "the sums saturate at 16 bits after each product"

@@ -234,3 +234,47 @@ NORM = node("LayerNormalization", "x s b", epsilon=1e-3)
 def test_more_mistakes_of_public_reports_are_named(right, values, wrong, change, said):
     made = run_node(wrong, {**values, "x2": rows.reshape(7, 5).T}, OPSET)["y"]
     assert_named(right, values, made if change is None else change(made), said)
+
+
+@pytest.mark.parametrize("counted", [0, 1])
+def test_windows_beyond_the_padding_that_are_divided_by_all_taps_are_named(counted):
+    right = with_attribute(POOL, strides=(2, 2), ceil_mode=1, count_include_pad=counted)
+    values = {"x": real(1, 2, 8, 6)}
+    whole = with_attribute(right, ceil_mode=0, count_include_pad=1, pads=(1, 1, 2, 2))
+    made = run_node(whole, values, OPSET)["y"]
+    assert_named(right, values, made, "the last windows are divided by all taps, though some lie beyond the padding")
+
+
+@pytest.mark.parametrize(
+    ("opset", "other", "said"), [(11, 13, "goes along axis 1 alone"), (13, 11, "all axes from 1 on")]
+)
+def test_a_softmax_of_another_operator_set_is_named(opset, other, said):
+    right = node("Softmax", "x", axis=1)
+    values = {"x": real(2, 5, 4, 4)}
+    runs = [run_node(right, values, {"": version})["y"] for version in (opset, other)]
+    graph = Graph([right], inputs=["x"], outputs=("y",), opset={"": opset})
+    good, bad = (MemoryRecording.single(graph, {**values, "y": each}) for each in runs)
+    (cause,) = [found for found in qdebug.diff(good, bad)["n"].findings if found.role == "cause"]
+    assert said in cause.sentence
+
+
+@pytest.mark.parametrize(
+    ("shape", "small", "wrong", "said"),
+    [
+        ((1, 6, 4, 5), (1, 6, 1, 1), lambda b: np.resize(b.reshape(-1), (1, 6, 4, 5)), "repeated along the last axis"),
+        ((1, 6, 6, 5), (1, 6, 1, 1), lambda b: b.reshape(1, 1, 6, 1), "broadcast along axis 2, not 1"),
+    ],
+)
+def test_an_operand_that_is_repeated_along_other_axes_is_named(shape, small, wrong, said):
+    right = node("Add", "x b")
+    values = {"x": real(*shape), "b": real(*small)}
+    assert_named(right, values, run_node(right, {**values, "b": wrong(values["b"])}, OPSET)["y"], said)
+
+
+def test_elements_that_no_rounding_changes_are_located_too():
+    values = {"x": real(8, 1), "shape": np.array([8, 16])}
+    made = run_node(node("Expand", "x shape"), values, OPSET)["y"].copy()
+    made[:, 3::4] = 0
+    (told,) = qdebug.explain(recorded(node("Expand", "x shape"), values, made)).nodes
+    assert "last of every 4" in told.reason
+    assert "and Expand rounds nothing" in told.reason

@@ -69,7 +69,7 @@ def test_what_a_known_arithmetic_costs_is_said_and_diverges_where_it_alone_ruins
     (cost,) = node.findings
     assert (cost.kind, cost.role, cost.limit, cost.unit) == ("arithmetic", "cost", 1.5, "LSB")
     assert cost.amount == node.judged.amount > 20
-    assert cost.sentence.endswith(f"a known arithmetic gives the same bits: {node.explained}")
+    assert cost.sentence.startswith(f"{node.explained}: a known arithmetic gives the same bits; ")
     short, enough = (DiffSession(*sides(COARSE), limits=Limits(min_output_sqnr=db)).result() for db in (20, 10))
     assert (enough.status, enough.origin) == (Status.WITHIN, None)
     assert (short.status, short.first_divergence, short.origin) == (Status.DIVERGED, "fc", "fc")

@@ -70,6 +70,10 @@ class Terminal:
         self._stream.feed(whole.replace(b"\x1b[?2026$p", b"").replace(b"\x1b[>", b"\x1b["))  # pyte takes neither
         return bool(data)
 
+    def wait_for_verdict(self, **limits):
+        """Wait until the screen says how a comparison came out; tell whether it did."""
+        return self.wait(lambda text: re.search(r"\b(PASS|FAIL|INCOMPLETE)\b", text) is not None, **limits)
+
     def wait(self, condition, seconds=60.0):
         """Read until a condition on the screen's text holds."""
         end = time.monotonic() + seconds

@@ -37,10 +37,10 @@ async def test_the_verdict_stands_so_far_until_everything_is_compared(make_app, 
         main = await settle(pilot, until=lambda main: main.navigator and main.navigator.table.compared == 12)
         text = "\n".join(screen_text(app))
         assert "SO FAR 12 of 24 compared, first divergence at block2/qlinearadd_9" in text
-        assert "VERDICT" not in text
+        assert "FAIL" not in text
         session.resume.set()
         await settle(pilot)
-        assert "VERDICT The backend diverges first at QLinearAdd" in "\n".join(screen_text(app))
+        assert "FAIL The backend diverges first at QLinearAdd" in "\n".join(screen_text(app))
         assert main.navigator.table.pending == 0
 
 
@@ -56,7 +56,7 @@ async def test_the_whole_verdict_follows_what_is_compared(make_app, make_session
         await settle(pilot)
         text = "\n".join(screen_text(app))
         assert "SO FAR" not in text
-        assert "VERDICT The backend diverges first at QLinearAdd" in text
+        assert "The backend diverges first at QLinearAdd" in text
         assert "esc closes" in text
 
 

@@ -196,7 +196,7 @@ async def test_numbers_of_a_file_that_was_written_over_are_not_shown(tmp_path, m
         raise AssertionError(shown(app))
 
     async with app.run_test(size=(80, 24)) as pilot:
-        await until(pilot, "VERDICT")
+        await until(pilot, "FAIL")
         other = record(tmp_path / "other.h5", noise=5, nodes=7).read_bytes()
         paths[1].write_bytes(other)
         await pilot.press("2", "j", "5")

@@ -94,7 +94,7 @@ def test_a_hundred_thousand_nodes_are_walked_while_they_are_compared(open_in_ter
     assert f"_{NODES - 1}" in program.text
     program.send(b"/_70001\r")
     assert program.wait(under_cursor("_70001"), seconds=60), program.text
-    assert program.wait(lambda text: "VERDICT" in text, seconds=400), program.text
+    assert program.wait_for_verdict(seconds=400), program.text
     program.send(b"\x1b")
     program.send(b"!")
     assert program.wait(
@@ -139,5 +139,5 @@ def test_gigabytes_are_walked_in_little_memory(open_in_terminal, large):
 
 def test_memory_does_not_grow_with_the_recording(open_in_terminal, large):
     program = open_in_terminal(*large)
-    assert program.wait(lambda text: "VERDICT" in text, seconds=600), program.text
+    assert program.wait_for_verdict(seconds=600), program.text
     assert resident_megabytes(program) < 400

@@ -47,7 +47,7 @@ def qdebug(*arguments):
 
 def test_a_divergence_is_walked_to_and_left(terminal, recordings):
     program = terminal(qdebug(*recordings))
-    assert program.wait(lambda text: "VERDICT" in text), program.text
+    assert program.wait_for_verdict(), program.text
     program.press(b"2")
     program.press(b"!")
     assert "n2" in next(line for line in program.screen.display if line.startswith("▸"))
@@ -68,7 +68,7 @@ def test_keys_of_the_first_frame_are_not_shown_and_not_left_behind(terminal, rec
     before = mode_of(program)
     assert program.wait(lambda text: "opening" in text)
     program.send(b"zzz")
-    assert program.wait(lambda text: "VERDICT" in text), program.text
+    assert program.wait_for_verdict(), program.text
     assert b"zzz" not in program.written
     program.send(b"q")
     program.wait(lambda _: program.process.poll() is not None)
@@ -79,9 +79,9 @@ def test_keys_of_the_first_frame_are_not_shown_and_not_left_behind(terminal, rec
 SLOW = pytest.mark.slow
 ENDS = [
     (signal.SIGINT, 130, "opening .."),
-    (signal.SIGTERM, -signal.SIGTERM, "VERDICT"),
-    (signal.SIGHUP, -signal.SIGHUP, "VERDICT"),
-    pytest.param(signal.SIGINT, 130, "VERDICT", marks=SLOW),
+    (signal.SIGTERM, -signal.SIGTERM, "FAIL"),
+    (signal.SIGHUP, -signal.SIGHUP, "FAIL"),
+    pytest.param(signal.SIGINT, 130, "FAIL", marks=SLOW),
     pytest.param(signal.SIGTERM, -signal.SIGTERM, "opening ..", marks=SLOW),
     pytest.param(signal.SIGHUP, -signal.SIGHUP, "opening ..", marks=SLOW),
 ]
@@ -103,7 +103,7 @@ def test_a_signal_that_ends_it_gives_the_terminal_back(terminal, recordings, num
     assert b"Traceback" not in program.written
 
 
-@pytest.mark.parametrize("until", ["opening ..", pytest.param("VERDICT", marks=SLOW)])
+@pytest.mark.parametrize("until", ["opening ..", pytest.param("FAIL", marks=SLOW)])
 def test_where_ctrl_c_is_ignored_another_signal_ends_it_all_the_same(terminal, recordings, until):
     start = f"import signal; signal.signal(signal.SIGINT, signal.SIG_IGN); {START}"
     program = terminal([sys.executable, "-c", start, "tui", *map(str, recordings)])
@@ -122,7 +122,7 @@ def test_where_ctrl_c_is_ignored_another_signal_ends_it_all_the_same(terminal, r
 def test_a_signal_that_is_to_be_ignored_is_ignored(terminal, recordings):
     start = f"import signal; signal.signal(signal.SIGHUP, signal.SIG_IGN); {START}"
     program = terminal([sys.executable, "-c", start, "tui", *map(str, recordings)])
-    assert program.wait(lambda text: "VERDICT" in text), program.text
+    assert program.wait_for_verdict(), program.text
     program.process.send_signal(signal.SIGHUP)
     program.press(b"2")
     assert program.process.poll() is None

@@ -123,7 +123,7 @@ async def test_the_guard_can_fail(demo, guard):
 async def test_find_the_first_divergence(walk):
     main, text = await walk("!", cache=False)
     assert node(main) == PLANTED
-    assert "VERDICT The backend diverges first at QLinearConv" in text
+    assert "FAIL diverged: kernel at QLinearConv" in text
 
 
 async def test_run_to_the_origin_from_the_output(walk):

@@ -14,7 +14,7 @@ PROGRAM = Path(__file__).with_name("fake_program.py")
 
 def test_leaving_restores_the_terminal(terminal):
     program = terminal([sys.executable, str(PROGRAM)])
-    assert program.wait(lambda text: "VERDICT" in text)
+    assert program.wait_for_verdict()
     program.send(b"q")
     program.wait(lambda _: program.process.poll() is not None, seconds=10)
     assert program.process.poll() == 0
@@ -25,7 +25,7 @@ def test_leaving_restores_the_terminal(terminal):
 
 def test_ctrl_c_leaves_with_its_own_code(terminal):
     program = terminal([sys.executable, str(PROGRAM)])
-    assert program.wait(lambda text: "VERDICT" in text)
+    assert program.wait_for_verdict()
     program.send(b"\x03")
     program.wait(lambda _: program.process.poll() is not None, seconds=10)
     assert program.process.poll() == 130
@@ -33,7 +33,7 @@ def test_ctrl_c_leaves_with_its_own_code(terminal):
 
 def test_suspending_stops_the_program_and_resuming_draws_it_again(terminal):
     program = terminal([sys.executable, str(PROGRAM)])
-    assert program.wait(lambda text: "VERDICT" in text)
+    assert program.wait_for_verdict()
     program.settle()
     program.send(b"\x1a")
     stopped = program.wait(lambda _: Path(f"/proc/{program.process.pid}/stat").read_text().split()[2] == "T", 10)
@@ -49,7 +49,7 @@ def test_suspending_stops_the_program_and_resuming_draws_it_again(terminal):
 def program(terminal):
     """Return the interface on a terminal, all compared, on the list of nodes."""
     running = terminal([sys.executable, str(PROGRAM), "nodes"])
-    assert running.wait(lambda text: "VERDICT" in text)
+    assert running.wait_for_verdict()
     running.settle()
     return running
 

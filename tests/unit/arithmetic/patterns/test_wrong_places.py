@@ -216,3 +216,16 @@ def test_axes_of_a_product_with_a_matrix_go_by_their_roles(shape, axis, name):
     (place,) = places(wrong, layout)
     assert place.detail == f"only in the last {name} of {shape[axis]}"
     assert place.channels is (name == "feature")
+
+
+@pytest.mark.parametrize(
+    ("part", "said"), [(slice(1, None), "last 5"), (slice(None, 5), "first 5"), (slice(1, 5), None)]
+)
+def test_all_samples_but_the_first_or_the_last_are_a_place(part, said):
+    wrong = np.zeros((6, 16), bool)
+    wrong[part] = True
+    found = [place.detail for place in places(wrong, Layout(channel=0, first="row", vectors=True))]
+    assert found == ([] if said is None else [f"only in the {said} rows of 6"])
+    few = np.zeros((6, 16), bool)
+    few[1, 3] = few[3, 7] = few[5, 2] = True
+    assert places(few, Layout(channel=0, first="row", vectors=True)) == ()

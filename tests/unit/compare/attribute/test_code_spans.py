@@ -3,10 +3,12 @@
 import numpy as np
 import pytest
 
+import qdebug
 from qdebug.compare.align.align import align
-from qdebug.compare.attribute.code_spans import folded_clamp, held_as_recorded, span_before, uniform_span
+from qdebug.compare.attribute.code_spans import folded_clamp, held_as_recorded, span_after, span_before, uniform_span
 from qdebug.compare.attribute.plan import plan
-from qdebug.model import Graph, MemoryRecording, Node, QuantParams, TensorInfo
+from qdebug.model import Graph, MemoryRecording, Node, QuantParams, Role, TensorInfo
+from qdebug.numerics.affine import dequantize, quantize
 
 QUANT = QuantParams(dtype="int8", scale=np.float32(0.5), zero_point=-8)
 X = np.array([-1.0, 2.0, 9.0], np.float32)
@@ -72,3 +74,47 @@ def test_a_clamp_that_is_said_to_be_folded_in_holds_unless_the_values_are_plainl
     recorded = (np.maximum(replayed, 0) if clamped else replayed) + np.array([0.01, -0.01, 0.01, -0.01])
     found = held_as_recorded(replayed, recorded, (0.0, np.inf))
     assert found.tolist() == (np.maximum(replayed, 0) if clamped else replayed).tolist()
+
+
+@pytest.mark.parametrize(
+    ("ops", "outputs", "span"),
+    [
+        (("Relu",), ("z",), (0.0, np.inf)),
+        (("Relu", "Relu"), ("z",), (0.0, np.inf)),
+        (("Identity", "Relu"), ("z",), (0.0, np.inf)),
+        (("Relu", "Sigmoid"), ("z",), None),
+        (("Relu",), ("z", "y"), None),
+        (("Sigmoid",), ("z",), None),
+    ],
+)
+def test_what_all_readers_drop_is_no_loss(ops, outputs, span):
+    nodes = [Node(name="fc", op="MatMul", inputs=("x", "w"), outputs=("y",))]
+    read = "y"
+    for number, op in enumerate(ops):
+        made = "z" if number == len(ops) - 1 else f"z{number}"
+        nodes.append(Node(name=made, op=op, inputs=(read,), outputs=(made,)))
+        read = made if op == "Identity" else "y"
+    values = {"x": np.ones((1, 2), np.float32), "w": np.ones((2, 2), np.float32)}
+    graph = Graph(nodes, inputs=("x",), outputs=outputs, opset={"": 17})
+    recording = MemoryRecording.single(graph, values | dict.fromkeys(("y", "z"), values["x"]))
+    assert span_after(recording, "y") == ((None, None) if span is None else span)
+
+
+@pytest.mark.parametrize("op", ["Relu", "Tanh"])
+def test_codes_too_narrow_for_what_a_relu_drops_are_not_accused(op):
+    x = np.random.default_rng(1).normal(0, 4, (4, 32)).astype(np.float32)
+    quant = QuantParams(dtype="int8", scale=np.float32(0.08), zero_point=-120)
+    after = (lambda v: np.maximum(v, 0)) if op == "Relu" else np.tanh
+    runs = []
+    for coded in (False, True):
+        nodes = [
+            Node(name="fc", op="Mul", inputs=("x", "one"), outputs=("y",)),
+            Node(name="act", op=op, inputs=("y",), outputs=("z",)),
+        ]
+        held = [TensorInfo(name="one", role=Role.CONSTANT), TensorInfo(name="y", quant=quant if coded else None)]
+        graph = Graph(nodes, tensors=held, inputs=("x",), outputs=("z",), opset={"": 17})
+        y = quantize(x, quant) if coded else x
+        z = after(dequantize(y, quant) if coded else y).astype(np.float32)
+        runs.append(MemoryRecording.single(graph, {"x": x, "one": np.float32([1]), "y": y, "z": z}))
+    kinds = {(str(found.kind), str(found.role)) for found in qdebug.diff(*runs)["fc"].findings}
+    assert (("saturation", "cost") in kinds) == (op != "Relu")

@@ -41,3 +41,19 @@ def test_other_wrong_values_are_not_stale(tmp_path):
         rec.put("y0", X @ WEIGHTS[0] * 2, node="n0", op="MatMul", inputs=("x", "w0"))
     result = qdebug.diff(run(tmp_path / "ref.h5"), tmp_path / "wrong.h5")
     assert "stale" not in {str(found.kind) for found in result["n0"].findings}
+
+
+def test_the_bytes_of_a_view_are_no_sign(tmp_path):
+    def flattened(path, factor):
+        values = X @ WEIGHTS[0] * factor
+        with qdebug.Recorder(tmp_path / path, backend="board") as rec:
+            rec.put("x", X)
+            rec.constant("w0", WEIGHTS[0])
+            rec.put("y0", values, node="n0", op="MatMul", inputs=("x", "w0"))
+            rec.put("flat", values.reshape(1, -1), node="view", op="Flatten", inputs=("y0",), attrs={"axis": 0})
+            rec.outputs("flat")
+        return tmp_path / path
+
+    result = qdebug.diff(flattened("ref.h5", 1), flattened("wrong.h5", np.float32(2)))
+    assert result["n0"].status == "diverged"
+    assert "stale" not in {str(found.kind) for found in result["n0"].findings}

@@ -1,9 +1,11 @@
 """Why codes are wrong: a mistake that gives them all, or the place of the wrong ones, also in a verdict."""
 
 import numpy as np
+import pytest
 
 import qdebug
 from qdebug.compare.explaining.code_cause import cause_of_codes
+from qdebug.model import MemoryRecording
 
 RNG = np.random.default_rng(2)
 WEIGHT, X = RNG.integers(-127, 128, (16, 24), dtype=np.int8), RNG.integers(-128, 128, (40, 24), dtype=np.int8)
@@ -43,6 +45,53 @@ def test_the_verdict_names_the_place_of_wrong_codes():
     assert not found.certain
     assert "only in the last 2 features of 16" in found.sentence
     assert found.sentence in qdebug.diff(run(SCALES), wrong).verdict.sentence
+
+
+def rewritten(change):
+    right = run(SCALES)
+    codes = change(right.load("y"))
+    return MemoryRecording.single(right.graph, {**{name: right.load(name) for name in right.names}, "y": codes})
+
+
+def shifted(axis, by):
+    def change(codes):
+        made = np.roll(codes, by, axis)
+        np.moveaxis(made, axis, 0)[0 if by > 0 else -1] = 99
+        return made
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("axis", "by", "said"),
+    [
+        (0, 1, "each row is written one row late"),
+        (0, -1, "each row is written one row early"),
+        (1, 1, "each feature is written one feature late"),
+        (1, -1, "each feature is written one feature early"),
+    ],
+)
+def test_codes_that_are_written_beside_their_place_are_named_whatever_the_end_holds(axis, by, said):
+    wrong = rewritten(shifted(axis, by))
+    found = cause_of_codes(wrong, "y")
+    assert (found.certain, found.sentence) == (True, f"{said}: that reproduces every element")
+    assert said in qdebug.diff(run(SCALES), wrong).verdict.sentence
+
+
+def test_neither_does_another_shift_or_half_a_tensor():
+    for change in (shifted(0, 3), lambda codes: np.concatenate([codes[:20], np.roll(codes[20:], 1, 1)])):
+        assert not cause_of_codes(rewritten(change), "y").certain
+
+
+def test_one_wrong_code_is_said_to_be_alone_and_where():
+    def change(codes):
+        codes = codes.copy()
+        codes[7, 3] = codes[7, 3] // 2 - 60
+        return codes
+
+    sentence = cause_of_codes(rewritten(change), "y").sentence
+    assert sentence.startswith("1 of 640 codes is wrong, only at batch row 7, feature 3; likely: no rounding")
+    assert "batch row 7, feature 3" in qdebug.diff(run(SCALES), rewritten(change)).verdict.sentence
 
 
 def test_right_codes_have_no_cause():

@@ -76,7 +76,7 @@ def test_results_that_were_kept_come_at_once(tmp_path, monkeypatch):
     for path, off in zip(paths, (0.0, 0.25), strict=True):
         recorded(off, path)
     told = diff(*paths)
-    told = replace(told, diagnosis=tuple(replace(fault, remedies=()) for fault in told.diagnosis))  # edits are a screen
+    told = replace(told, diagnosis=tuple(replace(fault, remedies=()) for fault in told.diagnosis))  # these come later
     opening = Opening(compare=lambda: DiffSession(*map(open_recording, paths), cache=True))
     events = []
     reader = Reader([opening], lambda event: events.append(event) or (isinstance(event, Finished) and reader.stop()))

@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from qdebug.compare.result.diagnosis import Diagnosis, FaultClass
 from qdebug.compare.result.finding import Status
 from qdebug.compare.result.result import Contributor
 from qdebug.tui.drawing.glyphs import UNICODE
@@ -162,7 +163,7 @@ def test_the_first_row_is_the_node_that_the_verdict_says_costs_the_output_most(p
     )
     verdict = replace(scene.result.verdict, status=Status.ACCUMULATED, contributors=contributors)
     scene = replace(scene, result=replace(scene.result, verdict=verdict))
-    scene.table.conclude(verdict)
+    scene.table.conclude(scene.result)
     page = pages[ScreenId.OVERVIEW]
     assert page.rows(scene)[:2] == [7, 4]
     assert np.flatnonzero(filter_rows("worst_db<10dB", scene.table)).tolist() == [7]
@@ -190,3 +191,27 @@ def test_a_marked_node_has_its_sign(pages, make_scene):
     scene.navigator.trail.toggle(10)
     line = next(line for line in text(pages[ScreenId.OVERVIEW].draw(scene, 80, 18)).splitlines() if "#10 " in line)
     assert line.lstrip().startswith("'*")
+
+
+def test_nodes_of_the_diagnosis_come_first_with_share_and_reason(pages, make_scene):
+    scene = make_scene(failing=(9,), incomparable=())
+    rows = scene.table.rows
+    faults = tuple(
+        Diagnosis(
+            fault=FaultClass.QUANTIZATION, kind=None, node=rows[at].node, op=rows[at].op, tensor=rows[at].tensor,
+            model_node=None, why=f"one scale for {at} channels", share={"y": share},
+        )
+        for at, share in ((7, 0.61), (4, 0.043), (2, None))
+    )  # fmt: skip
+    scene = replace(scene, result=replace(scene.result, diagnosis=faults))
+    scene.table.conclude(scene.result)
+    page = pages[ScreenId.OVERVIEW]
+    assert page.rows(scene)[:3] == [7, 4, 2]
+    assert 9 in page.rows(scene), "what fails stays in the list"
+    head, *drawn = text(page.draw(scene, 100, 18)).splitlines()
+    assert head.split()[:3] == ["share", "SQNR", "dB"]
+    for line, share, at in zip(drawn, ("61 %", "4 %", " - "), (7, 4, 2), strict=False):
+        assert share in line
+        assert f"#{at} " in line
+        assert f"one scale for {at} channels" in line
+    assert all(len(line) <= 40 for line in text(page.draw(scene, 40, 10)).splitlines())

@@ -4,6 +4,8 @@ from types import SimpleNamespace
 import pytest
 from rich.cells import cell_len
 
+from qdebug.compare.result.diagnosis import Diagnosis, FaultClass, OutputGain, Remedy
+from qdebug.compare.result.finding import Status
 from qdebug.compare.result.node_result import is_beyond
 from qdebug.errors import UsageError
 from qdebug.tui.drawing.glyphs import UNICODE
@@ -64,11 +66,11 @@ def test_a_line_too_short_for_the_verdict_names_the_first_divergence(make_scene)
     now = SimpleNamespace(navigator=scene.navigator, opened=scene.opened, result=scene.result, failure=None)
     node = scene.result.first_divergence
     drawn = words(verdict_lines(now, 50, 1, UNICODE))
-    assert drawn.startswith(f" VERDICT diverges at …{node[-11:]}: SQNR")
+    assert drawn.startswith(f" FAIL diverges at …{node[-11:]}: SQNR")
     assert len(drawn) <= 50
     named = words(verdict_lines(now, 70, 1, UNICODE))
-    assert named.startswith(f" VERDICT diverges at {node}: SQNR")
-    assert words(verdict_lines(now, 400, 1, UNICODE)).startswith(" VERDICT The backend diverges first at")
+    assert named.startswith(f" FAIL diverges at {node}: SQNR")
+    assert words(verdict_lines(now, 400, 1, UNICODE)).startswith(" FAIL The backend diverges first at")
 
 
 def test_a_short_verdict_is_made_of_facts_and_not_cut_out_of_the_sentence(make_scene):
@@ -78,7 +80,7 @@ def test_a_short_verdict_is_made_of_facts_and_not_cut_out_of_the_sentence(make_s
     now = SimpleNamespace(navigator=scene.navigator, opened=scene.opened, result=result, failure=None)
     drawn = " ".join(words(verdict_lines(now, 200, 2, UNICODE, here=True)).split())
     over = sum(map(is_beyond, result.nodes))
-    assert drawn.startswith(f"VERDICT diverges first here. {over} of ")
+    assert drawn.startswith(f"FAIL, INCOMPLETE diverges first here. {over} of ")
     for said in ("comes from 'stem'", "Of 3 samples, sample 1 comes out worst", "Incomplete: 2 tensors are lost. (V)"):
         assert said in drawn
     assert "Another wording" not in drawn
@@ -116,8 +118,8 @@ def test_a_long_name_does_not_hide_the_cause(make_scene, height):
 
 def test_an_apostrophe_is_no_name_to_be_cut(make_scene):
     scene = make_scene(failing=())
-    said = f"Costliest nodes, each with the output's SQNR if it alone had an error: '{'x' * 60}' 17.6 dB."
-    verdict = replace(scene.result.verdict, sentence=said, first_divergence=None)
+    said = f"Costliest nodes, each with the output's SQNR if it alone had an error: '{'x' * 90}' 17.6 dB."
+    verdict = replace(scene.result.verdict, status=Status.ACCUMULATED, sentence=said, first_divergence=None)
     scene = replace(scene, result=replace(scene.result, verdict=verdict))
     drawn = " ".join(words(verdict_lines(verdict_on(scene), 80, 2, UNICODE)).split())
     assert "each with the output's SQNR if it alone had an error: '" in drawn
@@ -231,3 +233,27 @@ def test_on_a_screen_of_elements_the_sample_that_is_shown_is_named(make_navigato
     assert words(status(navigator, "", 80, UNICODE, values=True)).endswith("all, sample 2 shown ")
     said = words(status(navigator, "x" * 55, 80, UNICODE, values=True))
     assert said.endswith("  all, sample 2 shown "), "of what there is no room for, the number of the row goes first"
+
+
+def test_below_the_headline_stand_why_and_what_to_try(make_scene):
+    scene = make_scene()
+    gain = (OutputGain(output="out", db=6.7),)
+    remedy = Remedy(
+        edit="per-channel n", what="per-channel weights", gains=gain, samples=8, cost="512 bytes", command=""
+    )
+    fault = Diagnosis(
+        fault=FaultClass.QUANTIZATION, kind=None, node="n", op="Conv", tensor="t", model_node=None,
+        why="one scale for 128 channels", share={"out": 0.43}, remedies=(remedy,),
+    )  # fmt: skip
+    now = SimpleNamespace(
+        navigator=scene.navigator, opened=scene.opened, result=replace(scene.result, diagnosis=(fault,)), failure=None
+    )
+    *head, why, tried = (words([line]) for line in verdict_lines(now, 80, 4, UNICODE))
+    assert head[0].startswith(" FAIL ")
+    assert why.split(maxsplit=1) == ["why", "one scale for 128 channels"]
+    assert tried.split(maxsplit=1)[0] == "try"
+    assert "per-channel weights" in tried
+    assert len(verdict_lines(now, 80, 2, UNICODE)) <= 2, "the headline first"
+    whole = " ".join(words(verdict_text(now, 80, UNICODE)).split())
+    for said in ("43 % n: one scale for 128 channels", "TRY", "512 bytes"):
+        assert said in whole

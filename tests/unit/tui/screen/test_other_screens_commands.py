@@ -42,7 +42,7 @@ async def test_keys_that_come_with_the_one_that_opens_it_break_nothing(with_comm
     failure, running, text = await with_commands(act)
     assert failure is None
     assert running
-    assert "VERDICT" in text
+    assert "FAIL" in text
 
 
 async def test_a_command_that_is_chosen_twice_at_once_is_done_once(with_commands, settle):
@@ -61,7 +61,7 @@ async def test_a_command_that_is_chosen_twice_at_once_is_done_once(with_commands
     cursor, message, text = await with_commands(act)
     assert cursor == 9
     assert message.startswith("marked")
-    assert "VERDICT" in text
+    assert "FAIL" in text
 
 
 async def test_what_was_submitted_after_a_choice_is_nothing(with_commands):
