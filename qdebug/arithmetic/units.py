@@ -358,7 +358,8 @@ def _of_call(recording: Recording, node: Node, values: Mapping[str, np.ndarray])
         op=node.op,
         node=node.name,
     )
-    unit, quant = unit_of_call(call), tensors[node.outputs[0]].quant
+    made = tensors.get(node.outputs[0])  # a node may leave its first output out
+    unit, quant = unit_of_call(call), None if made is None else made.quant
     if unit is not None and unit.bias is not None:
         position = operators.of(node.op).bias
         name = node.inputs[position] if position is not None and position < len(node.inputs) else ""

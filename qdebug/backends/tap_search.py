@@ -126,14 +126,25 @@ class TapSearch:
         for place in disturbed:
             read = self._results(self._layers[place].reads).intersection(run.taps)
             self._blocks.setdefault(place, set()).update(read)
-            self._blamed.update(read, self._results([place]).intersection(run.taps))
+            near = read | self._results([place]).intersection(run.taps)
+            self._blamed.update(near or self._behind(place).intersection(run.taps))
         self._runs.append(run)
         while self._settle():
             pass
-        for place in disturbed:  # by its own tap, if no other that is known to disturb is near
-            own = [name for name in self._layers[place].results if name in again and name in self.open]
+        for place in disturbed:  # by its own tap, or one behind it, if no other that is known to disturb is near
+            guilty = self._results([place]).intersection(run.taps) or self._behind(place).intersection(run.taps)
             if self._blamed.isdisjoint(self._results(self._layers[place].reads).intersection(run.taps)):
-                self.refused += own
+                self.refused += [name for name in self._taps if name in guilty & again and name in self.open]
+
+    def _behind(self, place: int) -> set[str]:
+        """Return the results behind a layer that are nearest to it: a runtime may fuse back from what is looked at."""
+        reached, found = {place}, set[str]()
+        for other in range(place + 1, len(self._layers)):
+            if not reached.isdisjoint(self._layers[other].reads):
+                found |= self._results([other])
+                if not self._layers[other].results:
+                    reached.add(other)
+        return found
 
     def _results(self, places: Iterable[int]) -> set[str]:
         return {name for place in places for name in self._layers[place].results}

@@ -44,7 +44,6 @@ from qdebug.model.thresholds.explanation import (
     RECORDED_MULTIPLIER_MAX_REL_DIFFERENCE,
     UNKNOWN_SEARCH_MAX_FAILURES,
 )
-from qdebug.plural import plural
 from qdebug.replay.data_codes import rounding_assumed, roundings
 from qdebug.replay.extents import recorded_room
 from qdebug.replay.node_units import with_recorded_scale
@@ -67,6 +66,9 @@ _ANY = "any arithmetic"
 _OPEN = "every arithmetic that was tried gives these codes, so that nothing recorded tells them apart"
 _MOVES = "moved"
 """Kind of a node that gives codes and computes nothing."""
+_AS_ONE = "a quantizer and the node on codes before it, as one"
+_INSIDE = "the inside of fused layers, replayed"
+"""What an answer rests on where a layer is looked at as a whole."""
 _ANSWERED = (ExplainStatus.EXPLAINED, ExplainStatus.IN_BAND)
 _NOTHING = MemoryRecording(Graph(()), {})
 """Stands for the recording of what travels between processes."""
@@ -109,7 +111,7 @@ class Explainer:
             else:
                 found = _bare(node, tensor, ExplainStatus.NO_INPUT, missing)
                 with suppress(KernelError, NotRecordedError, UsageError):
-                    found = self._look_at_layer(node, tensor, found)
+                    found = self._look_at_layer(node, tensor, found, unknown=unknown)
             with suppress(KernelError, NotRecordedError, UsageError):
                 found = self._look_before(node, tensor, found) or found
             return found
@@ -130,38 +132,30 @@ class Explainer:
         if not isinstance(source, UnitSource) or source.flaw is not None:
             return None
         other = search(source, unknown=False)
-        said = f"with {before.op} {before.name!r}, which reads codes, as one"
-        return replace(other, inside=said) if other.matching else None
+        return replace(other, inside=_AS_ONE) if other.matching else None
 
-    def _look_at_layer(self, node: Node, tensor: str, without: NodeExplanation) -> SearchResult | NodeExplanation:
+    def _look_at_layer(
+        self, node: Node, tensor: str, without: NodeExplanation, *, unknown: bool
+    ) -> SearchResult | NodeExplanation:
         """Look at the end of a layer of which the inputs of the last node were not recorded, as they are inside it."""
         if tensor not in self.recording.names or self._whole_units.missing(node, tensor) is not None:
             return without
         chains = [chain for name in node.inputs if name and (chain := self.whole.chain(name)) is not None]
         if not chains:
             return without
-        found = _look(self.whole, self._whole_units, node, tensor, unknown=False)
-        inside = len({each.name for chain in chains for each in chain.nodes})
-        said = f"with {plural(inside, 'operation')} inside the layer, replayed from what was recorded around it"
+        found = _look(self.whole, self._whole_units, node, tensor, unknown=unknown)
         if isinstance(found, SearchResult):
             if not found.matching and any(chain.makes_codes for chain in chains):
                 other = _look(self.unrounded, Units(self.unrounded), node, tensor, unknown=False)
                 if isinstance(other, SearchResult) and other.matching:
-                    return replace(other, inside=f"{said}; numbers are not made codes inside it", unrounded=True)
+                    return replace(other, inside=f"{_INSIDE}, where numbers are not made codes", unrounded=True)
             if not found.matching and any(chain.sums for chain in chains) and _rounded_otherwise(found):
                 wrong = round((1 - (found.match or 0.0)) * found.elements)
-                return replace(
-                    _bare(
-                        node,
-                        tensor,
-                        ExplainStatus.IN_BAND,
-                        f"{wrong} of {found.elements} codes are one step off, {said}",
-                    ),
-                    match=found.match,
-                    elements=found.elements,
-                )
-            return replace(found, inside=said)
-        said = "; ".join(filter(None, (found.assumed, said)))
+                off = f"{wrong} of {found.elements} codes are one step off, behind real sums inside the layer"
+                answer = _bare(node, tensor, ExplainStatus.IN_BAND, off)
+                return replace(answer, match=found.match, elements=found.elements, assumed=_INSIDE)
+            return replace(found, inside=_INSIDE)
+        said = "; ".join(filter(None, (found.assumed, _INSIDE)))
         if found.status is ExplainStatus.UNEXPLAINED and found.band is not None:
             if not self._is_rounded(node, tensor):
                 return without if any(chain.sums for chain in chains) else replace(found, assumed=said)

@@ -218,7 +218,8 @@ class WithFused(View):
             return run_as_recorded(graph, node, values, self._arithmetic)
         out = graph.tensors.get(node.outputs[0])
         coded = None if out is None else out.quant
-        chosen = coded is not None and coded == graph.tensors[node.inputs[0]].quant  # codes are handed on
+        first = graph.tensors.get(next(iter(node.inputs), ""))
+        chosen = coded is not None and first is not None and coded == first.quant  # codes are handed on
         if coded is not None and not chosen:
             raise KernelError(f"Node {node.name!r} ({node.op}) gives codes of what is not in codes.")
         stored = row.takes_codes or row.casts or chosen

@@ -112,3 +112,30 @@ def test_taps_that_change_their_own_layer_cost_the_others_no_runs(length):
     assert set(search.proven) == {f"t{place}" for place in range(length)} - odd
     assert all(digest == f"{name} ".encode() for name, digest in search.proven.items())
     assert runs <= 4
+
+
+def test_a_tap_that_disturbs_a_layer_two_before_it_costs_few_runs():
+    """The layers between have no results to tap, and the layer gives another value then."""
+    length = 60
+    layers = [
+        PlainLayer(
+            reads=frozenset({place - 1} if place else ()),
+            results=() if place % 6 in (2, 3) else (f"t{place}",),
+            form=PLAIN,
+        )
+        for place in range(length)
+    ]
+    last, names = f"t{length - 1}", [name for layer in layers for name in layer.results]
+    odd = {f"t{place}" for place in range(4, length - 1, 6)}
+    search, runs = TapSearch(layers, names[:-1], {last: f"{last} ".encode()}), 0
+    while taps := search.choose():
+        forms = [SPLIT if f"t{place + 2}" in odd.intersection(taps) else PLAIN for place in range(length)]
+        values, wrong = {}, ""
+        for place in range(length):
+            wrong += f"{place}," if forms[place] == SPLIT else ""
+            values[f"t{place}"] = f"t{place} {wrong}".encode()
+        search.take(TappedRun(taps=taps, forms=forms, digests={name: values[name] for name in (*taps, last)}))
+        runs += 1
+    assert set(search.refused) == odd
+    assert set(search.proven) == set(names) - odd
+    assert runs <= 2 + 2 * len(odd)

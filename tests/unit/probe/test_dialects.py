@@ -91,7 +91,7 @@ def test_what_pytorch_has_no_operator_for_is_left_out():
     [
         ("litert", {"kernels": "reference"}, "concat uint8", "form=fold steps=away,zp,sat"),
         ("openvino", {}, "quantize float32 -> int8", "form=levels steps=even,zp,sat"),
-        ("openvino", {}, "conv depthwise int8 x int8", "form=levels-fma steps=even,sat"),
+        ("openvino", {}, "conv depthwise uint8 x int8", "form=levels-fma steps=even,sat"),
         ("litert", {"kernels": "reference"}, "linear int8 x int8", "tflite-reference"),
         ("tflm", {}, "linear int8 x int8", "gemmlowp"),
         *(("litert", {"kernels": word}, "prelu int8", "gemmlowp") for word in ("xnnpack", "builtin", "reference")),

@@ -436,3 +436,10 @@ def test_what_an_answer_assumes_beyond_the_recorded_types_is_in_the_summary():
     assert found.summary["assumed"] == {"inputs rounded to float16": 1}
     assert headline(found).endswith("; assumed: inputs rounded to float16 (1 node)")
     assert found.to_dict()["nodes"][0]["assumed"] == "inputs rounded to float16"
+
+
+def test_a_node_may_leave_its_first_output_out():
+    x = np.arange(8, dtype=np.int8).reshape(1, 8)
+    node = Node(name="split", op="Split", inputs=("x",), outputs=("", "y"), attrs={"axis": 1, "num_outputs": 2})
+    found = only(one_node(node, {"x": x, "y": x[:, 4:]}, {"x": Q8, "y": Q8}))
+    assert found.status is ExplainStatus.EXPLAINED
