@@ -6,7 +6,8 @@ They follow public reports of wrong kernels. What codes are computed of has mist
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from types import MappingProxyType
@@ -14,12 +15,12 @@ from typing import Any
 
 import numpy as np
 
-from qdebug.model import Node, operators
+from qdebug.model import AttrValue, Node, operators
 from qdebug.model.operators import Sums
 from qdebug.numerics.short_formats import SHORT_FORMATS
 from qdebug.replay.precision import onnx_dtype
 
-__all__ = ["Mistake", "mistakes"]
+__all__ = ["Mistake", "mistakes", "other_dilations"]
 
 
 def _as_it_is(values: np.ndarray) -> np.ndarray:
@@ -37,6 +38,7 @@ class Mistake:
         after: What is done to the result, besides.
         told: The part of the result that the mistake tells; the rest may hold anything.
         opset: Version of the operator set that it is computed by; None for that of the graph.
+        about: What it is about, where another mistake about the same may hardly be told from it; "" elsewhere.
     """
 
     likely: str
@@ -45,6 +47,7 @@ class Mistake:
     after: Callable[[np.ndarray], np.ndarray] = _as_it_is
     told: tuple[Any, ...] = ()
     opset: Mapping[str, int] | None = None
+    about: str = ""
 
 
 def mistakes(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
@@ -58,6 +61,8 @@ def mistakes(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
     yield from _of_operands(node, values)
     yield from _of_factors(node, values)
     yield from _of_broadcasts(node, values)
+    yield from _of_matrices(node, values)
+    yield from _of_depths(node)
     yield from _of_attributes(node, values)
     yield from _of_operator_sets(node)
     yield from _of_padding(node, values)
@@ -177,16 +182,48 @@ def _of_broadcasts(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mis
                 yield Mistake(likely=said, node=node, values={small: turned})
 
 
+def _of_matrices(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
+    """Yield the matrices of an operand that are repeated one after the other, not along their own axes."""
+    if operators.of(node.op).sums is not Sums.MATRIX or len(node.inputs) < 2:
+        return
+    for small, large in (node.inputs[:2], node.inputs[1::-1]):
+        few, many = values[small], values[large].shape[:-2]
+        if few.ndim != len(many) + 2 or not 1 < math.prod(few.shape[:-2]) < math.prod(many):
+            continue
+        repeated = np.resize(few, (math.prod(many), *few.shape[-2:])).reshape(*many, *few.shape[-2:])
+        yield Mistake(
+            likely=f"the matrices of {small!r} are repeated one after the other, not broadcast along their axes",
+            node=node,
+            values={small: repeated},
+        )
+
+
+def _of_depths(node: Node) -> Iterator[Mistake]:
+    """Yield blocks of positions that come after the depth in the channels, as DepthToSpace has two orders."""
+    block = node.attrs.get("blocksize")
+    if isinstance(block, int) and "mode" not in node.attrs:
+        said = "the channels are in the order of the other mode, CRD: depth before block"
+        yield Mistake(likely=said, node=node, values={}, after=partial(_depth_first, block=block))
+
+
+def _depth_first(made: np.ndarray, *, block: int) -> np.ndarray:
+    if made.shape[1] % block**2:
+        return made
+    parts = made.reshape(made.shape[0], block**2, -1, *made.shape[2:])
+    return np.asarray(np.swapaxes(parts, 1, 2).reshape(made.shape))
+
+
 _IGNORED = (
     "alpha", "beta", "epsilon", "transA", "transB", "count_include_pad", "ceil_mode", "reverse",
-    "exclusive", "coordinate_transformation_mode", "nearest_mode", "exclude_outside", "approximate",
+    "exclusive", "exclude_outside",
 )  # fmt: skip
 """Attributes that kernels are known to ignore."""
 _TAKEN_FOR: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
-        "coordinate_transformation_mode": ("half_pixel", "pytorch_half_pixel", "asymmetric", "align_corners"),
+        "coordinate_transformation_mode": ("half_pixel", "asymmetric", "align_corners"),
         "nearest_mode": ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil"),
         "approximate": ("none", "tanh"),
+        "mode": ("DCR", "CRD", "nearest", "linear", "cubic", "constant", "reflect", "edge"),
     }
 )
 """Values of attributes that are taken for one another."""
@@ -196,10 +233,10 @@ def _of_attributes(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mis
     for name in _IGNORED:
         if name in node.attrs and node.attrs[name] not in (0, 0.0):
             rest = {key: value for key, value in node.attrs.items() if key != name}
-            yield Mistake(likely=f"{name} is ignored", node=replace(node, attrs=rest), values={})
+            yield Mistake(likely=f"{name} is ignored", node=replace(node, attrs=rest), values={}, about=name)
     if node.attrs.get("epsilon"):
         nothing = replace(node, attrs={**node.attrs, "epsilon": 0.0})
-        yield Mistake(likely="epsilon is taken for 0", node=nothing, values={})
+        yield Mistake(likely="epsilon is taken for 0", node=nothing, values={}, about="epsilon")
     for name, known in _TAKEN_FOR.items():
         stated = node.attrs.get(name)
         for value in known if stated is not None else ():
@@ -207,13 +244,30 @@ def _of_attributes(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mis
                 changed = replace(node, attrs={**node.attrs, name: value})
                 yield Mistake(likely=f"{name} is taken for {value}, not {stated}", node=changed, values={})
     yield from _of_divisors(node, values)
-    axis = node.attrs.get("axis")
+    yield from _of_reductions(node, values)
+    row, axis = operators.of(node.op), node.attrs.get("axis")
     data = values.get(node.inputs[0]) if node.inputs else None
-    if isinstance(axis, int) and data is not None and operators.of(node.op).hides_low:
+    if isinstance(axis, int) and data is not None and (row.hides_low or row.reduces):
         for other in range(data.ndim):
             if other != axis % data.ndim:
                 said = f"it goes along axis {other}, not {axis}"
                 yield Mistake(likely=said, node=replace(node, attrs={**node.attrs, "axis": other}), values={})
+
+
+def _of_reductions(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
+    """Yield a reduction along another axis than the one that it is said to go along."""
+    if not operators.of(node.op).reduces or not node.inputs or node.inputs[0] not in values:
+        return
+    data, name = values[node.inputs[0]], node.inputs[1] if len(node.inputs) > 1 else ""
+    axes = _whole(node.attrs.get("axes")) or (tuple(values[name].reshape(-1).tolist()) if name in values else ())
+    for other in range(data.ndim) if len(axes) == 1 else ():
+        if other == axes[0] % data.ndim:
+            continue
+        said = f"it goes along axis {other}, not {axes[0]}"
+        if name in values:
+            yield Mistake(likely=said, node=node, values={name: np.full_like(values[name], other)})
+        else:
+            yield Mistake(likely=said, node=replace(node, attrs={**node.attrs, "axes": (other,)}), values={})
 
 
 _ALONG_ONE = 13
@@ -277,23 +331,43 @@ def _whole(value: object) -> tuple[int, ...]:
 
 
 def _of_dilation(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
-    """Yield a dilation that is ignored, by the padding as well or not."""
-    dilations = _whole(node.attrs.get("dilations"))
-    pads = _whole(node.attrs.get("pads"))
+    """Yield dilations that are ignored or confused."""
     weight = values.get(node.inputs[1]) if len(node.inputs) > 1 else None
-    if weight is None or not any(each != 1 for each in dilations):
+    if weight is not None:
+        for said, attrs in other_dilations(node.attrs, weight.shape[2:]):
+            yield Mistake(likely=said, node=replace(node, attrs=attrs), values={})
+
+
+def other_dilations(
+    attrs: Mapping[str, AttrValue], kernel: Sequence[int]
+) -> Iterator[tuple[str, dict[str, AttrValue]]]:
+    """Yield the attributes of a convolution whose dilations are ignored or confused, and the mistake in words.
+
+    What that adds to the span of a window is padding, or is taken from it, so that the result keeps its extents: half
+    of it on either side, or all of it at the end.
+
+    Args:
+        attrs: The attributes of the convolution.
+        kernel: Extents of its filters.
+    """
+    dilations, pads = _whole(attrs.get("dilations")), _whole(attrs.get("pads")) or (0,) * (2 * len(kernel))
+    if not any(each != 1 for each in dilations) or len(dilations) != len(kernel) or len(pads) != 2 * len(kernel):
         return
-    rest = {key: value for key, value in node.attrs.items() if key != "dilations"}
-    spans = [(size - 1) * (step - 1) for size, step in zip(weight.shape[2:], dilations, strict=False)]
-    if len(pads) != 2 * len(spans):
-        return
-    none = [0] * len(spans)
-    halves = [span // 2 for span in spans]
-    for taken in ((*none, *spans), (*halves, *halves)):  # what is left of the padding: the window begins there or not
-        ends = tuple(pad - less for pad, less in zip(pads, taken, strict=True))
-        if min(ends) >= 0:
-            narrow = replace(node, attrs={**rest, "pads": ends})
-            yield Mistake(likely="the dilation is ignored", node=narrow, values={})
+    ways = {
+        (1,) * len(dilations): "the dilation is ignored",
+        dilations[::-1]: "the dilations of rows and columns are exchanged",
+        (dilations[0],) * len(dilations): "the first dilation is used for all axes",
+        (dilations[-1],) * len(dilations): "the last dilation is used for all axes",
+    }
+    rest = {key: value for key, value in attrs.items() if key not in ("dilations", "pads")}
+    for taken, said in ways.items():
+        spans = [(size - 1) * (new - old) for size, new, old in zip(kernel, taken, dilations, strict=True)]
+        halves = [span // 2 for span in spans]
+        ends = [span - half for span, half in zip(spans, halves, strict=True)]
+        for more in ([*halves, *ends], [*[0] * len(spans), *spans]) if taken != dilations else ():
+            around = tuple(pad + span for pad, span in zip(pads, more, strict=True))
+            if min(around) >= 0:
+                yield said, {**rest, "dilations": taken, "pads": around}
 
 
 def _of_order(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from qdebug.arithmetic.mistakes import other_dilations
 from qdebug.arithmetic.patterns.wrong_places import layout_of
 from qdebug.arithmetic.search import products
 from qdebug.model.thresholds.explanation import SEQUENTIAL_SUMS_MAX_PRODUCTS
@@ -118,6 +119,7 @@ def suspects(unit: Unit) -> Iterator[Suspect]:
     yield from _of_scales(unit)
     yield from _of_conventions(unit)
     yield from _of_padding(unit)
+    yield from _of_dilations(unit)
     yield from _of_signs(unit)
     yield from _of_kernel(unit)
     yield from _of_sums(unit)
@@ -372,6 +374,14 @@ def _of_padding(unit: Unit) -> Iterator[Suspect]:
         unit=replace(_with(unit, 0, repeated), attrs={**unit.attrs, "pads": none}),
     )
     yield from _shifted(unit, pads)
+
+
+def _of_dilations(unit: Unit) -> Iterator[Suspect]:
+    """Yield dilations that are ignored or confused."""
+    if unit.kind != "conv" or unit.transposed:
+        return
+    for number, (said, attrs) in enumerate(other_dilations(unit.attrs, unit.operands[1].codes.shape[2:])):
+        yield Suspect(name=f"dilations {number}", pattern="scattered", likely=said, unit=replace(unit, attrs=attrs))
 
 
 def _shifted(unit: Unit, pads: Sequence[int]) -> Iterator[Suspect]:

@@ -268,10 +268,15 @@ def _clamp(evidence: CodesOfTensor) -> Iterator[Trait]:
         low, high = int(inner.min()), int(inner.max())
         if low == high:
             continue
-        if not all(_is_held(*part, span=(low, high)) for part in stretches(wrong, outer, inner)):
+        parts = list(stretches(wrong, outer, inner))
+        if all(_is_held(*part, span=(low, high)) for part in parts):
+            count, share = int(np.count_nonzero(wrong)), 0.5
+        elif all(_is_held_but_for_rounding(*part[1:], span=(low, high)) for part in parts):
+            count, share = int(np.count_nonzero(np.abs(evidence.error) > SLIGHT_ERROR_CODES)), COINCIDENCE_MIN_SHARE
+        else:
             continue
         bounds = [f"below {low}"] * (int(outer.min()) < low) + [f"above {high}"] * (int(outer.max()) > high)
-        if not chance(0.5, int(np.count_nonzero(wrong))):
+        if count and not chance(share, count):
             yield Trait(pattern="clamp", detail=f"a clamp of the codes {' and '.join(bounds)} is {said}")
 
 
@@ -280,6 +285,12 @@ def _is_held(wrong: np.ndarray, outer: np.ndarray, inner: np.ndarray, *, span: t
     codes = outer.astype(np.int64)
     beyond = (codes < span[0]) | (codes > span[1])
     return np.array_equal(wrong, beyond) and np.array_equal(np.clip(codes, *span), inner)
+
+
+def _is_held_but_for_rounding(outer: np.ndarray, inner: np.ndarray, *, span: tuple[int, int]) -> bool:
+    """Tell whether codes held to a span are others, or beside them."""
+    off = np.clip(outer.astype(np.int64), *span) - inner.astype(np.int64)
+    return bool(np.abs(off).max(initial=0) <= SLIGHT_ERROR_CODES)
 
 
 def _wrapped(evidence: CodesOfTensor) -> Iterator[Trait]:

@@ -151,15 +151,16 @@ class Explainer:
                     return replace(other, inside=f"{_INSIDE}, where numbers are not made codes", unrounded=True)
             if not found.matching and any(chain.sums for chain in chains) and _rounded_otherwise(found):
                 wrong = round((1 - (found.match or 0.0)) * found.elements)
-                said = f"{wrong} of {found.elements} codes are one step off, behind real sums inside the layer"
-                answer = _bare(node, tensor, ExplainStatus.IN_BAND, said)
+                off = f"{wrong} of {found.elements} codes are one step off, behind real sums inside the layer"
+                answer = _bare(node, tensor, ExplainStatus.IN_BAND, off)
                 return replace(answer, match=found.match, elements=found.elements, assumed=_INSIDE)
             return replace(found, inside=_INSIDE)
+        said = "; ".join(filter(None, (found.assumed, _INSIDE)))
         if found.status is ExplainStatus.UNEXPLAINED and found.band is not None:
             if not self._is_rounded(node, tensor):
-                return without if any(chain.sums for chain in chains) else replace(found, assumed=_INSIDE)
+                return without if any(chain.sums for chain in chains) else replace(found, assumed=said)
             found = replace(found, status=ExplainStatus.IN_BAND, reason=None)
-        return replace(found, assumed=_INSIDE) if found.status in (*_ANSWERED, ExplainStatus.UNEXPLAINED) else without
+        return replace(found, assumed=said) if found.status in (*_ANSWERED, ExplainStatus.UNEXPLAINED) else without
 
     def _is_rounded(self, node: Node, tensor: str) -> bool:
         """Tell whether the rounding of all that is computed in a layer accounts for its real result."""

@@ -32,7 +32,7 @@ def mistake_of(recording: Recording, node: Node, tensor: str, places: Sequence[t
     form, opset = real_form(node, recording.graph.opset)
     if recording.graph.tensors[tensor].quant is not None or tensor not in form.outputs[:1] or not places:
         return None
-    wanted: dict[str, bool] | None = None  # mistakes in words, and whether they tell a part alone
+    wanted: dict[str, Mistake] | None = None  # by their words
     try:
         for place in places:
             values, recorded = inputs_of(recording, form, place), recording.load(tensor, *place)
@@ -41,7 +41,7 @@ def mistake_of(recording: Recording, node: Node, tensor: str, places: Sequence[t
             with recorded_room(recording, place), np.errstate(all="ignore"):
                 right = run_node(form, values, opset)[form.outputs[0]]
                 wanted = {
-                    each.likely: bool(each.told)
+                    each.likely: each
                     for each in mistakes(form, values)
                     if (wanted is None or each.likely in wanted)
                     and _gives(each, values, recorded, opset, right if each.node is form else None)
@@ -50,9 +50,11 @@ def mistake_of(recording: Recording, node: Node, tensor: str, places: Sequence[t
                 return None
     except (KernelError, NotRecordedError, UsageError):
         return None
+    fitting = list((wanted or {}).values())
     # One that tells all elements comes before those that tell a part.
-    found = [likely for likely, part in (wanted or {}).items() if not part] or list(wanted or {})
-    return found[0] if len(found) == 1 else None
+    found = [each for each in fitting if not each.told] or fitting
+    one = len(found) == 1 or (len({each.about for each in found}) == 1 and found[0].about)
+    return ", or ".join(each.likely for each in found) if one else None
 
 
 _TELLING = 8

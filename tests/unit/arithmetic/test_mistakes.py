@@ -278,3 +278,67 @@ def test_elements_that_no_rounding_changes_are_located_too():
     (told,) = qdebug.explain(recorded(node("Expand", "x shape"), values, made)).nodes
     assert "last of every 4" in told.reason
     assert "and Expand rounds nothing" in told.reason
+
+
+SHUFFLE = node("DepthToSpace", "x", blocksize=2, mode="CRD")
+DILATED = node("Conv", "x w", dilations=(1, 2), pads=(1, 2, 1, 2))
+SUMMED = node("ReduceSum", "x axes", keepdims=0)
+
+
+@pytest.mark.parametrize(
+    ("right", "values", "wrong", "changed", "said"),
+    [
+        (SHUFFLE, {"x": real(1, 12, 4, 4)}, with_attribute(SHUFFLE, mode="DCR"), {}, "mode is taken for DCR, not CRD"),
+        (
+            DILATED,
+            {"x": real(1, 3, 9, 9), "w": real(4, 3, 3, 3)},
+            with_attribute(DILATED, dilations=(2, 2), pads=(2, 2, 2, 2)),
+            {},
+            "the last dilation is used for all axes",
+        ),
+        (
+            DILATED,
+            {"x": real(1, 3, 9, 9), "w": real(4, 3, 3, 3)},
+            with_attribute(DILATED, dilations=(2, 1), pads=(2, 1, 2, 1)),
+            {},
+            "the dilations of rows and columns are exchanged",
+        ),
+        (
+            SUMMED,
+            {"x": real(3, 8, 8), "axes": np.array([1])},
+            SUMMED,
+            {"axes": np.array([2])},
+            "it goes along axis 2, not 1",
+        ),
+    ],
+)
+def test_what_is_confused_with_its_like_is_named(right, values, wrong, changed, said):
+    assert_named(right, values, run_node(wrong, {**values, **changed}, OPSET)["y"], said)
+
+
+def test_an_attribute_taken_for_its_default_is_one_mistake():
+    right = with_attribute(RESIZE, coordinate_transformation_mode="asymmetric")
+    made = run_node(with_attribute(RESIZE, coordinate_transformation_mode="half_pixel"), SCALED, OPSET)["y"]
+    assert_named(right, SCALED, made, "coordinate_transformation_mode is taken for half_pixel, not asymmetric")
+
+
+def test_two_mistakes_about_one_attribute_that_both_fit_are_said_together():
+    right = node("LayerNormalization", "x g", axis=-1, epsilon=0.01)
+    values = {"x": real(6, 24), "g": real(24)}
+    made = run_node(with_attribute(right, epsilon=0.0), values, OPSET)["y"]
+    told = qdebug.explain(recorded(right, values, made)).nodes[0].reason
+    assert "epsilon is taken for 0" in told
+
+
+def test_matrices_that_are_repeated_one_after_the_other_are_named():
+    values = {"x": real(4, 3, 6, 8), "w": real(4, 1, 8, 10)}
+    right = node("MatMul", "x w")
+    repeated = np.resize(values["w"], (12, 8, 10)).reshape(4, 3, 8, 10)
+    made = run_node(right, {**values, "w": repeated}, OPSET)["y"]
+    assert_named(right, values, made, "the matrices of 'w' are repeated one after the other")
+
+
+def test_channels_of_space_to_depth_in_the_other_order_are_named():
+    values, right = {"x": real(1, 3, 8, 8)}, node("SpaceToDepth", "x", blocksize=2)
+    made = values["x"].reshape(1, 3, 4, 2, 4, 2).transpose(0, 1, 3, 5, 2, 4).reshape(1, 12, 4, 4)
+    assert_named(right, values, np.ascontiguousarray(made), "depth before block")

@@ -97,3 +97,13 @@ def test_one_wrong_code_is_said_to_be_alone_and_where():
 def test_right_codes_have_no_cause():
     assert cause_of_codes(run(SCALES), "y").sentence is None
     assert cause_of_codes(run(SCALES), "x").sentence is None
+
+
+@pytest.mark.parametrize("noise", [0, 1])
+def test_codes_that_end_too_early_are_named_beside_other_rounding(noise):
+    def change(codes):
+        odd = (np.arange(codes.size).reshape(codes.shape) % 5 == 0) * noise
+        return np.clip(codes.astype(int) + odd, -20, 20).astype(np.int8)
+
+    sentence = cause_of_codes(rewritten(change), "y").sentence
+    assert "a clamp of the codes below -20 and above 20 is too narrow" in sentence
