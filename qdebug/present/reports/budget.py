@@ -55,12 +55,14 @@ def _output_blocks(output: OutputBudget, *, rest: str, only: bool) -> Iterator[B
         said += f"; the own error of {top.op} {safe_text(top.node)!r} alone makes {share}"
     yield Title("BUDGET", said, "bold")
     parts = [part for part in PARTS if any(node.parts.get(part) for node in output.nodes)]
+    together = ["together"] if any(node.together is not None for node in output.nodes) else []
+    figures = 2 + len(together)
     yield Grid(
-        titles=("share", "together", "alone dB", "node", "op", *parts),
+        titles=("share", *together, "alone dB", "node", "op", *parts),
         rows=[
             (
                 _percent(node.share),
-                numbers.MISSING if node.together is None else _percent(node.together),
+                *(numbers.MISSING if node.together is None else _percent(node.together) for _ in together),
                 numbers.number(node.sqnr_db),
                 safe_text(node.node, limit=_NAME),
                 safe_text(node.op, limit=_NAME),
@@ -68,8 +70,8 @@ def _output_blocks(output: OutputBudget, *, rest: str, only: bool) -> Iterator[B
             )
             for node in output.nodes
         ],
-        right=frozenset({0, 1, 2, *range(5, 5 + len(parts))}),
-        names=frozenset({3}),
+        right=frozenset({*range(figures), *range(figures + 2, figures + 2 + len(parts))}),
+        names=frozenset({figures}),
     )
     yield Items.of(_notes(output, rest))
 
