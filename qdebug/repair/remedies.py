@@ -33,10 +33,11 @@ _KINDS = {
     ErrorPart.WEIGHTS: ("per-channel", "equalize", "float"),
     ErrorPart.CLIPPING: ("range", "16-bit", "float"),
     ErrorPart.ROUNDING: ("range", "16-bit", "float"),
-    None: ("float",),
+    None: ("bias-unit", "float"),
 }
 """Kinds of edits that are tried on a node, by what its own error mostly comes from."""
 _BRIEF = {
+    "bias-unit": "the bias in the unit of the sums that it is added to",
     "per-channel": "per-channel weights",
     "equalize": "channels scaled alike in this weight and the next",
     "range": "the range of least squared error for its codes",
@@ -223,7 +224,8 @@ class _Trials:
         if best < REMEDY_MIN_GAIN:
             return
         edit = next(edit for edit, gain in zip(offered, gains, strict=True) if gain >= _NEARLY * best)
-        yield from self._measured(edit.name, _BRIEF[edit.kind] if quantized else _AS_REFERENCE, [edit])
+        as_reference = edit.kind == "float" and not quantized
+        yield from self._measured(edit.name, _AS_REFERENCE if as_reference else _BRIEF[edit.kind], [edit])
 
     def _everywhere(self, fault: Diagnosis) -> Iterator[Remedy]:
         """Yield weights per channel in the whole net: what practitioners try first."""
