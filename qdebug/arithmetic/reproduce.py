@@ -120,7 +120,7 @@ class ReproductionCheck:
             return compute(source.unit(place), variant)
 
     def codes_off(self, node: Node, tensor: str, place: Place) -> int:
-        """Return by how many codes a node's output is off what the simplest known arithmetic gives, at the most.
+        """Return the largest difference in codes between a node's output and the simplest known arithmetic.
 
         Args:
             node: A node that `reproduce` has an answer for.

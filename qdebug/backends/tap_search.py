@@ -137,7 +137,7 @@ class TapSearch:
                 self.refused += [name for name in self._taps if name in guilty & again and name in self.open]
 
     def _behind(self, place: int) -> set[str]:
-        """Return the results behind a layer that are nearest to it: a runtime may fuse back from what is looked at."""
+        """Return the nearest results downstream of a layer: a tap there may keep the runtime from fusing the layer."""
         reached, found = {place}, set[str]()
         for other in range(place + 1, len(self._layers)):
             if not reached.isdisjoint(self._layers[other].reads):

@@ -473,7 +473,7 @@ def _commands(pair: tuple[Path, Path], result: RunComparison) -> list[list[str |
     if not result.diagnosis:
         return explain
     first = result.diagnosis[0]
-    is_stateful = first.fault is FaultClass.QUANTIZATION and open_source(pair[1]).steps > 1  # that is not repaired
+    is_stateful = open_source(pair[1]).steps > 1
     closer: list[str | Path] = ["qdebug", "diff", *pair, "--node", first.node]
     by_class: dict[FaultClass, list[list[str | Path]]] = {
         FaultClass.KERNEL: [["qdebug", "explain", pair[1], "--node", first.node], closer],

@@ -170,7 +170,7 @@ def recorded_as_written(model: Path, recording: Path) -> Path:
     """
     from qdebug.backends import editable_tensors, load_backend
     from qdebug.running.fitted_inputs import recorded_inputs
-    from qdebug.running.model_runs import ModelRun
+    from qdebug.running.model_runs import ModelRun, keeps_nodes
 
     run = open_source(recording)
     graph, info = run.graph, run.info
@@ -178,8 +178,7 @@ def recorded_as_written(model: Path, recording: Path) -> Path:
     if made <= editable_tensors(model):
         return recording
     backend = load_backend(info.backend)
-    plain = any(option.name == "opt" and "none" in (option.choices or ()) for option in backend.options)
-    if not plain or info.options.get("opt") == "none":
+    if not keeps_nodes(backend) or info.options.get("opt") == "none":
         return recording
     known = {option.name for option in backend.options}
     options = {name: str(value) for name, value in info.options.items() if name in known} | {"opt": "none"}

@@ -13,7 +13,7 @@ import math
 from collections.abc import Callable, Hashable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 import numpy as np
 
@@ -188,6 +188,7 @@ KeptPowers = MutableMapping[Hashable, BudgetPowers]
 ShareOut = Callable[[Sequence[BudgetTask]], Iterator[BudgetPowers]]
 """Has tasks done by others, and gives what they found in their order."""
 
+_Item = TypeVar("_Item")
 _TOGETHER = "together"
 _ALL, _SMALL, _LEFT = ("", "error"), ("", "below"), ("", "left")
 
@@ -346,21 +347,24 @@ def budget_of_output(
     tasks = [task(place=place, small=small, every=[*large, *small]) for place in places]
     if parts:
         ranked = sorted(large, key=lambda entry: -(shares[entry.tensor] or 0.0))
-        groups = [ranked[: count + 1] for count in range(len(ranked))]
-        tasks += [task(place=place, groups=groups[at : at + _CHUNK]) for place in places for at in _starts(groups)]
-        tasks += [task(place=place, parts=each) for place in places for each in _in_chunks(large)]
+        tasks += _detail_tasks(task, ranked, places)
     for _ in made(tasks):
         pass
     return _given(base, sums, replace(found, stopped=stopped), large, small)
 
 
-def _starts(items: Sequence[object]) -> range:
-    return range(0, len(items), _CHUNK)
+def _detail_tasks(
+    task: Callable[..., BudgetTask], ranked: Sequence[PlannedNode], places: Sequence[tuple[int, int]]
+) -> list[BudgetTask]:
+    """Return the replays of each node together with all of a larger share, and of the parts of each error."""
+    groups = [ranked[: count + 1] for count in range(len(ranked))]
+    together = [task(place=place, groups=each) for place in places for each in _in_chunks(groups)]
+    return [*together, *(task(place=place, parts=each) for place in places for each in _in_chunks(ranked))]
 
 
-def _in_chunks(entries: Sequence[PlannedNode]) -> Iterator[Sequence[PlannedNode]]:
-    for start in _starts(entries):
-        yield entries[start : start + _CHUNK]
+def _in_chunks(items: Sequence[_Item]) -> Iterator[Sequence[_Item]]:
+    for start in range(0, len(items), _CHUNK):
+        yield items[start : start + _CHUNK]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

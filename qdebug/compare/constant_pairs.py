@@ -138,7 +138,7 @@ class ConstantPairs:
         return self._folded[backend][1] if backend in self._folded else ""
 
     def may_have_folded(self, pair: Pair) -> bool:
-        """Tell whether the backend's constant of a pair may hold what is folded into it in a way that is not known."""
+        """Tell whether another operator may have been folded into the backend's constant, and nobody knows how."""
         return pair.backend in self._unknown_folds
 
     def reference(self, pair: Pair) -> Recording:

@@ -25,7 +25,7 @@ from qdebug.plural import agreeing, plural
 __all__ = ["ErrorPart", "WeightReasons", "diagnosed", "main_part"]
 
 WeightReasons = Callable[[NodeResult], WeightReason | None]
-"""Says what is the matter with a node's weights; None if nothing is known of that."""
+"""Explains the error of a node's weights; None if it is not known."""
 
 _ROLES = (FindingRole.DIFFERENCE, FindingRole.BREACH, FindingRole.CAUSE)
 _NAME_OR_NUMBER = re.compile(r"'[^']*'|[-+]?\d[\d.,e+-]*")

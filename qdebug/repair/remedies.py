@@ -127,7 +127,7 @@ def _tried(
             return _Remedies(found=tuple(trials.found()))
         first, remedy = few
         head = _Found(fault=first[0], remedy=remedy)
-        return _Remedies(found=(*trials.found(first[:1]), head), first=first)
+        return _Remedies(found=(*trials.found(None if thorough else first[:1]), head), first=first)
     except QdebugError:  # nothing to replay with, which `qdebug repair` says
         return _Remedies()
 
@@ -176,15 +176,16 @@ class _Trials:
         gains = tried.get(tuple(chosen), {})
         if gains.get(output, 0.0) < REMEDY_MIN_GAIN:
             return None
-        many, command = len(chosen), f"qdebug repair {_PAIR} --kinds float --max-edits {len(chosen)}"
-        made = self._remedy(
+        many = len(chosen)
+        remedy = self._remedy(
             ", ".join(chosen),
             f"the first {many} nodes in float",
             gains,
-            _cost([edits[name] for name in chosen]),
-            command,
+            cost=_cost([edits[name] for name in chosen]),
+            command=f"qdebug repair {_PAIR} --kinds float --max-edits {many}",
+            nodes=many,
         )
-        return tuple(at[name] for name in chosen), replace(made, nodes=many)
+        return tuple(at[name] for name in chosen), remedy
 
     def found(self, only: Collection[int] | None = None) -> Iterator[_Found]:
         """Yield what gains, for each fault that is looked at.
@@ -209,8 +210,8 @@ class _Trials:
         first = self._result.diagnosis[0]
         if max(gains.values(), default=0.0) >= REMEDY_MIN_GAIN:
             command = f"qdebug export repro {_PAIR} --node {shlex.quote(first.node)} -o test_node.py"
-            made = self._remedy("kernel", "with every kernel right, as replayed", gains, "a kernel to mend", command)
-            yield replace(made, nodes=None)
+            what, cost = "with every kernel right, as replayed", "a kernel to mend"
+            yield self._remedy("kernel", what, gains, cost=cost, command=command, nodes=None)
 
     def _of_node(self, fault: Diagnosis) -> Iterator[Remedy]:
         """Yield the cheapest edit of a node of those that gain about as much as the best one."""
@@ -240,13 +241,15 @@ class _Trials:
         gains = self._gains([edit.name for edit in edits], self._places)
         if max(gains.values(), default=0.0) >= REMEDY_MIN_GAIN:
             cost = "the graph to mend" if what is _AS_REFERENCE else _cost(edits)
-            made = self._remedy(name, what, gains, cost, f"qdebug repair {_PAIR} --kinds {edits[0].kind}")
-            yield replace(made, nodes=len(edits))
+            command = f"qdebug repair {_PAIR} --kinds {edits[0].kind}"
+            yield self._remedy(name, what, gains, cost=cost, command=command, nodes=len(edits))
 
-    def _remedy(self, edit: str, what: str, gains: dict[str, float], cost: str, command: str) -> Remedy:
+    def _remedy(
+        self, edit: str, what: str, gains: dict[str, float], *, cost: str, command: str, nodes: int | None
+    ) -> Remedy:
         listed = tuple(OutputGain(output=output, db=gain) for output, gain in gains.items())
         samples = len(self._places)
-        return Remedy(edit=edit, what=what, gains=listed, samples=samples, cost=cost, command=command)
+        return Remedy(edit=edit, what=what, gains=listed, samples=samples, cost=cost, command=command, nodes=nodes)
 
     def _gains(self, names: Sequence[str], places: Sequence[tuple[int, int]]) -> dict[str, float]:
         """Return by how many dB edits raise the SQNR of each output; none that is not known."""

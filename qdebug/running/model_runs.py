@@ -38,7 +38,16 @@ from qdebug.running.input_shapes import Shape, choose_shapes
 from qdebug.running.record import record_feeds
 from qdebug.running.runs_folder import file_hash, note_sources, used_now
 
-__all__ = ["RUNS", "ModelRun", "RecordedModel", "choose_backend", "example_inputs", "model_graph", "record_model"]
+__all__ = [
+    "RUNS",
+    "ModelRun",
+    "RecordedModel",
+    "choose_backend",
+    "example_inputs",
+    "keeps_nodes",
+    "model_graph",
+    "record_model",
+]
 
 RUNS = Path("qdebug-runs")
 """The folder of recordings that are made on the way to a comparison."""
@@ -117,8 +126,12 @@ def choose_backend(model: Path, *, reference: bool) -> ModelRun:
             hint="List the backends and what installs them: qdebug record --list-backends.",
         )
     _, name, backend = min(found, key=lambda each: each[0])
-    plain = reference and any(spec.name == "opt" and "none" in (spec.choices or ()) for spec in backend.options)
-    return ModelRun(model=model, backend=name, options={"opt": "none"} if plain else {})
+    return ModelRun(model=model, backend=name, options={"opt": "none"} if reference and keeps_nodes(backend) else {})
+
+
+def keeps_nodes(backend: Backend) -> bool:
+    """Tell whether a backend can run the nodes of a model file as they are, with its option opt=none."""
+    return any(spec.name == "opt" and "none" in (spec.choices or ()) for spec in backend.options)
 
 
 def model_graph(run: ModelRun) -> Graph:

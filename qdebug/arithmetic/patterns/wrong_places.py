@@ -90,7 +90,7 @@ class WrongPlace:
 
 
 def layout_of(unit: Unit, axes: int, *, last: bool = False) -> Layout:
-    """Say which axes of an output mean what, its first axis left aside, channels first.
+    """Assign roles (channel, row, column, feature) to the axes of an output after the first one.
 
     Args:
         unit: What is computed.

@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from qdebug.backends.onnx.tensor import unpack
-from qdebug.backends.openvino.executed import Executed, Layer, describe, layers_of
+from qdebug.backends.openvino.executed import Executed, describe
+from qdebug.backends.openvino.layers import Layer, layers_of
 from qdebug.backends.openvino.model import DTYPES, OpenVINOModel, Port, errors, port, reader
 from qdebug.backends.protocol import (
     Feeds,
@@ -329,7 +330,7 @@ def _form(layer: Layer) -> Layer:
 
 
 _MOVES = frozenset(("Concatenation", "Gather", "Pad", "Reshape", "Split", "StridedSlice", "Tile", "Transpose"))
-"""Types of layers that give elements of what they read as they are."""
+"""Types of layers that move elements and change none."""
 
 
 def _layers_read(source: OpenVINOModel, places: Mapping[str, Sequence[int]]) -> Mapping[str, frozenset[int]]:

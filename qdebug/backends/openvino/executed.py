@@ -7,7 +7,6 @@ its activation and its codes), else as the model's operations, the tensors betwe
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -15,13 +14,13 @@ from typing import Any
 
 import numpy as np
 
+from qdebug.backends.openvino.layers import Layer
 from qdebug.backends.openvino.model import DTYPES, Folded, OpenVINOModel, Port, elements, extents, port, used
 from qdebug.model import AttrValue, Graph, Node, QuantParams, Role, TensorInfo
 from qdebug.model.dtypes import code_limits, is_integer
 
-__all__ = ["Executed", "Layer", "describe", "layers_of"]
+__all__ = ["Executed", "describe"]
 
-_HELPERS = frozenset(("Const", "Input", "Output"))
 _PRODUCTS = frozenset(("Convolution", "GroupConvolution", "MatMul"))
 _ARRANGES = frozenset(("Reshape", "Squeeze", "Unsqueeze"))
 _ON_CODES = frozenset(
@@ -32,80 +31,6 @@ _ON_CODES = frozenset(
     )
 )
 """Operations that are shown with the quantizing of their result as one node, if they read codes."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Layer:
-    """One executed layer.
-
-    Args:
-        name: Its name in the runtime model.
-        operations: The model's operations that were fused into it, in order; none of one that OpenVINO added.
-        kind: Its type, such as "FullyConnected".
-        kernel: The implementation, such as "brgconv_avx2_f32".
-        precision: What it computes in.
-        layout: Order of the dimensions of its results in memory, such as "acdb".
-        result: Element type of its results.
-    """
-
-    name: str
-    operations: tuple[str, ...]
-    kind: str
-    kernel: str
-    precision: str
-    layout: str
-    result: str
-
-    def placed(self, device: str) -> str:
-        """Say where the layer ran, and by what."""
-        return f"{device}: {self.kind} {self.kernel}, {self.precision} to {self.result}, {self.layout}"
-
-
-def layers_of(compiled: Any, source: OpenVINOModel) -> list[Layer]:
-    """Return the layers of a compiled model in the order of their execution."""
-    found = []
-    for layer in compiled.get_runtime_model().get_ordered_ops():
-        facts = layer.get_rt_info()
-        said = {name: str(facts[name].astype(str)) if name in facts else "" for name in _FACTS}
-        if said["layerType"] in _HELPERS:
-            continue
-        found.append(
-            Layer(
-                name=layer.get_friendly_name(),
-                operations=tuple(_originals(said["originalLayersNames"], source)),
-                kind=said["layerType"],
-                kernel=said["primitiveType"],
-                precision=said["runtimePrecision"],
-                layout=said["outputLayouts"],
-                result=said["outputPrecisions"],
-            )
-        )
-    return found
-
-
-_FACTS = ("originalLayersNames", "layerType", "primitiveType", "runtimePrecision", "outputLayouts", "outputPrecisions")
-
-
-_MOVED = re.compile(r"(_original|\.\d+)$")
-"""What OpenVINO adds to the name of an operation behind which it puts the making of real values of codes, or a cast of
-an output to the type that the model gives it."""
-
-
-def _originals(text: str, source: OpenVINOModel) -> list[str]:
-    """Split names at commas, which may also be part of a name."""
-    parts, found, start = text.split(","), [], 0
-    while start < len(parts):
-        for stop in range(len(parts), start, -1):
-            name = ",".join(parts[start:stop])
-            if name not in source.operations:
-                name = _MOVED.sub("", name)
-            operation = source.operations.get(name)
-            if operation is not None and operation.get_type_name() not in ("Constant", "Parameter", "Result"):
-                found.append(name)
-                start = stop - 1
-                break
-        start += 1
-    return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -106,7 +106,7 @@ def span_before(graph: Graph, tensor: str) -> Clamp:
 
 
 def span_after(recording: Recording, tensor: str) -> Clamp:
-    """Return the span that all readers of a tensor hold it to: what lies beyond is dropped by a Relu or Clip anyway.
+    """Return the range that the Relu or Clip nodes reading a tensor leave of it: values outside do not count.
 
     Args:
         recording: The run.

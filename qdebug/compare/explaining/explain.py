@@ -68,7 +68,7 @@ _MOVES = "moved"
 """Kind of a node that gives codes and computes nothing."""
 _AS_ONE = "a quantizer and the node on codes before it, as one"
 _INSIDE = "the inside of fused layers, replayed"
-"""What an answer rests on where a layer is looked at as a whole."""
+"""The assumption behind an explanation of a fused layer."""
 _ANSWERED = (ExplainStatus.EXPLAINED, ExplainStatus.IN_BAND)
 _NOTHING = MemoryRecording(Graph(()), {})
 """Stands for the recording of what travels between processes."""

@@ -61,6 +61,15 @@ def test_the_first_nodes_are_those_that_gain_most_in_float_one_after_the_other(s
         others.remove(chosen[at])
 
 
+def test_thorough_tries_edits_on_every_node_beside_the_few_in_float(session, result):
+    tried = with_remedies(session, session.result(), thorough=True).diagnosis
+    singles = [{fault.node for fault in each for remedy in fault.remedies if remedy.nodes == 1} for each in (
+        result.diagnosis, tried
+    )]  # fmt: skip
+    assert singles[0] < singles[1]
+    assert any((remedy.nodes or 0) > 1 for fault in tried for remedy in fault.remedies)
+
+
 def test_commands_name_the_files_and_the_json_says_all(result):
     (first, *_) = (remedy for fault in result.diagnosis for remedy in fault.remedies)
     assert first.command.startswith("qdebug repair a.h5 'b c.h5' --kinds ")
