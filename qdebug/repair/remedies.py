@@ -50,6 +50,8 @@ _TRIED = (FaultClass.KERNEL, FaultClass.MODEL, FaultClass.QUANTIZATION)
 _PAIR = "REF BACKEND"
 _FEW = 3
 """Samples in which edits are chosen, the worst among them."""
+_TRIED_IN_FLOAT = 8
+"""Nodes that are tried in float; a node and the quantizer of its result are one."""
 _NEARLY = 0.8
 """Part of the best edit's gain, in dB, from which on a cheaper edit is as good."""
 
@@ -172,7 +174,7 @@ class _Trials:
             tried[tuple(names)] = self._gains(names, self._places)
             return tried[tuple(names)].get(output, -math.inf)
 
-        chosen = _greedy(list(at), gain, CONTRIBUTORS_NAMED) if len(at) > 1 else []
+        chosen = _greedy([*at][:_TRIED_IN_FLOAT], gain, CONTRIBUTORS_NAMED) if len(at) > 1 else []
         gains = tried.get(tuple(chosen), {})
         if gains.get(output, 0.0) < REMEDY_MIN_GAIN:
             return None

@@ -102,7 +102,7 @@ CAUSES_SOUGHT = threshold(
 )
 DIAGNOSED_NODES = threshold(
     "DIAGNOSED_NODES",
-    8,
+    10,
     unit="nodes",
     why="Where no node is beyond its limit, the diagnosis names as many of the nodes that cost an output most.",
 )
