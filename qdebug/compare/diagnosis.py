@@ -311,7 +311,9 @@ def _of_parts(node: NodeResult, parts: _Parts) -> str:
 
 
 def _of_own(share: float) -> str:
-    return f" ({share:.0%} of its own error)"
+    """Say how much of a node's own error something makes; nothing where it makes all of it."""
+    percent = f"{share:.0%}"
+    return "" if percent == "100%" else f" ({percent} of its own error)"
 
 
 def _with_causes(

@@ -16,7 +16,8 @@ from qdebug.compare.explaining.mistaken import mistake_of
 from qdebug.compare.graph_checks.casts import changed_by_cast
 from qdebug.compare.result.finding import Finding, FindingKind, FindingRole
 from qdebug.errors import NotRecordedError
-from qdebug.model import Node, operators
+from qdebug.model import Graph, Node, operators
+from qdebug.model.dtypes import is_float
 from qdebug.plural import agreeing
 from qdebug.replay.real_form import real_form
 
@@ -25,6 +26,7 @@ __all__ = [
     "cast_otherwise",
     "difference",
     "disturbed",
+    "float_weights",
     "harmless",
     "lossy_cast",
     "mistaken",
@@ -261,6 +263,37 @@ def disturbed(context: NodeContext) -> Finding | None:
         return None
     said = f"disturbed: {reason}"
     return Finding(kind=FindingKind.DISTURBED, role=FindingRole.EXCUSE, node=context.name, sentence=said)
+
+
+def float_weights(context: NodeContext) -> Finding | None:
+    """Find a node that reads quantized data and float weights: its weights were left out of the quantization."""
+    node, graph = context.node, context.runs.backend.graph
+    if node is None:
+        return None
+    form, _ = real_form(node, graph.opset)
+    data, weight = (operators.titled_input(form, place) for place in (0, 1))
+    if operators.output_axis(form) is None or not graph.is_constant(weight) or graph.is_constant(data):
+        return None
+    dtype = graph.tensors[weight].dtype
+    if dtype is None or not is_float(dtype) or _is_quantized(graph, weight) or not _is_quantized(graph, data):
+        return None
+    said = f"its data are quantized and its weight {weight!r} is {dtype}: the node is computed in float"
+    return Finding(kind=FindingKind.WEIGHT, role=FindingRole.NOTE, node=context.name, sentence=said, evidence=weight)
+
+
+def _is_quantized(graph: Graph, name: str) -> bool:
+    """Tell whether a tensor holds codes, or real values of codes that were at most moved since."""
+    while name in graph.tensors and graph.tensors[name].quant is None:
+        producer = graph.producer(name)
+        if producer is None:
+            return False
+        row = operators.of(producer.op)
+        if row.dequantizes or row.fake_quantizes:
+            return True
+        if row.moves is None and not row.selects:
+            return False
+        name = next(iter(producer.inputs), "")
+    return name in graph.tensors
 
 
 def precision(context: NodeContext) -> Finding | None:

@@ -49,6 +49,7 @@ CHECKS: tuple[Check, ...] = (
     statistics.unjudged,
     statistics.bare_codes,
     selection,
+    graph.float_weights,
     graph.precision,
     graph.disturbed,
     graph.placement,
