@@ -52,17 +52,17 @@ _CHUNK = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeShare(JsonObject):
-    """What a node's own error alone makes of an output.
+    """A node's share of an output's error.
 
     Args:
         node: The backend node.
         op: Its operator.
         tensor: Its output.
-        reference_tensor: Where its error is added.
-        share: Power of what it makes of the output, over that of the output's error.
-        sqnr_db: SQNR in dB of the output if all other nodes were as in the reference; infinite if it makes nothing.
-        together: Share of what it makes with all nodes of a larger share; None if that is not known.
-        parts: Share of each part of the error alone, by a name of `PARTS`; empty where the parts are not known.
+        reference_tensor: The reference tensor that its error is added to.
+        share: Error power at the output from this node alone, over the power of the output's error.
+        sqnr_db: SQNR in dB of the output if all other nodes were as in the reference; infinite if there is no error.
+        together: Share of this node and all nodes with a larger share together; None if unknown.
+        parts: Share of each part of the own error, by a name of `PARTS`; empty if the parts are unknown.
     """
 
     node: str
@@ -77,24 +77,23 @@ class NodeShare(JsonObject):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutputBudget(JsonObject):
-    """What the error of one output is made of.
+    """The error budget of one output.
 
     Args:
         output: The backend's output.
         reference_tensor: The reference's.
-        sqnr_db: SQNR in dB of the output; infinite if nothing is wrong, NaN if its error is not finite: then it has
-            no budget.
-        samples: How many samples were looked at.
-        steps: How many steps of all of these: as many, of a net without states.
+        sqnr_db: SQNR in dB of the output; infinite without an error, NaN if the error is not finite (no budget then).
+        samples: Number of samples.
+        steps: Number of steps of all samples together; equals `samples` for a net without states.
         nodes: Nodes with at least the least share, the largest first.
         least: That share.
         below: Number of nodes with a smaller share.
-        pruned: How many of those were not replayed one by one, since their estimated share is far below the least.
-        below_share: What the nodes below the least share make together, replayed at once; None if not known.
-        shares: Sum of the shares of `nodes`, and of `below_share`.
-        left: Power of the output's error that is left when all known own errors are replayed at once, over that of the
+        pruned: Number of those that were not replayed one by one because their estimate is far below the least share.
+        below_share: Share of all nodes below the least share together, from one replay; None if unknown.
+        shares: Sum of the shares in `nodes` and of `below_share`.
+        left: Power of the output's error that remains when all known own errors are replayed at once, over that of the
             error; None if that cannot be replayed.
-        unknown: Nodes whose own error is not known, each with the reason.
+        unknown: Nodes whose own error is unknown, with the reason.
     """
 
     output: str
@@ -114,13 +113,13 @@ class OutputBudget(JsonObject):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ErrorBudget(JsonObject):
-    """What the errors of a backend's outputs are made of.
+    """Error budgets of a backend's outputs.
 
     Args:
         reference: The reference run.
         backend: The backend run.
         outputs: The budget of each compared output.
-        remark: A sentence on the two runs, to be said first; "" for none.
+        remark: A sentence on the two runs that comes first; "" for none.
     """
 
     json_format = "budget"
@@ -134,17 +133,17 @@ class ErrorBudget(JsonObject):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BudgetTask:
-    """Replays to one output in one sample that can be made apart from others.
+    """Replays to one output in one sample that do not depend on other replays.
 
     Args:
         output: The output.
         place: Sample and step.
-        sizes: Tensors whose own error is measured where it comes about.
+        sizes: Tensors whose own error is measured at the tensor itself.
         alone: Tensors whose own error is replayed to the output, each alone.
-        parts: Tensors of which each part of the own error is replayed to the output alone.
-        groups: Tensors whose own errors are replayed together, group by group; a group is called by its last tensor.
+        parts: Tensors of which each part of the own error is replayed alone.
+        groups: Groups of tensors whose own errors are replayed together; a group is called by its last tensor.
         small: Tensors whose own errors are replayed together; None for no such replay.
-        every: The same of all tensors.
+        every: All tensors, replayed together; None for no such replay.
     """
 
     output: PlannedNode
@@ -158,7 +157,7 @@ class BudgetTask:
 
     @property
     def key(self) -> Hashable:
-        """Tells it from other tasks of the same comparison."""
+        """Identifies the task within a comparison."""
         asked = (self.sizes, self.alone, self.parts, self.small, self.every)
         names = (None if each is None else tuple(entry.tensor for entry in each) for each in asked)
         groups = tuple(tuple(entry.tensor for entry in each) for each in self.groups)
@@ -167,13 +166,13 @@ class BudgetTask:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BudgetPowers:
-    """What a task found.
+    """The results of a task.
 
     Args:
-        sizes: Norm of each own error over that of its tensor; 0 for no error.
-        powers: Power of what was made of the output, by tensor and part; NaN where it is not known.
-        unknown: Nodes whose own error is not known, each with the reason.
-        stopped: Nodes whose error could not be replayed to the output, each with the reason.
+        sizes: Norm of each own error over the norm of its tensor; 0 for no error.
+        powers: Error power at the output by tensor and part; NaN if unknown.
+        unknown: Nodes whose own error is unknown, with the reason.
+        stopped: Nodes whose error could not be replayed to the output, with the reason.
     """
 
     sizes: Mapping[str, float]
@@ -183,10 +182,10 @@ class BudgetPowers:
 
 
 KeptPowers = MutableMapping[Hashable, BudgetPowers]
-"""What tasks found, by their keys."""
+"""Results of tasks by key."""
 
 ShareOut = Callable[[Sequence[BudgetTask]], Iterator[BudgetPowers]]
-"""Has tasks done by others, and gives what they found in their order."""
+"""Distributes tasks to workers, and yields their results in the order of the tasks."""
 
 _Item = TypeVar("_Item")
 _TOGETHER = "together"
@@ -198,8 +197,8 @@ def budget_powers(graphs: GraphCheck, task: BudgetTask, replay: ErrorReplay | No
 
     Args:
         graphs: Holds the two graphs against each other.
-        task: What is to be replayed.
-        replay: Replays errors to the task's output in its place, and knows those that it has met; a new one if None.
+        task: The task.
+        replay: A replay to the same output in the same place, to reuse its cache; None for a new one.
     """
     replay = replay or ErrorReplay(graphs, task.output, task.place)
     signal, sizes, unknown, stopped = replay.signal, dict[str, float](), dict[str, str](), dict[str, str]()
@@ -213,17 +212,17 @@ def budget_powers(graphs: GraphCheck, task: BudgetTask, replay: ErrorReplay | No
             unknown[entry.node] = size
         else:
             sizes[entry.tensor] = size
-    for entry, made in zip(task.alone, replay.outputs([[(entry, None)] for entry in task.alone]), strict=True):
-        powers[entry.tensor, ""] = _power_of(made, signal)
+    for entry, replayed in zip(task.alone, replay.outputs([[(entry, None)] for entry in task.alone]), strict=True):
+        powers[entry.tensor, ""] = _power_of(replayed, signal)
         if math.isnan(powers[entry.tensor, ""]):
-            stopped[entry.node] = made.reason or "its error makes the output not finite"
+            stopped[entry.node] = replayed.reason or "its error makes the output not finite"
     for entry in task.parts:
         parts = {part: error for part, error in replay.own_parts(entry).items() if np.any(error)}
-        for part, made in zip(parts, replay.outputs([[(entry, error)] for error in parts.values()]), strict=True):
-            powers[entry.tensor, part] = _power_of(made, signal)
+        for part, replayed in zip(parts, replay.outputs([[(entry, error)] for error in parts.values()]), strict=True):
+            powers[entry.tensor, part] = _power_of(replayed, signal)
     errors = [[(entry, None) for entry in group] for group in task.groups]
-    for group, made in zip(task.groups, replay.outputs(errors), strict=True):
-        powers[group[-1].tensor, _TOGETHER] = _power_of(made, signal)
+    for group, replayed in zip(task.groups, replay.outputs(errors), strict=True):
+        powers[group[-1].tensor, _TOGETHER] = _power_of(replayed, signal)
     if task.small is not None:
         powers[_SMALL] = _power_of(replay.output(task.small) if task.small else Replayed(signal), signal)
     if task.every is not None:
@@ -231,9 +230,9 @@ def budget_powers(graphs: GraphCheck, task: BudgetTask, replay: ErrorReplay | No
     return BudgetPowers(sizes=sizes, powers=powers, unknown=unknown, stopped=stopped)
 
 
-def _power_of(made: Replayed, against: np.ndarray) -> float:
+def _power_of(replayed: Replayed, expected: np.ndarray) -> float:
     checkpoint()
-    return math.nan if made.values is None else _power(difference(made.values, against))
+    return math.nan if replayed.values is None else _power(difference(replayed.values, expected))
 
 
 class _Sums:
@@ -243,7 +242,7 @@ class _Sums:
         self._of: dict[tuple[str, str], float] = {}
 
     def add(self, powers: Mapping[tuple[str, str], float]) -> None:
-        """Add what was found in one sample; NaN stays NaN."""
+        """Add the powers of one sample; NaN stays NaN."""
         for key, power in powers.items():
             self._of[key] = self._of.get(key, 0.0) + power
 
@@ -253,12 +252,12 @@ class _Sums:
         return self._of.get(_ALL, 0.0)
 
     def share(self, tensor: str, part: str) -> float | None:
-        """Return a power over that of the output's error; None if not known."""
+        """Return a power over that of the output's error; None if unknown."""
         power = self._of.get((tensor, part), math.nan)
         return power / self.error if math.isfinite(power) and self.error else None
 
     def sqnr_db(self, power: float) -> float:
-        """Return the SQNR of an error of some power; NaN of one that is not finite."""
+        """Return the SQNR of an error of some power; NaN if the power is not finite."""
         if not power or not math.isfinite(power):
             return math.nan if power else math.inf
         signal = self._of.get(("", ""), 0.0)
@@ -272,7 +271,7 @@ def _power(values: np.ndarray) -> float:
 def budget_of_output(
     graphs: GraphCheck,
     plan: Sequence[PlannedNode],
-    of: ResultTable,
+    table: ResultTable,
     output: PlannedNode,
     *,
     least: float,
@@ -282,22 +281,22 @@ def budget_of_output(
     share_out: ShareOut | None = None,
     kept: KeptPowers | None = None,
 ) -> OutputBudget:
-    """Tell how much of an output's error each node's own error makes.
+    """Return the share that each node's own error has in an output's error.
 
-    Nodes whose share is estimated to be far below the least one are replayed together alone. The estimate is of first
-    order: the node's own part of its tensor's error, of the part of the output's error that comes in by that tensor.
+    Nodes whose estimated share is far below the least one are only replayed together. The estimate is of first order:
+    the node's own part of its tensor's error, times the part of the output's error that comes through that tensor.
 
     Args:
         graphs: Holds the two graphs against each other.
-        plan: What was compared.
-        of: How it came out.
+        plan: All compared tensors.
+        table: Their results.
         output: The output.
-        least: Smallest share that a node has an entry of its own for.
-        places: Samples and steps that are looked at; None for all.
-        parts: Whether the parts of each node's error are replayed, too.
-        progress: Called with the number of tasks done and their total.
-        share_out: Has the replays made by others; None makes them here.
-        kept: What was found before, which is not replayed again; what is found now comes to it. None for nothing.
+        least: Smallest share of a node that gets an entry of its own.
+        places: Samples and steps to look at; None for all.
+        parts: Whether to replay the parts of each node's error too.
+        progress: Called with the number of finished tasks and of all.
+        share_out: Distributes the replays to workers; None makes them in this process.
+        kept: Results of earlier replays, which are used and added to; None keeps nothing.
     """
     recorded = recorded_places(graphs.replays.ref.recording, graphs.replays.be.recording, output)
     places = [place for place in recorded if places is None or place in places]
@@ -305,18 +304,18 @@ def budget_of_output(
     sums, task, done, total = _Sums(), partial(BudgetTask, output=output), 0, 0
     replay_in = lru_cache(maxsize=1)(partial(ErrorReplay, graphs, output))  # the next task is mostly in the same place
 
-    def made_here(tasks: Sequence[BudgetTask]) -> Iterator[BudgetPowers]:
-        return (budget_powers(graphs, each, replay_in(each.place)) for each in tasks)
+    def computed_here(tasks: Sequence[BudgetTask]) -> Iterator[BudgetPowers]:
+        return (budget_powers(graphs, item, replay_in(item.place)) for item in tasks)
 
-    def made(tasks: Sequence[BudgetTask]) -> Iterator[BudgetPowers]:
+    def computed(tasks: Sequence[BudgetTask]) -> Iterator[BudgetPowers]:
         nonlocal done, total
         total += len(tasks)
-        keys = [each.key for each in tasks] if kept is not None else []
-        left = [each for at, each in enumerate(tasks) if kept is None or keys[at] not in kept]
-        found = iter((share_out or made_here)(left))
+        keys = [item.key for item in tasks] if kept is not None else []
+        pending = [item for at, item in enumerate(tasks) if kept is None or keys[at] not in kept]
+        nodes_above = iter((share_out or computed_here)(pending))
         for at in range(len(tasks)):
-            known = None if kept is None else kept.get(keys[at])
-            powers = next(found) if known is None else known
+            earlier = None if kept is None else kept.get(keys[at])
+            powers = next(nodes_above) if earlier is None else earlier
             if kept is not None:
                 kept[keys[at]] = powers
             sums.add(powers.powers)
@@ -325,7 +324,7 @@ def budget_of_output(
             if progress is not None:
                 progress(done, total)
 
-    measured = list(made([task(place=place, sizes=entries) for place in places]))
+    measured = list(computed([task(place=place, sizes=entries) for place in places]))
     base = OutputBudget(
         output=output.tensor,
         reference_tensor=output.reference_tensor,
@@ -336,21 +335,23 @@ def budget_of_output(
     )
     if not sums.error or not math.isfinite(sums.error):
         return base
-    found = _sorted_out(
-        entries, measured, of, share_reaching(graphs.replays.be.recording.graph, output.tensor, of), least
+    nodes_above = _classified(
+        entries, measured, table, share_reaching(graphs.replays.be.recording.graph, output.tensor, table), least
     )
-    replays = list(made([task(place=place, alone=each) for place in places for each in _in_chunks(found.alone)]))
-    stopped = {node: reason for each in reversed(replays) for node, reason in each.stopped.items()}
-    shares = {entry.tensor: sums.share(entry.tensor, "") for entry in found.alone}
-    large = [entry for entry in found.alone if (share := shares[entry.tensor]) is not None and share >= least]
-    small = [entry for entry in found.known if entry not in large and shares.get(entry.tensor, 0.0) is not None]
+    replays = list(
+        computed([task(place=place, alone=item) for place in places for item in _in_chunks(nodes_above.alone)])
+    )
+    stopped = {node: reason for item in reversed(replays) for node, reason in item.stopped.items()}
+    shares = {entry.tensor: sums.share(entry.tensor, "") for entry in nodes_above.alone}
+    large = [entry for entry in nodes_above.alone if (share := shares[entry.tensor]) is not None and share >= least]
+    small = [entry for entry in nodes_above.known if entry not in large and shares.get(entry.tensor, 0.0) is not None]
     tasks = [task(place=place, small=small, every=[*large, *small]) for place in places]
     if parts:
         ranked = sorted(large, key=lambda entry: -(shares[entry.tensor] or 0.0))
         tasks += _detail_tasks(task, ranked, places)
-    for _ in made(tasks):
+    for _ in computed(tasks):
         pass
-    return _given(base, sums, replace(found, stopped=stopped), large, small)
+    return _with_shares(base, sums, replace(nodes_above, stopped=stopped), large, small)
 
 
 def _detail_tasks(
@@ -358,8 +359,8 @@ def _detail_tasks(
 ) -> list[BudgetTask]:
     """Return the replays of each node together with all of a larger share, and of the parts of each error."""
     groups = [ranked[: count + 1] for count in range(len(ranked))]
-    together = [task(place=place, groups=each) for place in places for each in _in_chunks(groups)]
-    return [*together, *(task(place=place, parts=each) for place in places for each in _in_chunks(ranked))]
+    together = [task(place=place, groups=chunk) for place in places for chunk in _in_chunks(groups)]
+    return [*together, *(task(place=place, parts=chunk) for place in places for chunk in _in_chunks(ranked))]
 
 
 def _in_chunks(items: Sequence[_Item]) -> Iterator[Sequence[_Item]]:
@@ -368,14 +369,14 @@ def _in_chunks(items: Sequence[_Item]) -> Iterator[Sequence[_Item]]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _SortedOut:
-    """Nodes above an output.
+class _AboveOutput:
+    """The nodes above an output.
 
     Args:
-        known: Those whose own error is known.
+        known: Nodes whose own error is known.
         alone: Those of them that are replayed alone.
-        unknown: The others, each with the reason.
-        stopped: Those whose error could not be replayed to the output, each with the reason.
+        unknown: The other nodes, with the reason.
+        stopped: Nodes whose error could not be replayed to the output, with the reason.
     """
 
     known: Sequence[PlannedNode]
@@ -384,52 +385,54 @@ class _SortedOut:
     stopped: Mapping[str, str] = field(default_factory=dict)
 
 
-def _sorted_out(
+def _classified(
     entries: Sequence[PlannedNode],
     measured: Sequence[BudgetPowers],
-    of: ResultTable,
+    table: ResultTable,
     reaches: Mapping[str, float],
     least: float,
-) -> _SortedOut:
-    """Tell whose own error is known, and whose share may be large in any sample, by a first-order estimate."""
-    unknown = {node: reason for each in reversed(measured) for node, reason in each.unknown.items()}
+) -> _AboveOutput:
+    """Separate nodes with a known own error from others, and pick those whose estimated share may be large."""
+    unknown = {node: reason for powers in reversed(measured) for node, reason in powers.unknown.items()}
     estimates = dict[str, float]()
     for entry in entries:
-        carried = float(of.carried[of.rows[entry.tensor]])
-        size = max((each.sizes.get(entry.tensor, 0.0) for each in measured), default=0.0)
+        carried = float(table.carried[table.rows[entry.tensor]])
+        size = max((powers.sizes.get(entry.tensor, 0.0) for powers in measured), default=0.0)
         if size:
             ratio = size / carried if carried else math.inf
             estimates[entry.tensor] = ratio**2 * reaches.get(entry.tensor, 1.0)
-    wrong = [entry for entry in entries if entry.tensor in estimates and entry.node not in unknown]
-    alone = [each for each in wrong if not estimates[each.tensor] < _PRUNED * least]
-    return _SortedOut(known=wrong, alone=alone, unknown=unknown)
+    known = [entry for entry in entries if entry.tensor in estimates and entry.node not in unknown]
+    alone = [powers for powers in known if not estimates[powers.tensor] < _PRUNED * least]
+    return _AboveOutput(known=known, alone=alone, unknown=unknown)
 
 
-def share_reaching(graph: Graph, output: str, of: ResultTable) -> Mapping[str, float]:
-    """Estimate which part of an output's error, in power, comes in by each tensor above it.
+def share_reaching(graph: Graph, output: str, table: ResultTable) -> Mapping[str, float]:
+    """Estimate the part of an output's error, in power, that comes through each tensor above it.
 
-    Backwards from the output: of what a tensor's error makes there, its node passes on the part that it did not make
-    itself. All of this is ascribed to each input, so that it is rather too much.
+    Goes backwards from the output: a node passes on the part of its tensor's error that it did not make itself. All of
+    that part is ascribed to each input, so the estimate is an upper bound.
     """
-    passed = np.divide(of.relative("propagated"), of.carried, out=np.ones(len(of)), where=of.carried > 0)
-    unknown = ~np.isfinite(passed) | of.which(lambda node: node.propagated is None)
-    passed = np.where(unknown, 1.0, np.minimum(passed, 1.0) ** 2)
-    found = {output: 1.0}
+    carried_on = np.divide(
+        table.relative("propagated"), table.carried, out=np.ones(len(table)), where=table.carried > 0
+    )
+    unknown = ~np.isfinite(carried_on) | table.which(lambda node: node.propagated is None)
+    carried_on = np.where(unknown, 1.0, np.minimum(carried_on, 1.0) ** 2)
+    shares = {output: 1.0}
     for node in reversed(graph.nodes):
-        known = [
-            found[name] * float(passed[of.rows[name]]) if name in of.rows else found[name]
+        shares_of_outputs = [
+            shares[name] * float(carried_on[table.rows[name]]) if name in table.rows else shares[name]
             for name in node.outputs
-            if name in found
+            if name in shares
         ]
-        for name in dict.fromkeys(node.inputs) if known else ():
-            found[name] = min(1.0, found.get(name, 0.0) + sum(known))
-    return found
+        for name in dict.fromkeys(node.inputs) if shares_of_outputs else ():
+            shares[name] = min(1.0, shares.get(name, 0.0) + sum(shares_of_outputs))
+    return shares
 
 
-def _given(
+def _with_shares(
     base: OutputBudget,
     sums: _Sums,
-    found: _SortedOut,
+    nodes_above: _AboveOutput,
     large: Sequence[PlannedNode],
     small: Sequence[PlannedNode],
 ) -> OutputBudget:
@@ -450,28 +453,28 @@ def _given(
             )
         )
     nodes.sort(key=lambda node: -node.share)
-    rest = sums.share(*_SMALL)
-    if rest is None:  # then nothing is known of those that were not replayed alone
-        small = [entry for entry in small if entry in found.alone]
-    known = {entry.tensor for entry in (*large, *small)}
-    lost = {
-        entry.node: found.stopped.get(entry.node, "what the small errors make together cannot be replayed")
-        for entry in found.known
-        if entry.tensor not in known
+    below_share = sums.share(*_SMALL)
+    if below_share is None:  # then nothing is known of those that were not replayed alone
+        small = [entry for entry in small if entry in nodes_above.alone]
+    shown = {entry.tensor for entry in (*large, *small)}
+    unreplayed = {
+        entry.node: nodes_above.stopped.get(entry.node, "what the small errors make together cannot be replayed")
+        for entry in nodes_above.known
+        if entry.tensor not in shown
     }
     return replace(
         base,
         nodes=tuple(nodes),
         below=len(small),
-        pruned=len(small) - sum(entry in found.alone for entry in small),
-        below_share=rest,
-        shares=sum(node.share for node in nodes) + (rest or 0.0),
+        pruned=len(small) - sum(entry in nodes_above.alone for entry in small),
+        below_share=below_share,
+        shares=sum(node.share for node in nodes) + (below_share or 0.0),
         left=sums.share(*_LEFT),
-        unknown={**found.unknown, **lost},
+        unknown={**nodes_above.unknown, **unreplayed},
     )
 
 
 def above_output(graphs: GraphCheck, plan: Sequence[PlannedNode], output: PlannedNode) -> list[PlannedNode]:
     """List the compared tensors that an output depends on."""
     above = upstream(graphs.replays.be.recording.graph, (output.tensor,))
-    return [each for each in plan if each.tensor in above and each.op != "Input"]
+    return [entry for entry in plan if entry.tensor in above and entry.op != "Input"]

@@ -1,4 +1,4 @@
-"""Everything that is found out about one compared tensor: its error, where it comes from, and what to think of it."""
+"""Compares, attributes and judges one tensor after the other."""
 
 from __future__ import annotations
 
@@ -86,15 +86,15 @@ class NodeComparer:
         self.timing = Timing()
 
     def examine(self, entries: Sequence[PlannedNode]) -> Iterator[NodeResult]:
-        """Compare tensor after tensor, split their errors and judge them.
+        """Compare, attribute and judge one tensor after the other.
 
         Args:
-            entries: What is compared.
+            entries: The tensors.
         """
         for entry in entries:
             begin = perf_counter()
             limit = self._limits.under(self._rules.find(entry))
-            with _alike():
+            with _reproducibly():
                 comparison = compare_pair(
                     self._runs.reference,
                     self._runs.backend,
@@ -109,23 +109,23 @@ class NodeComparer:
             yield result
 
     def contributions(
-        self, plan: Sequence[PlannedNode], of: ResultTable, output: NodeResult, *, replayed: int | None
+        self, plan: Sequence[PlannedNode], table: ResultTable, output: NodeResult, *, replayed: int | None
     ) -> Contributions:
-        """Find what nodes' own errors contribute to an output, see `qdebug.compare.contributions`.
+        """Measure what nodes contribute to the error of an output, see `qdebug.compare.contributions`.
 
         Args:
-            plan: What was compared.
-            of: How it came out.
+            plan: All compared tensors.
+            table: Their results.
             output: The output.
-            replayed: Nodes that are replayed at most, those beyond their limit first; None for all.
+            replayed: Largest number of nodes to replay, failing ones first; None for all.
         """
         entry = next(each for each in plan if each.tensor == output.tensor)
         lost = lost_part(output)
         parts = () if lost is None else joined_parts(self._runs.backend, output.tensor)
         part = next((each for each in parts if lost is not None and each.tensor == lost.evidence), None)
-        with _alike():
-            always = {of[row].tensor for row in np.flatnonzero(of.beyond)}
-            return contributions(self._runs.graphs, plan, of, entry, always=always, replayed=replayed, part=part)
+        with _reproducibly():
+            always = {table[row].tensor for row in np.flatnonzero(table.beyond)}
+            return contributions(self._runs.graphs, plan, table, entry, always=always, replayed=replayed, part=part)
 
     def budget(
         self,
@@ -140,26 +140,28 @@ class NodeComparer:
         share_out: ShareOut | None = None,
         kept: KeptPowers | None = None,
     ) -> OutputBudget:
-        """Tell what the error of an output is made of, see `qdebug.compare.budget`.
+        """Return the error budget of an output, see `qdebug.compare.budget`.
 
         Args:
-            plan: What was compared.
-            results: How it came out.
+            plan: All compared tensors.
+            results: Their results.
             output: The output.
-            least: Smallest share of a node that has an entry of its own.
-            places: Samples and steps that are looked at; None for all.
-            parts: Whether the parts of each node's error are replayed, too.
-            progress: Called with the number of tasks done and their total.
-            share_out: Has the replays made by others; None makes them here.
-            kept: What was found before, which is not replayed again; what is found now comes to it.
+            least: Smallest share of a node that gets an entry of its own.
+            places: Samples and steps to look at; None for all.
+            parts: Whether to replay the parts of each node's error too.
+            progress: Called with the number of finished tasks and of all.
+            share_out: Distributes the replays to workers; None makes them in this process.
+            kept: Results of earlier replays, which are used and added to.
         """
-        made, graphs = partial(budget_of_output, least=least, places=places, parts=parts), self._runs.graphs
-        with _alike():
-            return made(graphs, plan, ResultTable(results), output, progress=progress, share_out=share_out, kept=kept)
+        compute, graphs = partial(budget_of_output, least=least, places=places, parts=parts), self._runs.graphs
+        with _reproducibly():
+            return compute(
+                graphs, plan, ResultTable(results), output, progress=progress, share_out=share_out, kept=kept
+            )
 
     def budget_powers(self, task: BudgetTask) -> BudgetPowers:
-        """Make the replays of a part of a budget, see `qdebug.compare.budget.budget_powers`."""
-        with _alike():
+        """Make the replays of one task of a budget, see `qdebug.compare.budget.budget_powers`."""
+        with _reproducibly():
             return budget_powers(self._runs.graphs, task)
 
     def errors_by_input(self, tensor: str, names: Sequence[str], sample: int) -> Mapping[str, float] | None:
@@ -174,26 +176,26 @@ class NodeComparer:
             None where the node cannot be replayed.
         """
         runs = self._runs
-        held = (place for place in runs.backend.places(tensor) if place[0] == sample)
-        place = next((place for place in held if runs.backend.has(tensor, *place)), (sample, 0))
-        with _alike():
+        places = (place for place in runs.backend.places(tensor) if place[0] == sample)
+        place = next((place for place in places if runs.backend.has(tensor, *place)), (sample, 0))
+        with _reproducibly():
             return errors_by_input(runs.graphs.replays, tensor, names, place)
 
 
 @contextmanager
-def _alike() -> Iterator[None]:
-    """Compute the same wherever it runs: on one thread of BLAS, and without a warning of what overflows.
+def _reproducibly() -> Iterator[None]:
+    """Make results independent of where they are computed: one BLAS thread, no warnings about overflow.
 
-    What overflows has a defined result, and a warning would land in the middle of a screen.
+    An overflow has a defined result, and a warning would land in the middle of a screen.
     """
     with one_thread(), np.errstate(all="ignore"):
         yield
 
 
 def _judged(context: NodeContext) -> NodeResult:
-    """Return the result of a compared tensor: what the checks find, and what follows from it."""
+    """Return the result of a compared tensor."""
     entry, comparison = context.entry, context.comparison
-    attribution = _settled(_by_arithmetics(context), comparison.stats)
+    attribution = _without_error_parts(_by_arithmetics(context), comparison.stats)
     findings = findings_of(context)
     status, reason = judge(context, findings)
     parts = {} if attribution is None else attribution.samples
@@ -240,32 +242,32 @@ def _judged(context: NodeContext) -> NodeResult:
                 propagated=None if part is None else SampleError.of(part.propagated),
             )
             for sample, part in (
-                (sample, _settled(parts.get(sample.sample), sample.stats)) for sample in comparison.samples
+                (sample, _without_error_parts(parts.get(sample.sample), sample.stats)) for sample in comparison.samples
             )
         ),
     )
 
 
 def _evidence(context: NodeContext, status: Status, findings: Sequence[Finding]) -> JudgedBy:
-    """Return by what a tensor was judged."""
+    """Return the evidence that a tensor was judged by."""
     if status is Status.INCOMPARABLE or (status is Status.WITHIN and any(map(is_doubt, findings))):
         return JudgedBy.NONE
     attribution = context.attribution
-    replayed = attribution is not None and attribution.arithmetic_unsaturated is not None
-    known = replayed or (context.reproduced is not None and context.reproduced.firm)
-    return JudgedBy.REPLAY if known and status is not Status.IDENTICAL else JudgedBy.WHOLE_ERROR
+    is_replayed = attribution is not None and attribution.arithmetic_unsaturated is not None
+    has_replay = is_replayed or (context.reproduced is not None and context.reproduced.firm)
+    return JudgedBy.REPLAY if has_replay and status is not Status.IDENTICAL else JudgedBy.WHOLE_ERROR
 
 
 def _by_arithmetics(context: NodeContext) -> Attribution | None:
-    """Return how an error splits up: by the reference's arithmetic where both runs are in the same codes."""
+    """Return the attribution; by the reference's arithmetic if both runs use the same codes."""
     attribution, pair = context.attribution, context.arithmetics
     if attribution is None or attribution.introduced is None or pair is None:
         return attribution
     return replace(attribution, introduced=pair.introduced, propagated=pair.propagated, arithmetic=pair.introduced)
 
 
-def _settled(attribution: Attribution | None, stats: ErrorStats | None) -> Attribution | None:
-    """Return how an error splits up; where there is none, no part makes any, whatever a replay rounds otherwise."""
+def _without_error_parts(attribution: Attribution | None, stats: ErrorStats | None) -> Attribution | None:
+    """Return the attribution; if there is no error, with parts that are zero, however a replay rounds."""
     if attribution is None or attribution.introduced is None or stats is None or stats.mismatches:
         return attribution
     constants = None if attribution.constants is None else stats

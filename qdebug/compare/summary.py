@@ -50,58 +50,59 @@ def sum_up(
     remark: str = "",
     cause: Callable[[NodeResult], str | None] | None = None,
 ) -> RunComparison:
-    """Sum up compared tensors.
+    """Sum up a comparison.
 
     Args:
-        nodes: Their results, in the backend's topological order.
+        nodes: Results of the compared tensors, in the backend's topological order.
         runs: Facts of the reference run and of the backend run.
         graph: The backend's graph.
-        unmatched: Tensors that have no partner.
-        limits: What may be missing from a comparison.
+        unmatched: Tensors without a partner.
+        limits: What counts as divergence, and what may be missing.
         outputs: For each network output that may hold scores, whether its winner is still the same.
-        contributing: Finds what nodes contribute to an output that is beyond its limit while no node is; None to leave
-            that out.
-        errors: Tells what each of several inputs brings to the error of a node; None to leave that out.
-        remark: A sentence on the two runs, to be said first; "" for none.
-        cause: Tells of a node that diverges first why its codes may be wrong; None to leave it out.
+        contributing: Measures the contributions of nodes to an output that fails although no node does; None skips it.
+        errors: Returns the error that each of several inputs brings to a node; None skips this.
+        remark: A sentence on the two runs that comes first; "" for none.
+        cause: Searches why the codes of the first diverging node may be wrong; None skips the search.
 
     Raises:
         AlignmentError: Tensors were compared and none of them beyond the inputs is comparable.
     """
-    of = ResultTable(tuple(nodes))
-    _check_comparable(of)
-    coverage = _coverage(of, unmatched)
-    missing = shortcomings(*runs, coverage, of, limits=limits)
-    every = shortcomings(*runs, coverage, of, limits=limits.accepting_nothing())
-    accepted = [clause for clause in every if clause not in missing]
-    different = different_inputs(of)
+    table = ResultTable(tuple(nodes))
+    _check_comparable(table)
+    coverage = _coverage(table, unmatched)
+    missing = shortcomings(*runs, coverage, table, limits=limits)
+    all_shortcomings = shortcomings(*runs, coverage, table, limits=limits.accepting_nothing())
+    accepted = [clause for clause in all_shortcomings if clause not in missing]
+    different = different_inputs(table)
     if different and limits.allow_different_inputs:
         accepted, different = [different_inputs_clause(different), *accepted], []
     if different:
-        found = verdict_on_different_inputs(different, missing, accepted)
+        outcome = verdict_on_different_inputs(different, missing, accepted)
     else:
         scores = {output.tensor for output in outputs}
-        short = sorted(short_outputs(of, graph, limits), key=lambda node: node.tensor not in scores)  # what people read
-        contributions = contributing(of, short[0]) if short and contributing is not None else None
-        sole = sole_contributor(of, short[0], contributions, limits.output_sqnr_in_force) if short else None
-        guilty = None if sole is None else beyond_by_its_arithmetic(sole, short[0])
-        if guilty is not None:
-            of, short = of.replacing(guilty), []
-        born = nonfinite_of(of, graph)
-        found = verdict(
-            of,
+        short = sorted(
+            short_outputs(table, graph, limits), key=lambda node: node.tensor not in scores
+        )  # what people read
+        contributions = contributing(table, short[0]) if short and contributing is not None else None
+        sole = sole_contributor(table, short[0], contributions, limits.output_sqnr_in_force) if short else None
+        diverging = None if sole is None else beyond_by_its_arithmetic(sole, short[0])
+        if diverging is not None:
+            table, short = table.replacing(diverging), []
+        nonfinite = nonfinite_of(table, graph)
+        outcome = verdict(
+            table,
             missing,
-            way=way_to_origin(of, graph, errors=errors, born=born),
-            output=of[worst_output(of, graph)] if len(of) else None,
+            way=way_to_origin(table, graph, errors=errors, born=nonfinite),
+            output=table[worst_output(table, graph)] if len(table) else None,
             outputs=graph.outputs,
-            compounding=compounding_nodes(of, graph),
+            compounding=compounding_nodes(table, graph),
             accepted=accepted,
             graph=graph,
             short=short,
             sole=sole,
-            costs=costs_that_count(of, graph, limits, short),
+            costs=costs_that_count(table, graph, limits, short),
             floor=limits.output_sqnr_in_force,
-            nonfinite=born,
+            nonfinite=nonfinite,
             remark=remark,
             contributing=contributions,
             cause=cause,
@@ -109,44 +110,46 @@ def sum_up(
     return RunComparison(
         reference=runs[0],
         backend=runs[1],
-        verdict=found,
+        verdict=outcome,
         coverage=coverage,
-        nodes=of.nodes,
+        nodes=table.nodes,
         limits=limits.to_dict(),
         shortcomings=(different_inputs_clause(different), *missing) if different else missing,
         outputs=outputs,
-        network_outputs=tuple(name for name in graph.outputs if name in of.rows),
+        network_outputs=tuple(name for name in graph.outputs if name in table.rows),
     )
 
 
-def _coverage(of: ResultTable, unmatched: Sequence[Unmatched]) -> Coverage:
+def _coverage(table: ResultTable, unmatched: Sequence[Unmatched]) -> Coverage:
     """Return how much was compared."""
     return Coverage(
-        compared=len(of) - int(np.count_nonzero(of.having(Status.INCOMPARABLE))),
-        samples=len({sample.sample for node in of.nodes for sample in node.samples}),
-        unmatched=_as_checked(unmatched, of),
-        judged=Judgements.of(of.nodes),
+        compared=len(table) - int(np.count_nonzero(table.having(Status.INCOMPARABLE))),
+        samples=len({sample.sample for node in table.nodes for sample in node.samples}),
+        unmatched=_with_unchecked_parts(unmatched, table),
+        judged=Judgements.of(table.nodes),
     )
 
 
-def _check_comparable(of: ResultTable) -> None:
-    """Raise if tensors beyond the inputs were to be compared and none of them can be."""
-    apart = of.having(Status.INCOMPARABLE) & of.on("full")
-    if not apart.any():
+def _check_comparable(table: ResultTable) -> None:
+    """Raise an error if no tensor beyond the inputs can be compared."""
+    is_incomparable = table.having(Status.INCOMPARABLE) & table.on("full")
+    if not is_incomparable.any():
         return
-    inner = of.which(lambda node: node.op != "Input")
-    if any(found.kind is FindingKind.SCALE for node in of.nodes for found in node.findings):
+    is_inner = table.which(lambda node: node.op != "Input")
+    if any(finding.kind is FindingKind.SCALE for node in table.nodes for finding in node.findings):
         return  # the network may well be the same
-    if inner.any() and apart[inner].all():
+    if is_inner.any() and is_incomparable[is_inner].all():
         raise AlignmentError(
-            f"None of the {inner.sum()} shared tensors is comparable; the first: {of[inner.argmax()].reason}.",
+            f"None of the {is_inner.sum()} shared tensors is comparable; the first: {table[is_inner.argmax()].reason}.",
             hint="Check that both record the same network and inputs: qdebug info FILE --tensors.",
         )
 
 
-def _as_checked(unmatched: Sequence[Unmatched], of: ResultTable) -> Sequence[Unmatched]:
-    """Say of what lies inside a part of the network that the part was not checked, where that turned out only later."""
-    why = {node.tensor: node.unchecked for node in of.nodes if node.unchecked is not None}
-    if not why:
+def _with_unchecked_parts(unmatched: Sequence[Unmatched], table: ResultTable) -> Sequence[Unmatched]:
+    """Mark the tensors inside a part of the network that turned out to be unchecked."""
+    reasons = {node.tensor: node.unchecked for node in table.nodes if node.unchecked is not None}
+    if not reasons:
         return unmatched
-    return tuple(entry if entry.inside not in why else as_unchecked(entry, why[entry.inside]) for entry in unmatched)
+    return tuple(
+        entry if entry.inside not in reasons else as_unchecked(entry, reasons[entry.inside]) for entry in unmatched
+    )
