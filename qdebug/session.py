@@ -1,4 +1,4 @@
-"""Takes two recordings, aligns them, compares tensor after tensor and keeps the results."""
+"""A comparison of two recordings: aligned, compared tensor by tensor, with its results kept."""
 
 from __future__ import annotations
 
@@ -51,43 +51,44 @@ from qdebug.version import __version__
 __all__ = ["DiffSession", "PairedValues", "open_recording", "open_sample", "opened_recording"]
 
 _PART = 4
-"""Tensors that a worker is given at least."""
+"""Smallest number of tensors in a worker's part."""
 
 
-def _nobody(stage: str) -> None:
-    """Hear nothing."""
+def _ignore(stage: str) -> None:
+    pass
 
 
 _SWAPPED = "The reference holds codes and the backend none: were the two files swapped?"
 
 
-def _nobody_said(node: str) -> None:
-    """Return None: nothing is acknowledged."""
+def _not_acknowledged(node: str) -> None:
+    pass
 
 
 _Made = TypeVar("_Made")
 
 
 class DiffSession:
-    """A reference and a backend recording, aligned, and what has been computed of their comparison.
+    """A comparison of a reference and a backend recording, and its results so far.
 
     Args:
         reference: The reference run.
         backend: The backend run.
-        limits: What counts as divergence and what may be missing; a stated default if None.
-        cache: Take results from the cache of `qdebug.recording.cache`, and keep them there when all are computed; holds
-            for recordings in files alone.
-        told: Called with what is being done while both are aligned; what it raises gives that up.
-        given: What a person says of the pairs; it goes before all that is found.
+        limits: What counts as divergence and what may be missing; the derived limits if None.
+        cache: Read results from the cache of `qdebug.recording.cache`, and write them there once all are computed; only
+            for recordings in files.
+        told: Called with the current stage while the runs are aligned; an exception from it ends the work.
+        given: Pairs that the user stated; they take precedence over all others.
 
     Raises:
         AlignmentError: The two record different networks.
-        UsageError: What is given names a tensor of which there are no values.
+        UsageError: A stated pair names a tensor without values.
 
     Attributes:
-        timing: Where the time of what was computed so far went; results from the cache took none.
-        workers: Whoever shares the work, the files of both runs, and the only sample to look at; None if nobody does.
-        outdated: Whether the cache had results of another version of qdebug alone, so that all is computed again.
+        timing: Where the time went so far; results from the cache took none.
+        workers: The executor that shares the work, the files of both runs, and the only sample to look at; None without
+            workers.
+        outdated: Whether the cache only had results of another version of qdebug, so that all is computed again.
     """
 
     def __init__(
@@ -104,7 +105,7 @@ class DiffSession:
         self.reference = reference = as_compared(reference)
         self.backend = backend = as_compared(backend)
         self.limits = checked_limits(limits)
-        told = told or _nobody
+        told = told or _ignore
         told("reading both graphs")
         runs = IndexedRecording.of(reference), IndexedRecording.of(backend)
         with one_thread(), np.errstate(all="ignore"):  # as where pairs are compared
@@ -142,91 +143,93 @@ class DiffSession:
         return len(self._plan)
 
     def entries(self) -> Sequence[PlannedNode]:
-        """List what is compared, in the backend's topological order. Reads no values."""
+        """Return the tensors to compare, in the backend's topological order. Reads no values."""
         return self._plan
 
     @property
     def compared(self) -> list[NodeResult]:
-        """The results so far, by the index of their entry; grows while `results` is walked."""
+        """The results so far, by the index of their entry; grows while `results` is iterated."""
         return self._results
 
     def results(self) -> Iterator[NodeResult]:
-        """Compare tensor after tensor, in topological order; what was compared before is not compared again."""
-        for count in self._compared():
+        """Yield the result of each tensor in topological order; nothing is compared twice."""
+        for count in self._counted():
             yield self._results[count - 1]
 
-    def _compared(self) -> Iterator[int]:
-        """Compare tensor after tensor, and tell after each how many are."""
-        self._recall()
+    def _counted(self) -> Iterator[int]:
+        """Compare one tensor after the other, and yield after each how many are done."""
+        self._load_cached()
         fresh = (self._shared or self._examiner.examine)(self._plan[len(self._results) :])
         for count in range(1, self.total + 1):
             while count > len(self._results):
                 self._keep(next(fresh))
             yield count
-        self._remember()
+        self._write_cache()
 
-    def _recall(self) -> None:
-        """Take over results from the cache, if it has them."""
+    def _load_cached(self) -> None:
+        """Load results from the cache, if it has them."""
         if self._cache is None or self._results:
             return
         columns = self._cache.read()
         if columns is None:
             self.outdated = self._cache.outdated()
             return
-        with suppress(ValueError):  # not what we wrote: computed anew
-            found, self._outputs = kept_results(columns, self._plan)
-            self._results = self._acknowledged(found)
+        with suppress(ValueError):  # the cache is damaged: compute again
+            results, self._outputs = kept_results(columns, self._plan)
+            self._results = self._acknowledged(results)
             self._cache = None
 
-    def _remember(self) -> None:
-        """Return the results to the cache, once."""
+    def _write_cache(self) -> None:
+        """Write the results to the cache, once."""
         cache, self._cache = self._cache, None
         if cache is not None:
             with suppress(ValueError):  # a value that would not come back the same
                 cache.write(kept_columns(self._results, self.outputs()))
 
     def outputs(self) -> tuple[OutputRanking, ...]:
-        """Tell of each network output that may hold scores whether its winner is still the same.
+        """Return for each network output that may hold scores whether its winner is still the same.
 
         Outputs that were not compared yet are left out.
         """
         if self._outputs is not None:
             return self._outputs
         entries = {self._by_tensor[name].index for name in self.backend.graph.outputs if name in self._by_tensor}
-        known = [self._plan[at] for at in sorted(entries) if at < len(self._results)]
-        compared = [entry for entry in known if self._results[entry.index].metrics is not None]
+        done = [self._plan[at] for at in sorted(entries) if at < len(self._results)]
+        compared = [entry for entry in done if self._results[entry.index].metrics is not None]
 
         def load(tensor: str, sample: int, step: int) -> tuple[np.ndarray, np.ndarray]:
             values = self.values(tensor, sample=sample, step=step)
             return values.reference, values.backend
 
-        found = rank_outputs(self.backend.graph, compared, partial(recorded_places, self.reference, self.backend), load)
+        rankings = rank_outputs(
+            self.backend.graph, compared, partial(recorded_places, self.reference, self.backend), load
+        )
         if len(self._results) == self.total:
-            self._outputs = found
-        return found
+            self._outputs = rankings
+        return rankings
 
     def _keep(self, node: NodeResult) -> None:
-        """Keep a result, with the gain that the results of its inputs make known."""
-        if node.index < len(self._results):  # somebody else asked for it meanwhile
+        """Add a result, with its gain if its inputs' results are known."""
+        if node.index < len(self._results):  # another caller has compared it meanwhile
             return
         self._results += self._acknowledged([with_gain(node, self.backend.graph, self._error_of)])
 
     def _error_of(self, tensor: str) -> ErrorStats | None:
         entry = self._by_tensor.get(tensor)
-        known = None if entry is None else self._result_of(entry)
-        return None if known is None else known.metrics
+        result = None if entry is None else self._result_of(entry)
+        return None if result is None else result.metrics
 
     def _acknowledged(self, nodes: Sequence[NodeResult]) -> list[NodeResult]:
         """Return results with the acknowledgements of the limits in force."""
-        said = self.limits.acknowledgement if self.limits.acknowledged else _nobody_said
-        pairs = ((node, said(node.node)) for node in nodes)
-        return [node if node.acknowledged == why else replace(node, acknowledged=why) for node, why in pairs]
+        reason_of = self.limits.acknowledgement if self.limits.acknowledged else _not_acknowledged
+        pairs = ((node, reason_of(node.node)) for node in nodes)
+        return [node if node.acknowledged == reason else replace(node, acknowledged=reason) for node, reason in pairs]
 
     def acknowledge(self, entries: tuple[Acknowledgement, ...]) -> None:
-        """Accept these nodes from now on, instead of those that the limits named; nothing is compared again.
+        """Replace the acknowledged nodes of the limits; nothing is compared again.
 
         Args:
-            entries: As `qdebug.limits.limits_file.acknowledge` gives them.
+            entries: As `qdebug.limits.limits_file.acknowledge` returns them.
         """
         self.limits = replace(self.limits, acknowledged=entries)
         self._results = self._acknowledged(self._results)
@@ -238,21 +241,20 @@ class DiffSession:
         contributors: bool = True,
         thorough: bool = False,
     ) -> RunComparison:
-        """Compare everything that is left and sum up.
+        """Compare what is left and sum up.
 
         Args:
-            progress: Called with the number of tensors compared and their total.
-            contributors: Whether to look for the nodes that contribute most to the error of the worst output; that
-                takes about a third of the time of the comparison.
-            thorough: Whether to replay all of them, rather than those with the largest estimates.
+            progress: Called with the number of compared tensors and of all.
+            contributors: Measure which nodes contribute most to the worst output; takes about a third of the time.
+            thorough: Replay all contributions rather than those with the largest estimates.
 
         Raises:
             AlignmentError: No pair has comparable values.
         """
-        for count in self._compared():
+        for count in self._counted():
             if progress is not None:
                 progress(count, self.total)
-        found = sum_up(
+        summary = sum_up(
             self._results,
             (self.reference.info, self.backend.info),
             self.backend.graph,
@@ -266,20 +268,20 @@ class DiffSession:
             remark=_SWAPPED if self._seems_swapped else "",
             cause=self._cause if self.limits.explain else None,
         )
-        return self._diagnosed(found, contributors=contributors, thorough=thorough)
+        return self._diagnosed(summary, contributors=contributors, thorough=thorough)
 
     def _diagnosed(self, result: RunComparison, *, contributors: bool, thorough: bool) -> RunComparison:
-        """Return a comparison with its diagnosis: every fault, and its share of the worst output's error."""
-        of, graph, contributing = ResultTable(result.nodes), self.backend.graph, None
+        """Return a comparison with its diagnosis."""
+        table, graph, contributing = ResultTable(result.nodes), self.backend.graph, None
         if (
             contributors
             and not self._seems_swapped
             and (self.limits.allow_different_inputs or not result.different_inputs)
         ):
-            names = result.verdict.short or ((_main_output(result, of, graph),) if of.beyond.any() else ())
-            output = of[of.rows[names[0]]] if names else None
+            names = result.verdict.short or ((_main_output(result, table, graph),) if table.beyond.any() else ())
+            output = table[table.rows[names[0]]] if names else None
             if output is not None and output.metrics is not None and output.tensor in graph.outputs:
-                contributing = self._contributions(of, output, thorough=thorough)
+                contributing = self._contributions(table, output, thorough=thorough)
 
         def weights(node: NodeResult) -> WeightReason | None:
             with one_thread(), np.errstate(all="ignore"):
@@ -288,20 +290,20 @@ class DiffSession:
         def model_name(node: NodeResult) -> str | None:
             return self._constant_pairs.main_name(node.tensor)
 
-        theirs = self.reference.graph
+        reference_graph = self.reference.graph
         cause = self._cause if self.limits.explain and contributors else None
-        made = partial(diagnosed, contributing=contributing, weights=weights, model_name=model_name, cause=cause)
-        return made(result, graph, theirs, inputs_allowed=self.limits.allow_different_inputs)
+        diagnose = partial(diagnosed, contributing=contributing, weights=weights, model_name=model_name, cause=cause)
+        return diagnose(result, graph, reference_graph, inputs_allowed=self.limits.allow_different_inputs)
 
     @cached_property
     def _seems_swapped(self) -> bool:
-        """Whether a node of the reference gives codes of a stated scale, and nothing in the backend is in codes."""
+        """Whether the reference holds codes with scales and the backend holds none."""
         graph = self.reference.graph
         coded = any(graph.tensors[name].quant is not None for node in graph.nodes for name in node.outputs if name)
         return coded and not computes_with_codes(self.backend)
 
     def _cause(self, node: NodeResult) -> str | None:
-        """Look for the cause of codes that no known arithmetic reproduces."""
+        """Search why a node has codes that no known arithmetic reproduces."""
         if node.tensor not in self._causes:  # the verdict asks for it, and the diagnosis
             make = partial(cause_of_codes, self.backend, node.tensor)
             with one_thread(), np.errstate(all="ignore"):
@@ -309,30 +311,30 @@ class DiffSession:
         return self._causes[node.tensor]
 
     def made_once(self, what: str, kind: type[_Made], make: Callable[[], _Made]) -> _Made:
-        """Take a result from the cache, or make it and keep it there.
+        """Return a result from the cache, or compute it and write it there.
 
         Args:
-            what: Tells it from others of the same two runs.
+            what: Identifies it among the results of the same two runs.
             kind: Its dataclass, see `qdebug.compare.result.kept.to_columns`.
-            make: Makes it.
+            make: Computes it.
         """
         cache = self._further_cache(what)
         columns = None if cache is None else cache.read()
-        with suppress(ValueError):  # not what we wrote: made anew
+        with suppress(ValueError):  # the cache is damaged: compute again
             if columns is not None:
-                kept: _Made = from_columns(columns, kind, 1)[0]
-                return kept
-        made = make()
+                cached: _Made = from_columns(columns, kind, 1)[0]
+                return cached
+        computed = make()
         if cache is not None:
             with suppress(ValueError):  # a value that would not come back the same
-                cache.write(to_columns([made], kind))
-        return made
+                cache.write(to_columns([computed], kind))
+        return computed
 
-    def _contributions(self, of: ResultTable, output: NodeResult, *, thorough: bool) -> Contributions:
+    def _contributions(self, table: ResultTable, output: NodeResult, *, thorough: bool) -> Contributions:
         most = None if thorough else CONTRIBUTORS_REPLAYED
         what = f"shares of {output.tensor}, {most}"
         if self._contributing is None or self._contributing[0] != what:
-            make = partial(self._examiner.contributions, self._plan, of, output, replayed=most)
+            make = partial(self._examiner.contributions, self._plan, table, output, replayed=most)
             self._contributing = what, self.made_once(what, Contributions, make)
         return self._contributing[1]
 
@@ -346,20 +348,19 @@ class DiffSession:
         progress: Callable[[int, int], None] | None = None,
         kept: KeptPowers | None = None,
     ) -> ErrorBudget:
-        """Tell how much of each output's error every node's own error makes; compares what is left first.
+        """Return the error budget of each output, after comparing what is left.
 
         Args:
-            least: Smallest share of an output's error that a node has an entry of its own for.
-            places: Samples and steps that are looked at; None for all.
-            parts: Whether the parts of each node's error are replayed, too.
-            only: The backend's outputs that are looked at; None for all.
-            progress: Called with the number of tasks done and their total, output by output.
-            kept: Replays that were made before and need not be made again; those that are made now come to it, so
-                that a budget that was given up goes on where it was.
+            least: Smallest share of an output's error for which a node gets an entry of its own.
+            places: Samples and steps to look at; None for all.
+            parts: Whether to replay the parts of each node's error too.
+            only: The backend's outputs to look at; None for all.
+            progress: Called with the number of finished tasks and of all, output by output.
+            kept: Earlier replays, which are used and added to, so that an interrupted budget can be continued.
         """
-        for _ in self._compared():
+        for _ in self._counted():
             pass
-        made = partial(
+        compute = partial(
             self._examiner.budget,
             self._plan,
             self._results,
@@ -372,12 +373,12 @@ class DiffSession:
         )
         names = [name for name in self.backend.graph.outputs if only is None or name in only]
         outputs = [self._by_tensor[name] for name in names if name in self._by_tensor]
-        found = tuple(made(entry) for entry in outputs if self._results[entry.index].metrics is not None)
+        budgets = tuple(compute(entry) for entry in outputs if self._results[entry.index].metrics is not None)
         remark = _SWAPPED if self._seems_swapped else ""
-        return ErrorBudget(reference=self.reference.info, backend=self.backend.info, outputs=found, remark=remark)
+        return ErrorBudget(reference=self.reference.info, backend=self.backend.info, outputs=budgets, remark=remark)
 
     def compare_in(self, executor: Executor, reference: Path, backend: Path, *, sample: int | None = None) -> None:
-        """Have what is left compared in the workers of an executor, each of which opens the files itself.
+        """Compare what is left in the workers of an executor, which open the files themselves.
 
         Args:
             executor: The workers.
@@ -389,25 +390,25 @@ class DiffSession:
         given = pickle.dumps((paths, sample, self.alignment.pairs, self.limits))  # once, not for each part
         self.workers = executor, *paths, sample
         shared = _Shared(os.urandom(16).hex(), __version__, given)
-        self._shared = partial(self._by_workers, executor, partial(_examine_part, shared))
+        self._shared = partial(self._examine_in_workers, executor, partial(_examine_part, shared))
         self._replays_shared = partial(in_workers, executor, partial(_replay_part, shared))
 
-    def _by_workers(
+    def _examine_in_workers(
         self, executor: Executor, work: Callable[[Sequence[PlannedNode]], _Part], entries: Sequence[PlannedNode]
     ) -> Iterator[NodeResult]:
         """Compare tensors in workers."""
-        for found, timing in in_workers(executor, work, in_parts(entries, least=_PART)):
+        for results, timing in in_workers(executor, work, in_parts(entries, least=_PART)):
             self.timing.add(timing)
-            yield from found
+            yield from results
 
     def entry(self, name: str) -> PlannedNode:
-        """Find what is compared by the name of a backend node, a backend tensor or a reference tensor.
+        """Return a compared tensor by the name of its backend node, backend tensor or reference tensor.
 
         Args:
-            name: A whole name; else a part of a name or a pattern that fits those of one node alone.
+            name: A whole name, or a part of a name or a pattern that fits one node only.
 
         Raises:
-            UsageError: Nothing that is compared has this name, or the pattern fits several nodes.
+            UsageError: No compared tensor has this name, or the pattern fits several nodes.
         """
         return self._named.find(name)
 
@@ -416,17 +417,17 @@ class DiffSession:
         return NamedEntries(self._plan)
 
     def part(self, name: str) -> PlannedNode:
-        """Find what is compared by a name, as `entry` does, or the part of the network that a node lies in.
+        """Return a compared tensor by name, as `entry` does, or the part of the network that a node lies in.
 
         A node or tensor of the backend that is not compared itself is judged with the first compared tensor below it.
 
         Raises:
-            UsageError: Nothing that is compared has this name, or is computed of what has.
+            UsageError: No compared tensor has this name or depends on it.
         """
         if self._named.exact(name) is None:
-            found = part_of(self.backend.graph, name, self._by_tensor)
-            if found is not None:
-                return self._by_tensor[found]
+            part_name = part_of(self.backend.graph, name, self._by_tensor)
+            if part_name is not None:
+                return self._by_tensor[part_name]
         return self.entry(name)
 
     def values(self, tensor: str, *, sample: int = 0, step: int = 0) -> PairedValues:
@@ -439,9 +440,9 @@ class DiffSession:
         return self._reader(tensor).values(sample, step)
 
     def pair(self, tensor: str, *, sample: int = 0, step: int = 0) -> OpenPair:
-        """Open both sides of a tensor, whether it was compared yet or not, to read parts of it without the rest.
+        """Open both sides of a tensor, compared yet or not, to read parts of it.
 
-        It keeps nothing, so that another thread may call it while this one compares.
+        It keeps nothing, so another thread may call it while this one compares.
 
         Args:
             tensor: Backend tensor.
@@ -455,10 +456,10 @@ class DiffSession:
         return open_pair(self._reader(tensor), sample=sample, step=step)
 
     def constants(self, tensor: str) -> tuple[list[NodeResult], list[str]]:
-        """Compare the weights, biases and other constants that a compared tensor is computed of.
+        """Compare the weights, biases and other constants that a tensor is computed from.
 
-        From then on `pair` and `profile` take their names too, and give the values that are compared here: the
-        reference's with what the backend has folded into its own.
+        From then on `pair` and `profile` take their names too, and return the values that are compared here: the
+        reference's values include what the backend has folded into its own.
 
         Args:
             tensor: Backend tensor.
@@ -471,13 +472,14 @@ class DiffSession:
         """
         pairs, alone = self._constant_pairs.of(tensor)
         entry = self._by_tensor.get(tensor)
-        of = None if entry is None else self._result_of(entry)
+        result = None if entry is None else self._result_of(entry)
         self._constants |= {pair.backend: pair for pair in pairs}
         with np.errstate(all="ignore"):
-            found = [
-                self._constant_pairs.compare(pair, of, index=self.total + number) for number, pair in enumerate(pairs)
+            results = [
+                self._constant_pairs.compare(pair, result, index=self.total + number)
+                for number, pair in enumerate(pairs)
             ]
-        return found, alone
+        return results, alone
 
     def folded_in(self, tensor: str) -> str:
         """Return the operators that are folded into the reference's values of a pair of constants; "" for none.
@@ -502,9 +504,9 @@ class DiffSession:
         """
         entry = self.entry(tensor)
         if sample is None:
-            done = self._result_of(entry)
-            known = None if done is None or done.metrics is None else done.metrics.worst_sample
-            sample = known or 0
+            result = self._result_of(entry)
+            worst_sample = None if result is None or result.metrics is None else result.metrics.worst_sample
+            sample = worst_sample or 0
         return self._reader(entry.tensor).worst(k, sample, step)
 
     def profile(
@@ -539,10 +541,10 @@ class DiffSession:
             RecordingError: Values cannot be read.
         """
         entry = None if tensor in self._constants else self.entry(tensor)
-        done = self._result_of(entry) if entry is not None and sample is None else None
+        result = self._result_of(entry) if entry is not None and sample is None else None
         return self._reader(tensor if entry is None else entry.tensor).profile(
             sample=sample,
-            stats=None if done is None else done.metrics,
+            stats=None if result is None else result.metrics,
             axis=axis,
             bins=bins,
             k=k,
@@ -559,15 +561,15 @@ class DiffSession:
         return PairReader(self._constant_pairs.reference(constant), self.backend, constant)
 
 
-def _main_output(result: RunComparison, of: ResultTable, graph: Graph) -> str:
-    """Return the output that shares are told of: the worst of those that hold scores, else the worst of all."""
-    scores = [row for row in of.rows_of(each.tensor for each in result.outputs) if of.carried[row] > 0]
-    row = max(scores, key=of.carried.__getitem__) if scores else worst_output(of, graph)
-    return of[row].tensor
+def _main_output(result: RunComparison, table: ResultTable, graph: Graph) -> str:
+    """Return the output whose shares are shown: the worst that holds scores, else the worst of all."""
+    scores = [row for row in table.rows_of(each.tensor for each in result.outputs) if table.carried[row] > 0]
+    row = max(scores, key=table.carried.__getitem__) if scores else worst_output(table, graph)
+    return table[row].tensor
 
 
 _Part = tuple[list[NodeResult], Timing]
-"""What a worker gives: results, and the time they took."""
+"""Results from a worker, and the time they took."""
 
 
 def open_sample(path: Path, sample: int | None) -> Recording:
@@ -582,7 +584,7 @@ def open_sample(path: Path, sample: int | None) -> Recording:
 
 
 class _Worker(threading.local):
-    """What a worker keeps from part to part of one comparison: to open and look through a large net takes seconds."""
+    """Caches the open recordings of a comparison in a worker: opening a large net takes seconds."""
 
     comparison: str = ""
     examiner: NodeComparer | None = None
@@ -596,8 +598,8 @@ class _Shared:
     """A comparison that workers share.
 
     Args:
-        comparison: Tells it from others.
-        version: Version of the qdebug that asks for it.
+        comparison: Identifies it.
+        version: Version of qdebug that asks for it.
         given: The two paths, the only sample to look at, all pairs and the limits, pickled.
     """
 
@@ -606,11 +608,11 @@ class _Shared:
     given: bytes
 
     def examiner(self) -> NodeComparer:
-        """Return what compares, in a worker."""
+        """Return the comparer of this comparison, in a worker."""
         check_version(self.version)
         examiner = _worker.examiner
         if examiner is None or _worker.comparison != self.comparison:
-            _worker.examiner = None  # let go of the one before first
+            _worker.examiner = None  # free the previous one first
             paths, sample, pairs, limits = pickle.loads(self.given)  # noqa: S301  made above, by this program
             reference, backend = (as_compared(open_sample(path, sample)) for path in paths)
             runs = IndexedRecording.of(reference), IndexedRecording.of(backend)

@@ -1,4 +1,4 @@
-"""Which constants of both runs stand for the same: weights, biases and the like of one compared tensor."""
+"""Pairs the weights, biases and other constants of both runs, tensor by tensor."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class ConstantPairs:
         self._unknown_folds: set[str] = set()
 
     def of(self, tensor: str) -> tuple[list[Pair], list[str]]:
-        """Return the pairs of constants that a backend tensor is computed of, and those without a partner.
+        """Return the pairs of constants that a backend tensor is computed from, and the constants without a partner.
 
         Args:
             tensor: Backend tensor.
@@ -50,20 +50,24 @@ class ConstantPairs:
         producer = self._be.graph.producer(tensor)
         segment = None if pair is None else self._finder.of(pair)
         own = segment.own if segment is not None else () if producer is None else (producer,)
-        found = [] if segment is None else [pair for node in own for pair in self._of_node(node, segment)]
-        known = {each.backend for each in found}
-        read = dict.fromkeys(name for node in own for name in node.inputs if name and self._be.graph.is_constant(name))
-        lone = [name for name in read if known.isdisjoint({name, *self._be.members(name)}) and self._be.has(name)]
-        return found, lone  # what is held in codes and as real numbers is one constant
+        pairs_found = [] if segment is None else [pair for node in own for pair in self._of_node(node, segment)]
+        paired = {entry.backend for entry in pairs_found}
+        constants = dict.fromkeys(
+            name for node in own for name in node.inputs if name and self._be.graph.is_constant(name)
+        )
+        unpaired = [
+            name for name in constants if paired.isdisjoint({name, *self._be.members(name)}) and self._be.has(name)
+        ]
+        return pairs_found, unpaired  # what is held in codes and as real numbers is one constant
 
     def main_name(self, tensor: str) -> str | None:
-        """Return what the reference calls the node that a backend tensor's own node does the work of.
+        """Return the reference's name of the node that a backend tensor's node corresponds to.
 
         Args:
             tensor: Backend tensor.
 
         Returns:
-            None where the reference has no such node, or several.
+            None if the reference has no such node, or several.
         """
         pair, producer = self._pairs.get(tensor), self._be.graph.producer(tensor)
         segment = None if pair is None else self._finder.of(pair)
@@ -79,54 +83,57 @@ class ConstantPairs:
         folded = dict.fromkeys(each.op for each in segment.beside(main) if operators.plain(each).goes_into_weights)
         if any(operators.plain(each).goes_into_weights for each in segment.own if each is not node):
             folded = {}  # the backend scales by nodes of its own
-        found = []
+        pairs_found = []
         for slot, title in enumerate(titles):
-            one, other = (
-                _held(run, operators.titled_input(each, slot)) for run, each in ((self._be, ours), (self._ref, theirs))
+            backend_name, reference_name = (
+                _recorded_constant(run, operators.titled_input(each, slot))
+                for run, each in ((self._be, ours), (self._ref, theirs))
             )
-            said = (
+            reason = (
                 f"the {title} of the backend's {node.op} {node.name!r} and of the reference's {main.op} {main.name!r}"
             )
-            if made := bool(folded and one and not other and title == "bias"):  # by what is folded into the product
-                other = self._made_bias(one, segment.beside(main))
-                said = f"the {title} of {node.op} {node.name!r}, where {main.op} {main.name!r} has none"
-            if not one or not other:
+            if is_made_by_fold := bool(
+                folded and backend_name and not reference_name and title == "bias"
+            ):  # by what is folded into the product
+                reference_name = self._made_bias(backend_name, segment.beside(main))
+                reason = f"the {title} of {node.op} {node.name!r}, where {main.op} {main.name!r} has none"
+            if not backend_name or not reference_name:
                 continue
-            view = _turned(self._ref.shape(other), self._be.shape(one))
-            self._folded.pop(one, None)  # of another node that reads it
+            view = _transpose_between(self._ref.shape(reference_name), self._be.shape(backend_name))
+            self._folded.pop(backend_name, None)  # of another node that reads it
             if folded:
-                if self._fold(one, title, theirs, segment.beside(main), folded):
-                    said += f"; the reference's with {self.folded_in(one)} folded in"
-                elif made:
+                if self._fold(backend_name, title, theirs, segment.beside(main), folded):
+                    reason += f"; the reference's with {self.folded_in(backend_name)} folded in"
+                elif is_made_by_fold:
                     continue
                 else:
-                    self._unknown_folds.add(one)
-                    said += f"; {' and '.join(folded)} may be folded into the backend's, which then differs rightly"
-            pair = Pair(reference=other, backend=one, match=Match.ORIGIN, reason=said)
-            found.append(pair if view is None else replace(pair, backend_view=view))
-        return found
+                    self._unknown_folds.add(backend_name)
+                    reason += f"; {' and '.join(folded)} may be folded into the backend's, which then differs rightly"
+            pair = Pair(reference=reference_name, backend=backend_name, match=Match.ORIGIN, reason=reason)
+            pairs_found.append(pair if view is None else replace(pair, backend_view=view))
+        return pairs_found
 
     def _made_bias(self, backend: str, others: Sequence[Node]) -> str:
-        """Return the constant of nodes beside a product that becomes its bias, as a norm's does; "" if none does."""
+        """Return the constant that becomes a product's bias when folded, such as a norm's; "" if none."""
         size = math.prod(self._be.shape(backend))
         for node in others:
             titles = operators.plain(node).titles
             name = operators.titled_input(node, titles.index("bias")) if "bias" in titles else ""
-            held = _held(self._ref, name)
-            if held and math.prod(self._ref.shape(held)) == size:
-                return held
+            constant = _recorded_constant(self._ref, name)
+            if constant and math.prod(self._ref.shape(constant)) == size:
+                return constant
         return ""
 
     def _fold(self, backend: str, title: str, main: Node, others: Sequence[Node], folded: Collection[str]) -> bool:
-        """Keep what a constant of the reference becomes with what is folded into it; tell whether that is known."""
+        """Compute the reference's constant with the given nodes folded in; return whether that is possible."""
         product = fold(self._ref, main, others)
-        made = None if product is None else {"weight": product.weight, "bias": product.bias}.get(title)
-        if product is None or made is None or made.size != math.prod(self._be.shape(backend)):
+        folded_value = None if product is None else {"weight": product.weight, "bias": product.bias}.get(title)
+        if product is None or folded_value is None or folded_value.size != math.prod(self._be.shape(backend)):
             return False
-        words = dict.fromkeys(node.op for node in product.nodes)
-        if not set(folded) <= set(words):  # something stops the fold that the backend has folded all the same
+        folded_ops = dict.fromkeys(node.op for node in product.nodes)
+        if not set(folded) <= set(folded_ops):  # something stops the fold that the backend has folded all the same
             return False
-        self._folded[backend] = made.astype(np.float32), " and ".join(words)
+        self._folded[backend] = folded_value.astype(np.float32), " and ".join(folded_ops)
         return True
 
     def folded_in(self, backend: str) -> str:
@@ -138,11 +145,11 @@ class ConstantPairs:
         return self._folded[backend][1] if backend in self._folded else ""
 
     def may_have_folded(self, pair: Pair) -> bool:
-        """Tell whether another operator may have been folded into the backend's constant, and nobody knows how."""
+        """Tell whether the backend may have folded an operator into its constant in an unknown way."""
         return pair.backend in self._unknown_folds
 
     def reference(self, pair: Pair) -> Recording:
-        """Return the recording that has the reference's constant, with what is folded into it.
+        """Return a recording of the reference's constant, with folded operators applied.
 
         Args:
             pair: The constants, as `of` returned them.
@@ -150,31 +157,33 @@ class ConstantPairs:
         run = self._ref.recording
         if pair.backend not in self._folded:
             return run
-        made, _ = self._folded[pair.backend]
-        kept = self._ref.shape(pair.reference)
-        info = replace(run.graph.tensors[pair.reference], quant=None, dtype=made.dtype.name)
-        shaped = made.reshape(kept) if math.prod(kept) == made.size else made
-        return MemoryRecording(Graph([], tensors=[info]), {(pair.reference, 0, 0): shaped})
+        values, _ = self._folded[pair.backend]
+        shape = self._ref.shape(pair.reference)
+        info = replace(run.graph.tensors[pair.reference], quant=None, dtype=values.dtype.name)
+        reshaped = values.reshape(shape) if math.prod(shape) == values.size else values
+        return MemoryRecording(Graph([], tensors=[info]), {(pair.reference, 0, 0): reshaped})
 
     def compare(self, pair: Pair, of: NodeResult | None, *, index: int) -> NodeResult:
-        """Compare a pair of constants; what is wrong with one is judged with the node that reads it.
+        """Compare a pair of constants. A wrong constant is judged with the node that reads it.
 
         Args:
             pair: The constants.
-            of: The result of the tensor that is computed of them; None if it is not known yet.
-            index: A number that no compared tensor has.
+            of: The result of the tensor computed from them; None if unknown.
+            index: An index that no compared tensor has.
         """
-        found = compare_pair(self.reference(pair), self._be.recording, pair)
-        named = [] if of is None else [each for each in of.findings if each.role is FindingRole.DIFFERENCE]
-        wrong = next((each.sentence for each in named if each.evidence == pair.backend), None)
-        status, reason = Status.WITHIN, wrong
-        if found.stats is None:
-            status, reason = Status.INCOMPARABLE, found.reason
-        elif wrong is not None:
+        comparison = compare_pair(self.reference(pair), self._be.recording, pair)
+        differences = (
+            [] if of is None else [finding for finding in of.findings if finding.role is FindingRole.DIFFERENCE]
+        )
+        fault = next((finding.sentence for finding in differences if finding.evidence == pair.backend), None)
+        status, reason = Status.WITHIN, fault
+        if comparison.stats is None:
+            status, reason = Status.INCOMPARABLE, comparison.reason
+        elif fault is not None:
             status = Status.DIVERGED
-        elif not found.stats.mismatches and not found.stats.nonfinite:
+        elif not comparison.stats.mismatches and not comparison.stats.nonfinite:
             status = Status.IDENTICAL
-        judged = "" if of is None else f": {of.node!r} is {of.status}"
+        verdict_text = "" if of is None else f": {of.node!r} is {of.status}"
         return NodeResult(
             index=index,
             node=pair.backend,
@@ -185,28 +194,33 @@ class ConstantPairs:
             match_reason=pair.reason,
             status=status,
             reason=reason,
-            note=None if status is Status.IDENTICAL else f"a constant is judged with the node that reads it{judged}",
-            metrics=found.stats,
-            saturation=found.rails,
+            note=None
+            if status is Status.IDENTICAL
+            else f"a constant is judged with the node that reads it{verdict_text}",
+            metrics=comparison.stats,
+            saturation=comparison.rails,
             quant=self._be.graph.tensors[pair.backend].quant,
         )
 
 
-def _held(run: IndexedRecording, name: str) -> str:
+def _recorded_constant(run: IndexedRecording, name: str) -> str:
     """Return the recorded constant behind an input, its codes rather than its real values; "" if there is none."""
     if not name or not run.folds(name):
         return ""
-    held = [member for member in run.members(name) if run.has(member)]
-    coded = [member for member in held if run.graph.tensors[member].quant is not None]
-    return next(iter(coded or held), "")
+    recorded = [member for member in run.members(name) if run.has(member)]
+    coded = [member for member in recorded if run.graph.tensors[member].quant is not None]
+    return next(iter(coded or recorded), "")
 
 
-def _turned(reference: Sequence[int], backend: Sequence[int]) -> Transform | None:
-    """Return how the backend's dimensions are turned into the reference's, if only their order differs."""
+def _transpose_between(reference: Sequence[int], backend: Sequence[int]) -> Transform | None:
+    """Return the transpose to the reference's shape, if only the order of dimensions differs."""
     if reference == backend or len(reference) != len(backend) or sorted(reference) != sorted(backend):
         return None
     first, last = 0, len(backend) - 1
     usual = [(last, last - 1, *range(last - 1)), (first, last, *range(1, last)), (last, first, *range(1, last))]
     orders = [*usual, *permutations(range(len(backend)))] if len(backend) > 1 else []
-    order = next((each for each in orders if tuple(backend[axis] for axis in each) == tuple(reference)), None)
+    order = next(
+        (order_tried for order_tried in orders if tuple(backend[axis] for axis in order_tried) == tuple(reference)),
+        None,
+    )
     return None if order is None else Transform(transpose=order)

@@ -1,4 +1,4 @@
-"""What nodes contribute to the error of an output: the costliest ones, replayed in all samples, the others bounded.
+"""Contributions of nodes to the error of an output: the largest are replayed in all samples, the others bounded.
 
 This is the part of the budget that a verdict needs. A first-order estimate from the measured errors puts the nodes in
 order; only the first of them are replayed, so that it takes a fraction of the time of the comparison itself.
@@ -50,7 +50,7 @@ class _Powers:
     Args:
         signal: Of the reference's output.
         error: Of the backend's error there.
-        made: Of what each tensor's own error makes of it; NaN where a replay failed.
+        made: Of the error that each tensor's own error makes there; NaN where a replay failed.
     """
 
     signal: float = 0.0
@@ -67,7 +67,7 @@ class _Powers:
 def contributions(
     graphs: GraphCheck,
     plan: Sequence[PlannedNode],
-    of: ResultTable,
+    table: ResultTable,
     output: PlannedNode,
     *,
     always: Collection[str] = (),
@@ -75,25 +75,25 @@ def contributions(
     replayed: int | None = CONTRIBUTORS_REPLAYED,
     part: JoinedPart | None = None,
 ) -> Contributions:
-    """Rank nodes by what their own errors make of an output, over all samples.
+    """Rank nodes by the error that their own errors make at an output, over all samples.
 
     Args:
         graphs: Holds the two graphs against each other.
-        plan: What was compared.
-        of: How it came out.
+        plan: All compared tensors.
+        table: Their results.
         output: The output.
         always: Backend tensors that are replayed before all others.
-        most: Work after which no more is replayed, in multiplications; if None, as much as the thresholds say.
-        replayed: Nodes that are replayed at most; None for all.
-        part: The part of the output that is looked at; None for all of it.
+        most: Upper limit of the work, in multiplications; the threshold's if None.
+        replayed: Largest number of nodes to replay; None for all.
+        part: The part of the output to look at; None for all of it.
     """
     places = list(recorded_places(graphs.replays.ref.recording, graphs.replays.be.recording, output))
     if not places:
         return Contributions(nodes=(), why=(f"no sample of {output.tensor!r} was recorded in both runs",))
     why = dict[str, None]()
     probe = ErrorReplay(graphs, output, places[0])
-    reaches = share_reaching(graphs.replays.be.recording.graph, output.tensor, of)
-    estimates, unknown = _estimates(above_output(graphs, plan, output), of, reaches, probe, why)
+    reaches = share_reaching(graphs.replays.be.recording.graph, output.tensor, table)
+    estimates, unknown = _estimates(above_output(graphs, plan, output), table, reaches, probe, why)
     estimates.sort(key=lambda each: (each.entry.tensor not in always, -each.share))
     wanted = _wanted(estimates, always, replayed)
     work = ((each, len(places) * probe.work(each)) for each in wanted)
@@ -113,39 +113,39 @@ def contributions(
 
 def _estimates(
     entries: Sequence[PlannedNode],
-    of: ResultTable,
+    table: ResultTable,
     reaches: Mapping[str, float],
     probe: ErrorReplay,
     why: dict[str, None],
 ) -> tuple[list[_Estimate], int]:
-    """Estimate what each node contributes, and count those of which nothing is known."""
-    own = of.relative("introduced")
-    found, unknown = list[_Estimate](), 0
+    """Return the estimated contribution of each node, and the number of nodes without one."""
+    own = table.relative("introduced")
+    estimates, unknown = list[_Estimate](), 0
     for entry in entries:
         checkpoint()
-        row = of.rows[entry.tensor]
-        carried, introduced = float(of.carried[row]), of[row].introduced
+        row = table.rows[entry.tensor]
+        carried, introduced = float(table.carried[row]), table[row].introduced
         finite: float | str = NOT_FINITE if introduced is not None and introduced.nonfinite else float(own[row])
         size = probe.size(entry) if introduced is None else finite
         if isinstance(size, str) or not math.isfinite(carried):
             unknown += 1
-            told = isinstance(size, str) and size != NOT_FINITE
-            why[str(size) if told else f"the error of {entry.node!r} is not finite"] = None
+            is_other_reason = isinstance(size, str) and size != NOT_FINITE
+            why[str(size) if is_other_reason else f"the error of {entry.node!r} is not finite"] = None
         elif size and carried:
             ratio = size / carried
-            found.append(_Estimate(entry=entry, share=ratio**2 * reaches.get(entry.tensor, 1.0), ratio=ratio))
-    return found, unknown
+            estimates.append(_Estimate(entry=entry, share=ratio**2 * reaches.get(entry.tensor, 1.0), ratio=ratio))
+    return estimates, unknown
 
 
 def _wanted(estimates: Sequence[_Estimate], always: Collection[str], most: int | None) -> list[PlannedNode]:
-    """Return what is worth a replay: what is always wanted, and estimates that are not negligible."""
-    counting = sum(each.entry.tensor in always or each.share >= CONTRIBUTION_MIN_SHARE for each in estimates)
-    first = len(estimates) if most is None else min(most, max(counting, CONTRIBUTORS_NAMED))
-    return [each.entry for each in estimates[:first]]
+    """Return the nodes worth a replay: those that are always wanted, and those with a considerable estimate."""
+    considerable = sum(each.entry.tensor in always or each.share >= CONTRIBUTION_MIN_SHARE for each in estimates)
+    count = len(estimates) if most is None else min(most, max(considerable, CONTRIBUTORS_NAMED))
+    return [each.entry for each in estimates[:count]]
 
 
 def _affordable(work: Iterable[tuple[PlannedNode, float]], most: float) -> list[PlannedNode]:
-    """Return the entries whose work together is no more than allowed: of those that are left, the first that fits."""
+    """Return the entries that fit into the allowed work, in order; an entry that does not fit is skipped."""
     chosen = list[PlannedNode]()
     for entry, cost in work:
         checkpoint()
@@ -163,8 +163,8 @@ class _OutputReplays:
         graphs: Holds the two graphs against each other.
         output: The output.
         places: Samples and steps.
-        part: The part of the output that is looked at; None for all of it.
-        why: Gets the reasons why a replay could not be made.
+        part: The part of the output to look at; None for all of it.
+        why: Collects the reasons why replays failed.
     """
 
     graphs: GraphCheck
@@ -174,23 +174,23 @@ class _OutputReplays:
     why: dict[str, None]
 
     def alone(self, chosen: Sequence[PlannedNode]) -> _Powers:
-        """Replay the own error of each of some tensors alone."""
+        """Replay the own error of each tensor alone."""
         powers = _Powers()
         for place in self.places:
             checkpoint()
             replay = ErrorReplay(self.graphs, self.output, place)
-            theirs = replay.signal
-            powers.signal += finite_norm(theirs if self.part is None else self.part.of(theirs)) ** 2
-            powers.error += self._between(theirs, replay.recorded)
-            for entry, made in zip(chosen, replay.outputs([[(entry, None)] for entry in chosen]), strict=True):
-                powers.made[entry.tensor] = powers.made.get(entry.tensor, 0.0) + self._power(made, theirs)
+            expected = replay.signal
+            powers.signal += finite_norm(expected if self.part is None else self.part.of(expected)) ** 2
+            powers.error += self._between(expected, replay.recorded)
+            for entry, replayed in zip(chosen, replay.outputs([[(entry, None)] for entry in chosen]), strict=True):
+                powers.made[entry.tensor] = powers.made.get(entry.tensor, 0.0) + self._power(replayed, expected)
         if not powers.signal and chosen:
             self.why["the reference's output has no signal to measure an error against"] = None
             powers.made = dict.fromkeys(powers.made, math.nan)
         return powers
 
     def together(self, first: Sequence[PlannedNode], powers: _Powers) -> Together | None:
-        """Replay the own errors of some tensors at once; None if that cannot be."""
+        """Replay the own errors of some tensors at once; None if that fails."""
         if not first:
             return None
         made = left = 0.0
@@ -210,30 +210,30 @@ class _OutputReplays:
             left=left / powers.error if powers.error else None,
         )
 
-    def _between(self, one: np.ndarray, other: np.ndarray) -> float:
-        """Return the power of the difference of two outputs, or of the part that is looked at."""
-        off = difference(one, other.reshape(one.shape))
-        return norm(off if self.part is None else self.part.of(off)) ** 2
+    def _between(self, first: np.ndarray, second: np.ndarray) -> float:
+        """Return the power of the difference of two outputs, in the part that is looked at."""
+        error = difference(first, second.reshape(first.shape))
+        return norm(error if self.part is None else self.part.of(error)) ** 2
 
-    def _power(self, made: Replayed, theirs: np.ndarray) -> float:
-        """Return the power that a replay makes of an output; NaN, with the reason, if it is no finite number."""
-        power = math.nan if made.values is None else self._between(theirs, made.values)
-        if made.values is not None and not math.isfinite(power):
+    def _power(self, replayed: Replayed, expected: np.ndarray) -> float:
+        """Return the error power of a replayed output; NaN if it is not finite, with the reason noted."""
+        power = math.nan if replayed.values is None else self._between(expected, replayed.values)
+        if replayed.values is not None and not math.isfinite(power):
             self.why["an error makes the output not finite"] = None
-        elif made.reason:
-            self.why[made.reason] = None
+        elif replayed.reason:
+            self.why[replayed.reason] = None
         return power if math.isfinite(power) else math.nan
 
 
-def _contributor(each: _Estimate, output: PlannedNode, powers: _Powers, at_output: float) -> Contributor:
-    power = powers.made.get(each.entry.tensor, math.nan)
+def _contributor(estimate: _Estimate, output: PlannedNode, powers: _Powers, at_output: float) -> Contributor:
+    power = powers.made.get(estimate.entry.tensor, math.nan)
     exact = math.isfinite(power)
-    bound = each.ratio * at_output
+    bound = estimate.ratio * at_output
     level = powers.sqnr_db(power) if exact else -20 * math.log10(bound) if bound else math.inf
     share = (power / powers.error if powers.error else None) if exact else None
     return Contributor(
-        node=each.entry.node,
-        tensor=each.entry.tensor,
+        node=estimate.entry.node,
+        tensor=estimate.entry.tensor,
         output=output.tensor,
         sqnr_db=level,
         how="exact" if exact else "bounded",

@@ -1,4 +1,4 @@
-"""A comparison on one screen: the verdict, the nodes that fail with their reasons, the outputs, what was left out."""
+"""The report of a comparison that fits one screen: headline, outputs, faults with reasons, remedies, coverage."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ _REASON = 500
 _NAME = 1000
 _DERIVED = "derived"
 _TRIED = 3
-"""Remedies that it shows."""
+"""Number of remedies shown."""
 _LEAST_REST = 0.05
-"""Share of an output's error from which on it says that it is not accounted for."""
+"""Smallest unexplained share of an output's error that gets a row."""
 
 
 def short_document(
@@ -56,25 +56,25 @@ def short_document(
     remarks: int = 3,
     terse: bool = False,
 ) -> Document:
-    """Return the report of a comparison that fits a screen.
+    """Return the report of a comparison that fits one screen.
 
     Args:
         result: The comparison.
-        choice: Rows that were asked for; where the faults are, why, and what to try, if None.
-        most: Most faults, or rows of nodes that could not be compared, where none were asked for.
-        whys: Faults of which it is said why.
-        remarks: Remarks on the comparison that are shown; the others are counted.
-        terse: Whether what was ruled out and the coverage take a line each.
+        choice: The rows that the user asked for; None for the diagnosis.
+        most: Largest number of faults or rows, unless rows were asked for.
+        whys: Number of faults whose reason is shown.
+        remarks: Number of remarks that are shown; the others are counted.
+        terse: Whether the ruled out faults and the coverage take one line each.
     """
     if choice is not None:
         return [title(result), _rows(result, sorted(ranked(result.nodes, choice))), key_facts(result)]
     if result.diagnosis:
         return [title(result), *answer_blocks(result, most=most, whys=whys, remarks=remarks, terse=terse)]
     positions = deciding(result)
-    left = len(positions) - len(positions[:most])
+    hidden_rows = len(positions) - len(positions[:most])
     blocks: list[Block] = [title(result), _rows(result, sorted(positions[:most]))]
-    if left:
-        blocks.append(Paragraph(f"{numbers.grouped(left)} more like these: --only-failing", "dim"))
+    if hidden_rows:
+        blocks.append(Paragraph(f"{numbers.grouped(hidden_rows)} more like these: --only-failing", "dim"))
     return [*blocks, key_facts(result)]
 
 
@@ -87,28 +87,28 @@ def answer_blocks(
     rest: str = "--verbose",
     terse: bool = False,
 ) -> list[Block]:
-    """Return what follows the headline: outputs, faults with shares and reasons, what to try, what was ruled out.
+    """Return the blocks below the headline: outputs, faults with shares and reasons, remedies, ruled out faults.
 
     Args:
         result: The comparison, with a diagnosis.
-        most: Most faults.
-        whys: Faults of which it is said why.
-        remarks: Remarks on the comparison that are shown; the others are counted.
+        most: Largest number of faults.
+        whys: Number of faults whose reason is shown.
+        remarks: Number of remarks that are shown; the others are counted.
         rest: Where the reader finds what is only counted here.
-        terse: Whether what was ruled out and the coverage take a line each.
+        terse: Whether the ruled out faults and the coverage take one line each.
     """
     faults = result.diagnosis[:most]
-    left = len(result.diagnosis) - len(faults)
-    alike = sum(len(each.nodes) - 1 for each in faults)
-    hidden = left if result.status is Status.ACCUMULATED else 0
-    told = f"{plural(left, 'more fault')}: --only-failing" if left and not hidden else ""
-    if alike and not left:
-        told = f"{plural(alike, 'more node')} with the same faults: --only-failing"
-    more: list[Block] = [Paragraph(told, "dim")] if told else []
+    hidden_faults = len(result.diagnosis) - len(faults)
+    same_fault = sum(len(each.nodes) - 1 for each in faults)
+    hidden = hidden_faults if result.status is Status.ACCUMULATED else 0
+    hint = f"{plural(hidden_faults, 'more fault')}: --only-failing" if hidden_faults and not hidden else ""
+    if same_fault and not hidden_faults:
+        hint = f"{plural(same_fault, 'more node')} with the same faults: --only-failing"
+    more: list[Block] = [Paragraph(hint, "dim")] if hint else []
     table = where(result, faults, whys=len(faults) if whys is None else whys)
-    counted = len(result.verdict.remarks) if not remarks else 0
+    hidden_remarks = len(result.verdict.remarks) if not remarks else 0
     facts = [*_remarks(result, rest, remarks), *_coverage(result, rest, terse=terse)]
-    notes = _runs(result, rest, counted, hidden)
+    notes = _notes_on_runs(result, rest, hidden_remarks, hidden)
     return [
         FactList(_outputs(result, terse=terse)),
         table,
@@ -119,48 +119,51 @@ def answer_blocks(
 
 
 def where(result: RunComparison, faults: Sequence[Diagnosis], *, whys: int) -> Grid:
-    """Return the faults as a table: share of the output's error, node, the SQNR before and after it, and the reason.
+    """Return the faults as a table: share of the output's error, node, SQNR before and after it, and the reason.
 
     Args:
         result: The comparison.
-        faults: What is shown of its diagnosis.
-        whys: Faults of which the reason is shown.
+        faults: The faults to show.
+        whys: Number of faults whose reason is shown.
     """
-    at = {node.tensor: node.index for node in result.nodes}
-    shares = [share_of(each) for each in faults]
+    index_of = {node.tensor: node.index for node in result.nodes}
+    shares = [share_of(fault) for fault in faults]
     rows = []
-    for row, (each, share) in enumerate(zip(faults, shares, strict=True)):
-        more = f" +{len(each.nodes) - 1}" if len(each.nodes) > 1 else ""
-        name = f"{node_title(each, limit=_NAME)}{more}"
-        number = str(at.get(each.tensor, ""))
+    for row, (fault, share) in enumerate(zip(faults, shares, strict=True)):
+        count_text = f" +{len(fault.nodes) - 1}" if len(fault.nodes) > 1 else ""
+        name = f"{node_title(fault, limit=_NAME)}{count_text}"
+        number = str(index_of.get(fault.tensor, ""))
         figures = [
             share_text(share),
             share_bar(share),
             number,
             name,
-            safe_text(each.op, limit=_NAME),
-            level_change(each),
+            safe_text(fault.op, limit=_NAME),
+            level_change(fault),
         ]
-        rows.append([*figures, safe_text(each.why, limit=_REASON) if row < whys else ""])
-    rest = _rest(result)
+        rows.append([*figures, safe_text(fault.why, limit=_REASON) if row < whys else ""])
+    rest = _remaining_share(result)
     if rest is not None and faults == result.diagnosis[: len(faults)]:
         rows.append([share_text(rest[0]), "", "", rest[1], "", "", ""])
-    output = next((name for each in faults for name, share in each.share.items() if share is not None), None)
+    output = next((name for fault in faults for name, share in fault.share.items() if share is not None), None)
     if output is None:
         titles, rows = ["#", "node", "op", "SQNR dB in -> out", "why"], [row[2:] for row in rows]
         return Grid(titles=titles, rows=rows, right=frozenset({0}), names=frozenset({1, 2}), below={4: ""})
-    of = f"of {shorten(safe_text(output), BAR - 3)}"
-    titles = ["share", of, "#", "node", "op", "SQNR dB in -> out", "why"]
+    share_title = f"of {shorten(safe_text(output), BAR - 3)}"
+    titles = ["share", share_title, "#", "node", "op", "SQNR dB in -> out", "why"]
     return Grid(titles=titles, rows=rows, right=frozenset({0, 2}), names=frozenset({3, 4}), below={6: ""})
 
 
-def _rest(result: RunComparison) -> tuple[float, str] | None:
-    """Return the part of an output's error that the costliest nodes do not account for, and what it is made of."""
-    several = (remedy for each in result.diagnosis for remedy in each.remedies if (remedy.nodes or 0) > 1)
-    few = next((remedy for remedy in several if remedy.edit.startswith("float ")), None)
-    if few is not None:
-        gain = next((few.gain_db[name] for each in result.diagnosis for name in each.share if name in few.gain_db), 0.0)
-        return 10 ** (-gain / 10), f"left with the first {few.nodes} in float"
+def _remaining_share(result: RunComparison) -> tuple[float, str] | None:
+    """Return the part of an output's error that the named nodes do not account for, with a label."""
+    groups = (remedy for each in result.diagnosis for remedy in each.remedies if (remedy.nodes or 0) > 1)
+    in_float = next((remedy for remedy in groups if remedy.edit.startswith("float ")), None)
+    if in_float is not None:
+        gain = next(
+            (in_float.gain_db[name] for each in result.diagnosis for name in each.share if name in in_float.gain_db),
+            0.0,
+        )
+        return 10 ** (-gain / 10), f"left with the first {in_float.nodes} in float"
     together = result.verdict.together
     if together is None or together.left is None or not together.left >= _LEAST_REST:
         return None
@@ -171,38 +174,38 @@ def _rest(result: RunComparison) -> tuple[float, str] | None:
 
 
 def answer(result: RunComparison, *, terse: bool = False) -> FactList:
-    """Return what to try, and what was ruled out.
+    """Return the remedies and the faults that were ruled out.
 
     Args:
         result: The comparison.
-        terse: Whether only the first of what was ruled out, and the first output, are said.
+        terse: Whether to show only the first ruled out fault and the first output.
     """
-    named = len(result.diagnosis) > 1
-    tried = [(each, remedy) for each in result.diagnosis for remedy in each.remedies][:_TRIED]
+    has_several = len(result.diagnosis) > 1
+    remedies = [(fault, remedy) for fault in result.diagnosis for remedy in fault.remedies][:_TRIED]
     facts = [
         Fact(
             "" if at else "TRY",
-            (f"{node_title(each)}: " if named and remedy.nodes == 1 else "")
+            (f"{node_title(fault)}: " if has_several and remedy.nodes == 1 else "")
             + remedy_line(remedy, result, most=1 if terse else _OUTPUTS),
         )
-        for at, (each, remedy) in enumerate(tried)
+        for at, (fault, remedy) in enumerate(remedies)
     ]
     ruled_out = ruled_out_line(result, most=1 if terse else None)
     return FactList([*facts, *([Fact("OK", ruled_out)] if ruled_out else [])])
 
 
 def _remarks(result: RunComparison, rest: str, most: int = 3) -> list[Fact]:
-    said = [safe_text(each, limit=_REASON) for each in result.verdict.remarks]
-    shown = [Fact("" if at else "also", text) for at, text in enumerate(said[:most])]
-    more = len(said) - len(shown)
+    texts = [safe_text(remark, limit=_REASON) for remark in result.verdict.remarks]
+    shown = [Fact("" if at else "also", text) for at, text in enumerate(texts[:most])]
+    more = len(texts) - len(shown)
     return [*shown, Fact("", f"{plural(more, 'more remark')}: {rest}", "dim")] if shown and more > 0 else shown
 
 
 def deciding(result: RunComparison) -> list[int]:
-    """Return the positions of the nodes that the verdict is about: the first divergence, then the worst first.
+    """Return the positions of the nodes that decide the verdict: the first divergence, then the worst first.
 
-    These are the nodes that fail or could not be compared. Where there are none, and an output alone is beyond its
-    limit, they are those that contribute most to that.
+    These are the nodes that fail or could not be compared. If there are none and only an output is beyond its limit,
+    they are those that contribute most to its error.
 
     Args:
         result: The comparison.
@@ -215,17 +218,19 @@ def deciding(result: RunComparison) -> list[int]:
 
 
 def key_facts(result: RunComparison, *, rest: str = "--verbose") -> FactList:
-    """Return the outputs, the coverage in a line, and what is unusual about the two runs.
+    """Return the outputs, the coverage in one line, and notes on the two runs.
 
     Args:
         result: The comparison.
         rest: Where the reader finds what is only counted here.
     """
-    return FactList([*_outputs(result), *_remarks(result, rest), *_coverage(result, rest), *_runs(result, rest)])
+    return FactList(
+        [*_outputs(result), *_remarks(result, rest), *_coverage(result, rest), *_notes_on_runs(result, rest)]
+    )
 
 
 def _rows(result: RunComparison, positions: Sequence[int]) -> Grid:
-    known = columns()
+    all_columns = columns()
     first = next((node.index for node in result.nodes if is_beyond(node)), None)
     rows: list[list[str]] = []
     styles = []
@@ -234,46 +239,46 @@ def _rows(result: RunComparison, positions: Sequence[int]) -> Grid:
         cells = node_row(node).cells
         mark = ">" if node.index == first else ""
         texts = [cells[key].text for key in _COLUMNS]
-        told = node.index == first and result.first_divergence is not None  # by the verdict
-        reason = "" if told else safe_text(node.reason or "", limit=_REASON)
+        is_in_verdict = node.index == first and result.first_divergence is not None  # by the verdict
+        reason = "" if is_in_verdict else safe_text(node.reason or "", limit=_REASON)
         rows.append([f"{mark}{texts[0]}", *texts[1:], reason])
         styles.append(STYLES[node.status] if breaks_limit(node) and not is_excused(node) else "")
-    kept = [at for at, key in enumerate(_COLUMNS) if key in _ALWAYS or any(row[at] != numbers.MISSING for row in rows)]
+    shown = [at for at, key in enumerate(_COLUMNS) if key in _ALWAYS or any(row[at] != numbers.MISSING for row in rows)]
     return Grid(
-        titles=[*(known[_COLUMNS[at]].title for at in kept), "reason"],
-        rows=[[*(row[at] for at in kept), row[-1]] for row in rows],
-        right=frozenset(place for place, at in enumerate(kept) if known[_COLUMNS[at]].numeric),
-        names=frozenset(place for place, at in enumerate(kept) if _COLUMNS[at] in _NAMES),
-        below={len(kept): ""},
+        titles=[*(all_columns[_COLUMNS[at]].title for at in shown), "reason"],
+        rows=[[*(row[at] for at in shown), row[-1]] for row in rows],
+        right=frozenset(place for place, at in enumerate(shown) if all_columns[_COLUMNS[at]].numeric),
+        names=frozenset(place for place, at in enumerate(shown) if _COLUMNS[at] in _NAMES),
+        below={len(shown): ""},
         styles=styles,
     )
 
 
 def _outputs(result: RunComparison, *, terse: bool = False) -> list[Fact]:
-    """Return how far each network output is off, and whether its winner is the same if it holds scores.
+    """Return the error of each network output, and whether its winner is the same if it holds scores.
 
     Args:
         result: The comparison.
-        terse: Whether all take one line.
+        terse: Whether all outputs share one line.
     """
     by_tensor = {node.tensor: node for node in result.nodes}
-    ranked = {output.tensor: sentences.winners_clause(output) for output in result.outputs}
+    winners = {output.tensor: sentences.winners_clause(output) for output in result.outputs}
     shown = ordered_outputs(result)[:_OUTPUTS]
     more = len(result.network_outputs) - len(shown)
     rest = f"{numbers.grouped(more)} more outputs: --verbose"
     if terse:
-        said = [f"{safe_text(tensor, limit=80)} {_how_far(by_tensor[tensor], brief=True)}" for tensor in shown]
-        said += [f"{ranked[tensor]} (if scores)" for tensor in shown if tensor in ranked and len(shown) == 1]
-        return [Fact("outputs", ", ".join(said) + (f"; {rest}" if more else ""))]
+        clauses = [f"{safe_text(tensor, limit=80)} {_error_text(by_tensor[tensor], brief=True)}" for tensor in shown]
+        clauses += [f"{winners[tensor]} (if scores)" for tensor in shown if tensor in winners and len(shown) == 1]
+        return [Fact("outputs", ", ".join(clauses) + (f"; {rest}" if more else ""))]
     facts: list[Fact] = []
     for tensor in shown:
-        scores = f", {ranked[tensor]} (if scores)" if tensor in ranked else ""
-        said_of = f"{safe_text(tensor, limit=80)}: {_how_far(by_tensor[tensor])}{scores}"
-        facts.append(Fact("" if facts else "outputs", said_of))
+        scores = f", {winners[tensor]} (if scores)" if tensor in winners else ""
+        text = f"{safe_text(tensor, limit=80)}: {_error_text(by_tensor[tensor])}{scores}"
+        facts.append(Fact("" if facts else "outputs", text))
     return [*facts, Fact("", rest, "dim")] if more else facts
 
 
-def _how_far(node: NodeResult, *, brief: bool = False) -> str:
+def _error_text(node: NodeResult, *, brief: bool = False) -> str:
     stats = node.metrics
     if stats is None or node.status is Status.IDENTICAL:
         return str(node.status)
@@ -289,22 +294,22 @@ def _how_far(node: NodeResult, *, brief: bool = False) -> str:
 
 
 def _coverage(result: RunComparison, rest: str, *, terse: bool = False) -> list[Fact]:
-    """Return in one line how much was compared, then the first of what was lost."""
+    """Return one line on how much was compared, then the first lost tensors."""
     lost = [entry for entry in result.coverage.unmatched if entry.kind is UnmatchedKind.LOST]
     counts = sentences.status_counts([node.status for node in result.nodes])
-    said = [f"{numbers.grouped(len(result.nodes))} tensors compared{f' ({counts})' if counts and not terse else ''}"]
-    said += sentences.judged_clauses(result)
+    clauses = [f"{numbers.grouped(len(result.nodes))} tensors compared{f' ({counts})' if counts and not terse else ''}"]
+    clauses += sentences.judged_clauses(result)
     benign = sentences.benign_count(result.coverage.unmatched)
-    said += [f"{numbers.grouped(benign)} unmatched for a known reason"] if benign else []
-    said.append(f"{numbers.grouped(len(lost))} LOST" if lost else "none lost")
+    clauses += [f"{numbers.grouped(benign)} unmatched for a known reason"] if benign else []
+    clauses.append(f"{numbers.grouped(len(lost))} LOST" if lost else "none lost")
     samples = {sample.sample for node in result.nodes for sample in node.samples}
     if samples == {0}:
-        said.append("1 sample")
+        clauses.append("1 sample")
     elif len(samples) > 1:
-        said.append(f"{numbers.grouped(len(samples))} samples")
+        clauses.append(f"{numbers.grouped(len(samples))} samples")
     elif samples - {0}:
-        said.append(f"sample {min(samples)} alone")
-    facts = [Fact("coverage", ", ".join(said), "bold yellow" if lost else "")]
+        clauses.append(f"sample {min(samples)} alone")
+    facts = [Fact("coverage", ", ".join(clauses), "bold yellow" if lost else "")]
     facts += [
         Fact("", f"LOST {entry.side} {safe_text(entry.tensor, limit=80)}: {safe_text(entry.said)}", "bold yellow")
         for entry in lost[:_LOST]
@@ -313,14 +318,14 @@ def _coverage(result: RunComparison, rest: str, *, terse: bool = False) -> list[
     return [*facts, Fact("", f"{numbers.grouped(more)} more lost: {rest}", "dim")] if more > 0 else facts
 
 
-def _runs(result: RunComparison, rest: str, counted: int = 0, hidden: int = 0) -> list[Fact]:
-    """Return what is unusual about the two runs, the limits, and how much is left out.
+def _notes_on_runs(result: RunComparison, rest: str, counted: int = 0, hidden: int = 0) -> list[Fact]:
+    """Return notes on the two runs and the limits, and the number of things left out.
 
     Args:
         result: The comparison.
-        rest: Where the reader finds it.
-        counted: Remarks on the comparison that are left out.
-        hidden: Nodes of the diagnosis that are left out.
+        rest: Where the reader finds them.
+        counted: Number of remarks left out.
+        hidden: Number of diagnosed nodes left out.
     """
     facts: list[Fact] = []
     sides = {"reference": result.reference, "backend": result.backend}
@@ -340,8 +345,8 @@ def _runs(result: RunComparison, rest: str, counted: int = 0, hidden: int = 0) -
         facts.append(Fact("inputs", random, "bold yellow"))
     if result.limits.get("source") != _DERIVED or "file" in result.limits:
         facts.append(Fact("limits", sentences.limits_sentence(result.limits)))
-    accepted, found = sentences.acknowledged_sentences(result.nodes), sentences.found_sentences(result.nodes)
-    said = [plural(hidden, "more node")] if hidden else []
-    said += [f"{len(accepted)} acknowledged"] if accepted else []
-    said += [plural(len(found) + counted, "remark")] if found or counted else []
-    return [*facts, Fact("notes", f"{', '.join(said)}: {rest}", "dim")] if said else facts
+    accepted, remarks = sentences.acknowledged_sentences(result.nodes), sentences.found_sentences(result.nodes)
+    counts = [plural(hidden, "more node")] if hidden else []
+    counts += [f"{len(accepted)} acknowledged"] if accepted else []
+    counts += [plural(len(remarks) + counted, "remark")] if remarks or counted else []
+    return [*facts, Fact("notes", f"{', '.join(counts)}: {rest}", "dim")] if counts else facts
