@@ -1,8 +1,8 @@
-"""A node's own error, elementwise, its parts, and what it makes of an output.
+"""A node's own error, element by element, its parts, and the error it causes at an output.
 
-It is what a node does otherwise than the reference's node on the same inputs. The reference's node is taken in the
-reference's own arithmetic: where the reference is on codes, rounding to these codes is no error. The budget,
-contributions and edits all measure against this.
+The own error is the difference between the backend's node and the reference's node on the same inputs. The reference's
+node is computed in the reference's own arithmetic: if the reference holds codes, rounding to these codes is no error.
+The budget, contributions and edits all measure against it.
 """
 
 from __future__ import annotations
@@ -54,16 +54,16 @@ from qdebug.replay.stacked import LATEST, STACKED_ELEMENTS, STACKED_MOST, can_st
 __all__ = ["NOT_FINITE", "PARTS", "ErrorReplay", "Errors", "Replayed", "own_error", "own_parts"]
 
 PARTS = ("weights", "saturation", "rounding", "arithmetic")
-"""What a node's own error is made of, in the order in which it comes about."""
+"""Parts of a node's own error, in the order in which they arise."""
 NOT_FINITE = "its error is not finite"
 _SMALL = 1 << 16
-"""Bytes of a constant that is held on to: to look it up takes longer than to read it."""
+"""Largest constant, in bytes, that is cached: finding it in the file takes longer than reading it."""
 _KEPT_ERRORS = 1 << 26
-"""Bytes of own errors that are held on to: each is measured first and replayed after."""
+"""Bytes of own errors that are cached: each is measured first and replayed later."""
 
 
 def own_error(graphs: GraphCheck, entry: PlannedNode, place: tuple[int, int]) -> np.ndarray:
-    """Return what the backend recorded, less what the reference's nodes and constants give on the same inputs.
+    """Return the backend's values minus those that the reference's nodes and constants give on the same inputs.
 
     Args:
         graphs: Holds the two graphs against each other.
@@ -77,16 +77,16 @@ def own_error(graphs: GraphCheck, entry: PlannedNode, place: tuple[int, int]) ->
         KernelError: A node cannot be replayed, or gives another shape.
         RecordingError: A constant or an input was not recorded.
     """
-    theirs, ours = _ends(graphs, entry, _check(graphs, entry), place)
-    return difference(ours, theirs)
+    expected, actual = _expected_and_actual(graphs, entry, _check(graphs, entry), place)
+    return difference(actual, expected)
 
 
 def own_parts(graphs: GraphCheck, entry: PlannedNode, place: tuple[int, int]) -> Mapping[str, np.ndarray]:
-    """Return what a tensor's own error is made of; the parts add up to `own_error`.
+    """Return the parts of a tensor's own error, which add up to `own_error`.
 
-    "weights" is what other constants make, rounded ones above all; "saturation" what is cut off at the ends of the
-    codes; "rounding" what rounding to the codes makes of the rest; "arithmetic" what the backend computed otherwise.
-    Of a tensor without codes all that is no "weights" is "arithmetic".
+    "weights" comes from different constants, mostly rounded ones; "saturation" from clipping at the ends of the codes;
+    "rounding" from rounding the rest to the codes; "arithmetic" from a different computation. Without codes, all that
+    is not "weights" is "arithmetic".
 
     Args:
         graphs: Holds the two graphs against each other.
@@ -101,56 +101,61 @@ def own_parts(graphs: GraphCheck, entry: PlannedNode, place: tuple[int, int]) ->
         RecordingError: A constant or an input was not recorded.
     """
     check = _check(graphs, entry)
-    theirs, ours = _ends(graphs, entry, check, place)
+    expected, actual = _expected_and_actual(graphs, entry, check, place)
     backend, reference = graphs.replays.be.recording, graphs.replays.ref.recording
     view, codes = entry.pair.backend_view, reference_codes(reference.graph, backend.graph, entry)
-    coded = entry.quant is not None and entry.quant != codes  # of equal codes the reference's rounding is the node's
+    has_own_codes = (
+        entry.quant is not None and entry.quant != codes
+    )  # of equal codes the reference's rounding is the node's
     if check.segment.wide or any(operators.of(node.op).takes_codes for node in check.segment.own):
-        stages = [on_grid(replay_own(backend, entry.pair, check.segment, theirs.shape, place), codes)]
-        coded = False
+        stages = [on_grid(replay_own(backend, entry.pair, check.segment, expected.shape, place), codes)]
+        has_own_codes = False
     else:
         stored = backend.load(entry.tensor, *place)
-        made = replay(backend, check.node, entry.tensor, place)
-        if not same_elements(made.shape, stored.shape):
-            raise KernelError(f"The replay gives shape {made.shape} and the recording has {stored.shape}.")
-        made, folded = made.reshape(stored.shape), folded_clamp(reference, backend, entry)
+        replayed = replay(backend, check.node, entry.tensor, place)
+        if not same_elements(replayed.shape, stored.shape):
+            raise KernelError(f"The replay gives shape {replayed.shape} and the recording has {stored.shape}.")
+        replayed, folded = replayed.reshape(stored.shape), folded_clamp(reference, backend, entry)
         if folded is not None:
-            made = held_as_recorded(made, dequantize(stored, entry.quant), folded)
-        stages = [on_grid(made, codes)]
-        if coded and entry.quant is not None:
-            stages += [held(made, uniform_span(entry.quant)), dequantize(quantize(made, entry.quant), entry.quant)]
-        stages = [in_reference_order(each, view, theirs.shape) for each in stages]
-    steps = [theirs, *(held(each.reshape(theirs.shape), clamp_of(view)) for each in stages), ours]
-    names = PARTS if coded else (PARTS[0], PARTS[-1])
+            replayed = held_as_recorded(replayed, dequantize(stored, entry.quant), folded)
+        stages = [on_grid(replayed, codes)]
+        if has_own_codes and entry.quant is not None:
+            stages += [
+                held(replayed, uniform_span(entry.quant)),
+                dequantize(quantize(replayed, entry.quant), entry.quant),
+            ]
+        stages = [in_reference_order(stage, view, expected.shape) for stage in stages]
+    steps = [expected, *(held(stage.reshape(expected.shape), clamp_of(view)) for stage in stages), actual]
+    names = PARTS if has_own_codes else (PARTS[0], PARTS[-1])
     return {name: difference(after, before) for name, before, after in zip(names, steps[:-1], steps[1:], strict=True)}
 
 
 def _check(graphs: GraphCheck, entry: PlannedNode) -> TensorCheck:
-    found = graphs.of(entry)
-    if found is None:
+    check = graphs.of(entry)
+    if check is None:
         raise KernelError(f"What leads to {entry.tensor!r} is not known.")
-    return found
+    return check
 
 
-def _ends(
+def _expected_and_actual(
     graphs: GraphCheck, entry: PlannedNode, check: TensorCheck, place: tuple[int, int]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return what the reference's nodes make of the backend's inputs, and what the backend has."""
+    """Return the values of the reference's nodes on the backend's inputs, and the backend's values."""
     backend = graphs.replays.be.recording
-    theirs = graphs.replays.expected(entry, check.segment, place)
+    expected = graphs.replays.expected(entry, check.segment, place)
     view = entry.pair.backend_view
-    ours = held(in_reference_order(real_values(backend, entry.tensor, place), view, theirs.shape), clamp_of(view))
-    if not one_shape(ours.shape, theirs.shape):
-        raise KernelError(f"The replay gives shape {theirs.shape} and the recording has {ours.shape}.")
-    return theirs, ours.reshape(theirs.shape)
+    actual = held(in_reference_order(real_values(backend, entry.tensor, place), view, expected.shape), clamp_of(view))
+    if not one_shape(actual.shape, expected.shape):
+        raise KernelError(f"The replay gives shape {expected.shape} and the recording has {actual.shape}.")
+    return expected, actual.reshape(expected.shape)
 
 
 class Replayed(NamedTuple):
-    """What errors make of an output.
+    """The reference's output after a replay with errors.
 
     Args:
-        values: The reference's output with the errors, as real values in its shape; None if it is not known.
-        reason: Why it is not known, a clause; "" if it is, or if no error reaches the output.
+        values: Real values in the reference's shape; None if unknown.
+        reason: A clause with the reason why they are unknown; "" if they are known, or if no error reaches the output.
     """
 
     values: np.ndarray | None
@@ -158,19 +163,19 @@ class Replayed(NamedTuple):
 
 
 Errors = Sequence[tuple[PlannedNode, np.ndarray | None]]
-"""Compared tensors with an error of each, in the order that the pair is compared in; None for its own error."""
+"""Compared tensors, each with an error in the order of dimensions of the comparison; None for its own error."""
 
 
 class ErrorReplay:
-    """Replays errors to one output, in one sample and step: what the reference's output becomes where nodes err.
+    """Replays errors to one output, in one sample and step.
 
-    Each error is added where the reference, computed with the errors before, has its tensor, and the reference's nodes
-    below are replayed in its own arithmetic: what it has in codes is rounded to them. What no error reaches is as it
-    was recorded. A tensor with an error may leave the domain of an operator behind it, such as a root or a logarithm.
-    Then it is clipped to the range that the two runs recorded of it.
+    Each error is added to the reference's tensor, and the reference's nodes below are replayed in the reference's own
+    arithmetic: tensors that it holds in codes are rounded to them. Values that no error reaches are as recorded. A
+    tensor with an error may leave the domain of an operator behind it, such as a root or a logarithm. Then it is
+    clipped to the range that the two runs recorded for it.
 
-    Several replays go through the net together: a node that computes samples apart runs once for all whose errors reach
-    it, on their data one after the other.
+    Several replays go through the net together: a node that treats samples independently runs once for all replays
+    whose errors reach it, with their data concatenated.
 
     Args:
         graphs: Holds the two graphs against each other.
@@ -198,67 +203,67 @@ class ErrorReplay:
 
     @cached_property
     def recorded(self) -> np.ndarray:
-        """The backend's output as the reference keeps it: real values, in its shape."""
-        pair, theirs = self._output.pair, self.signal
-        ours = real_values(self._backend, self._output.tensor, self._place)
-        _, ours = in_one_order(theirs, pair.reference_view, ours, pair.backend_view)
-        return into_stored_order(ours, pair.reference_view).reshape(theirs.shape)
+        """The backend's output as real values, in the shape of the reference's."""
+        pair, signal = self._output.pair, self.signal
+        values = real_values(self._backend, self._output.tensor, self._place)
+        _, values = in_one_order(signal, pair.reference_view, values, pair.backend_view)
+        return into_stored_order(values, pair.reference_view).reshape(signal.shape)
 
     def own_error(self, entry: PlannedNode) -> np.ndarray:
-        """Return a tensor's own error, see `own_error`; raises what that raises."""
-        found = self._errors.get(entry.tensor)
-        if found is None:
-            found = own_error(self._graphs, entry, self._place)
-            if found.nbytes <= self._room:
-                self._errors[entry.tensor] = found
-                self._room -= found.nbytes
-        return found
+        """Return a tensor's own error, cached; see `own_error` for errors raised."""
+        error = self._errors.get(entry.tensor)
+        if error is None:
+            error = own_error(self._graphs, entry, self._place)
+            if error.nbytes <= self._room:
+                self._errors[entry.tensor] = error
+                self._room -= error.nbytes
+        return error
 
     def own_parts(self, entry: PlannedNode) -> Mapping[str, np.ndarray]:
-        """Return the parts of a tensor's own error, see `own_parts`; none where they are not known."""
+        """Return the parts of a tensor's own error, see `own_parts`; empty if unknown."""
         try:
             return own_parts(self._graphs, entry, self._place)
         except (KernelError, NotRecordedError):
             return {}
 
     def size(self, entry: PlannedNode) -> float | str:
-        """Return the norm of a tensor's own error over that of the reference's; a reason where it is not known.
+        """Return the norm of a tensor's own error over that of the reference's values; the reason if it is unknown.
 
-        Infinite where the reference's has no signal, NaN where it is not finite.
+        Infinite if the reference has no signal, NaN if it is not finite.
         """
         try:
-            own = self.own_error(entry)
+            error_values = self.own_error(entry)
         except (KernelError, NotRecordedError) as error:
             return _clause(error)
-        if not np.isfinite(own).all():
+        if not np.isfinite(error_values).all():
             return NOT_FINITE
-        made = norm(own)
-        if not made:
+        error_norm = norm(error_values)
+        if not error_norm:
             return 0.0
         signal = finite_norm(real_values(self._reference, entry.reference_tensor, self._place))
-        return made / signal if signal else math.inf
+        return error_norm / signal if signal else math.inf
 
     def outputs(self, cases: Sequence[Errors]) -> list[Replayed]:
-        """Return what the reference's output becomes with each of some sets of errors.
+        """Return the reference's output with each of some sets of errors.
 
         The result is finite wherever the reference is.
         """
-        found: dict[int, Replayed] = {}
-        for together in self._together(cases):
-            made: list[np.ndarray | None] | None = None
-            if len(together) > 1:
-                with suppress(KernelError, NotRecordedError):  # then each alone tells which it is
-                    made = self._replayed([cases[at] for at in together], clipped=False)
-            alone = (self._alone(cases[at]) for at in together) if made is None else map(Replayed, made)
-            found |= zip(together, alone, strict=True)
-        return [found[at] for at in range(len(cases))]
+        results: dict[int, Replayed] = {}
+        for group in self._together(cases):
+            batch: list[np.ndarray | None] | None = None
+            if len(group) > 1:
+                with suppress(KernelError, NotRecordedError):  # replayed one by one, each gives its own reason
+                    batch = self._replayed([cases[at] for at in group], clipped=False)
+            alone = (self._alone(cases[at]) for at in group) if batch is None else map(Replayed, batch)
+            results |= zip(group, alone, strict=True)
+        return [results[at] for at in range(len(cases))]
 
     def output(self, entries: Sequence[PlannedNode]) -> Replayed:
-        """Return what the reference's output becomes with the own errors of some tensors at once."""
+        """Return the reference's output with the own errors of some tensors at once."""
         return self._alone([(entry, None) for entry in entries])
 
     def _alone(self, errors: Errors) -> Replayed:
-        """Replay one set of errors, clipped to what was recorded if it leaves the domain of an operator."""
+        """Replay one set of errors; if it leaves an operator's domain, clip to the recorded range."""
         self._left_domain = False
         for clipped in (False, True):
             try:
@@ -269,7 +274,7 @@ class ErrorReplay:
         raise AssertionError  # the second turn returns
 
     def _together(self, cases: Sequence[Errors]) -> Iterator[list[int]]:
-        """Group sets of errors that are replayed as one: neighbours in the net, as many as fit into a core's cache."""
+        """Group sets of errors to replay at once: neighbours in the net, as many as fit into a core's cache."""
         graph = self._reference.graph
         first = [min((graph.position(e.reference_tensor) or 0 for e, _ in errors), default=0) for errors in cases]
         group, most = list[int](), 0
@@ -297,7 +302,7 @@ class ErrorReplay:
         """Replay sets of errors together; None for one that does not reach the output.
 
         Raises:
-            KernelError: A node cannot be replayed, or an error is not known.
+            KernelError: A node cannot be replayed, or an error is unknown.
             NotRecordedError: An input or a constant was not recorded.
         """
         end, put = self._output.reference_tensor, dict[str, list[tuple[int, PlannedNode, np.ndarray | None]]]()
@@ -314,7 +319,7 @@ class ErrorReplay:
                 return
             for run, entry, own in put.pop(name, ()):
                 base = runs[run] if run in runs else real_values(self._reference, name, self._place)
-                runs[run], whole = self._moved(entry, base, own, clipped=clipped), None
+                runs[run], whole = self._with_error(entry, base, own, clipped=clipped), None
             if runs:
                 made[name] = _Runs(dict(sorted(runs.items())), whole)
 
@@ -362,7 +367,7 @@ class ErrorReplay:
             with room(most=most * len(runs), recorded=partial(self._recorded_of, len(runs))):
                 values = self._run_stacked(node, {**read, **whole}, len(runs))
             for name, array in values.items():
-                stacked = self._in_codes(name, array)
+                stacked = self._rounded_to_codes(name, array)
                 each = len(stacked) // len(runs)
                 parts = {run: stacked[at * each : (at + 1) * each] for at, run in enumerate(runs)}
                 if stacked.dtype.kind == "f" and not np.isfinite(stacked).all():
@@ -376,7 +381,7 @@ class ErrorReplay:
             with room(most=most):
                 values = dict(run_real(node, form, opset, {**read, **inputs}))
             for name, array in values.items():
-                result = self._in_codes(name, array)
+                result = self._rounded_to_codes(name, array)
                 self._check_finite(node, name, result)
                 if not self._is_recorded(name, result):
                     outputs[name][0][run] = result
@@ -436,11 +441,11 @@ class ErrorReplay:
         return whole
 
     def _is_recorded(self, name: str, values: np.ndarray) -> bool:
-        """Tell whether whole numbers, such as extents, are what the reference has: no error goes on from there."""
+        """Tell whether integers, such as extents, equal the reference's, so that no error goes on from there."""
         if values.dtype.kind == "f" or not self._reference.has(name, *self._place):
             return False
-        theirs = self._reference.load(name, *self._place)
-        return theirs.dtype == values.dtype and np.array_equal(theirs, values)
+        recorded = self._reference.load(name, *self._place)
+        return recorded.dtype == values.dtype and np.array_equal(recorded, values)
 
     def _form(self, node: Node) -> tuple[Node, Mapping[str, int]]:
         if node.name not in self._forms:
@@ -449,18 +454,20 @@ class ErrorReplay:
 
     def _read(self, form: Node, name: str) -> np.ndarray:
         """Read an input of a node as the reference has it; small constants once."""
-        known = self._small.get((form.name, name))
-        if known is None:
-            known = read(self._reference, self._place, form, name)
-            if known.nbytes <= _SMALL and self._reference.graph.is_constant(name):
-                self._small[form.name, name] = known
-        return known
+        values = self._small.get((form.name, name))
+        if values is None:
+            values = read(self._reference, self._place, form, name)
+            if values.nbytes <= _SMALL and self._reference.graph.is_constant(name):
+                self._small[form.name, name] = values
+        return values
 
-    def _moved(self, entry: PlannedNode, values: np.ndarray, own: np.ndarray | None, *, clipped: bool) -> np.ndarray:
-        """Add an error to the reference's values of a tensor; clip them to what was recorded if asked.
+    def _with_error(
+        self, entry: PlannedNode, values: np.ndarray, own: np.ndarray | None, *, clipped: bool
+    ) -> np.ndarray:
+        """Add an error to the reference's values of a tensor; clip to the recorded range if asked.
 
         Raises:
-            KernelError: The error is not known.
+            KernelError: The error is unknown.
         """
         if own is None:
             try:
@@ -469,46 +476,46 @@ class ErrorReplay:
                 raise KernelError(f"The own error of {entry.tensor!r} is not known.") from error
         own = into_stored_order(own, entry.pair.reference_view).reshape(values.shape)
         with np.errstate(invalid="ignore", over="ignore"):
-            made = np.asarray((values + own).astype(values.dtype))
-        return np.clip(made, *self._recorded_range(entry)) if clipped and made.dtype.kind == "f" else made
+            moved = np.asarray((values + own).astype(values.dtype))
+        return np.clip(moved, *self._recorded_range(entry)) if clipped and moved.dtype.kind == "f" else moved
 
     def _recorded_range(self, entry: PlannedNode) -> tuple[float | None, float | None]:
-        """Return the least and largest finite value that either run recorded of a tensor; None if there is none."""
-        theirs = real_values(self._reference, entry.reference_tensor, self._place)
-        ours = held(real_values(self._backend, entry.tensor, self._place), clamp_of(entry.pair.backend_view))
-        finite = [values[np.isfinite(values)] for values in (theirs, ours)]
+        """Return the smallest and largest finite value of a tensor in both runs; None if there is none."""
+        reference = real_values(self._reference, entry.reference_tensor, self._place)
+        backend = held(real_values(self._backend, entry.tensor, self._place), clamp_of(entry.pair.backend_view))
+        finite = [values[np.isfinite(values)] for values in (reference, backend)]
         ends = [(values.min(), values.max()) for values in finite if values.size]
         return (float(min(low for low, _ in ends)), float(max(high for _, high in ends))) if ends else (None, None)
 
-    def _in_codes(self, name: str, values: np.ndarray) -> np.ndarray:
-        """Return what a replayed node gives, rounded to the codes that the reference has it in, if any."""
+    def _rounded_to_codes(self, name: str, values: np.ndarray) -> np.ndarray:
+        """Round the result of a replayed node to the codes of the reference's tensor, if it has codes."""
         quant = self._reference.graph.tensors[name].quant
         return on_grid(values, quant) if quant is not None and values.dtype.kind == "f" else values
 
     def _check_finite(self, node: Node, name: str, values: np.ndarray) -> None:
-        """Refuse a replayed tensor that is not finite where the reference's is.
+        """Reject a replayed tensor that is not finite where the reference's is.
 
         Raises:
-            KernelError: It is not.
+            KernelError: It is not finite there.
         """
         if values.dtype.kind != "f" or np.isfinite(values).all():
             return
         if self._reference.has(name, *self._place):
-            theirs = real_values(self._reference, name, self._place)
-            if theirs.size == values.size and np.isfinite(values[np.isfinite(theirs).reshape(values.shape)]).all():
+            recorded = real_values(self._reference, name, self._place)
+            if recorded.size == values.size and np.isfinite(values[np.isfinite(recorded).reshape(values.shape)]).all():
                 return
         self._left_domain = True
         raise KernelError(f"The replay is not finite behind {node.op} {node.name!r}.")
 
     @property
     def allowed(self) -> float:
-        """Work that replays may take: as much as replaying every node a few times in every sample, or some at least."""
+        """Limit of the work of all replays: a few replays of every node in every sample, and a minimum."""
         places = len(self._reference.places())
         whole = sum(map(self._work, self._reference.graph.nodes))
         return max(CONTRIBUTION_MAX_WORK, CONTRIBUTION_REPLAYS * places * whole)
 
     def work(self, entry: PlannedNode) -> float:
-        """Return the work of replaying what is below a node, in multiplications."""
+        """Return the work of replaying all below a node, in multiplications."""
         return sum(map(self._work, self._nodes_below({entry.reference_tensor})))
 
     def _work(self, node: Node) -> float:
@@ -521,13 +528,13 @@ class ErrorReplay:
             return 0
         try:
             shapes = {name: shape_of(self._reference, name, *self._place) for name in form.inputs if name}
-            made = shape_of(self._reference, form.outputs[0], *self._place)
+            shape = shape_of(self._reference, form.outputs[0], *self._place)
         except NotRecordedError:  # it cannot be replayed either
             return 0
-        return math.prod(made) * (sum_terms(form, shapes, made) + CONTRIBUTION_ELEMENT_WORK)
+        return math.prod(shape) * (sum_terms(form, shapes, shape) + CONTRIBUTION_ELEMENT_WORK)
 
     def _nodes_below(self, starts: Iterable[str]) -> list[Node]:
-        """List the reference's nodes from some tensors to the output, in order."""
+        """Return the reference's nodes between some tensors and the output, in order."""
         reached, nodes = set(starts), list[Node]()
         for node in self._reference.graph.nodes:
             if not reached.isdisjoint(node.inputs) and not self._above.isdisjoint(node.outputs):
@@ -541,7 +548,7 @@ class _Runs:
     """A tensor in several replays.
 
     Args:
-        parts: Its values by replay, in order, in those that an error reaches.
+        parts: Its values by replay, in order, in the replays in which an error reaches it.
         whole: All of them along the first axis; None if they are not stacked.
     """
 

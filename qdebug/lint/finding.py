@@ -1,4 +1,4 @@
-"""A rewrite that changes numerics: what it is, where, by how much, and the input that shows it."""
+"""A rewrite that changes numerics: its kind, place and size, and an input that shows it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ KINDS: Mapping[str, str] = MappingProxyType(
         "rewrite": "the two forms do not compute the same",
     }
 )
-"""What a finding of each kind says."""
+"""The sentence of each kind of finding."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -40,16 +40,16 @@ class LintFinding(JsonObject):
 
     Args:
         kind: One of `KINDS`.
-        model: Title of the model that it is in.
-        before: Nodes of the form that is right.
-        after: Nodes of the form that is found.
-        tensor: What they make, by the name that it has in the model.
-        span_before: What values the tensor can have in the first form.
+        model: Title of the model.
+        before: Nodes of the correct form.
+        after: Nodes of the form in the model.
+        tensor: The tensor that both compute, by its name in the model.
+        span_before: Interval of the tensor's values in the first form.
         span_after: The same in the second.
-        step: The largest step of codes that either form rounds to; 0 for none.
+        step: Largest step of codes that either form rounds to; 0 for none.
         witness: An input that shows the difference, replayed.
         allowed: Whether `--allow-param-changes` allows it.
-        detail: What else is known, in a clause; "" for nothing.
+        detail: Further facts, in a clause; "" for none.
     """
 
     json_keys = (
@@ -72,5 +72,5 @@ class LintFinding(JsonObject):
 
     @property
     def sentence(self) -> str:
-        """What a finding of this kind says."""
+        """The sentence of this kind of finding."""
         return KINDS[self.kind]

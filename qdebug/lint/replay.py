@@ -1,8 +1,8 @@
-"""A model for lint: its graph and constants, what values its tensors can have, and its nodes on real numbers.
+"""The model that lint works on: graph, constants, intervals of tensors, and exact evaluation of its nodes.
 
-Two forms of one network are held against each other in exact arithmetic: float64, each tensor of codes rounded to its
-codes, ties to even. What two runtimes round otherwise is no difference here: values that nearly are ties are rounded
-both ways, and only what lies outside of both counts.
+Two forms of one network are compared in exact arithmetic: float64, with tensors of codes rounded to their codes, ties
+to even. Different rounding of ties is no difference here: values close to a tie are rounded both ways, and only results
+outside of both count.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from qdebug.replay.run import computes_on_codes, one_thread, run_as_recorded, ru
 __all__ = ["LintModel", "Span", "between", "bounds_of", "coded", "covers", "differing", "span_of"]
 
 Span = tuple[float, float]
-"""The least and the largest real value that a tensor can have."""
+"""The smallest and the largest real value that a tensor can have."""
 
 _ANY: Span = (-math.inf, math.inf)
 _GRID = 4097
-"""Points at which a function of one element is looked at for its least and largest value."""
+"""Number of points at which an elementwise function is sampled for its extremes."""
 _FAR = 1e4
-"""Where such a function is looked at if its input has no end."""
+"""End of that interval if the input is unbounded."""
 
 
 def coded(quant: QuantParams | None) -> bool:
@@ -43,19 +43,19 @@ def coded(quant: QuantParams | None) -> bool:
 
 
 def span_of(quant: QuantParams) -> Span:
-    """Return the least and the largest real value that codes stand for."""
+    """Return the smallest and the largest real value of a quantization's codes."""
     low, high = (float("nan") if end is None else float(end) for end in (quant.qmin, quant.qmax))
     ends = [quant.scale.astype(np.float64) * (end - quant.zero_point) for end in (low, high)]
     return float(np.min(ends)), float(np.max(ends))
 
 
 def covers(one: Span, other: Span, slack: float = 0.0) -> bool:
-    """Tell whether a span holds all of another."""
+    """Tell whether a span contains another."""
     return one[0] <= other[0] + slack and one[1] >= other[1] - slack
 
 
-def _held(span: Span, bounds: Span) -> Span:
-    """Return what is left of a span when its values are clamped."""
+def _clamped(span: Span, bounds: Span) -> Span:
+    """Return a span after clamping its values."""
     low, high = (min(max(end, bounds[0]), bounds[1]) for end in span)
     return low, high
 
@@ -79,25 +79,25 @@ class LintModel:
     copies: bool
 
     def constant(self, name: str) -> np.ndarray | None:
-        """Return a constant; None if it is none, or its values were not kept."""
-        known = name and self.graph.is_constant(name) and self.recording.has(name)
-        return self.recording.load(name) if known else None
+        """Return the values of a constant; None if it is no constant, or its values were not kept."""
+        is_known = name and self.graph.is_constant(name) and self.recording.has(name)
+        return self.recording.load(name) if is_known else None
 
     def with_graph(self, graph: Graph, constants: Mapping[str, np.ndarray]) -> LintModel:
-        """Return the same with another graph, and further constants."""
-        known = {name: array for name in graph.tensors if (array := self.constant(name)) is not None}
-        arrays = {(name, 0, 0): array for name, array in {**known, **constants}.items()}
+        """Return the model with another graph and further constants."""
+        kept = {name: array for name in graph.tensors if (array := self.constant(name)) is not None}
+        arrays = {(name, 0, 0): array for name, array in {**kept, **constants}.items()}
         return replace(self, graph=graph, recording=MemoryRecording(graph, arrays))
 
     def quant(self, name: str) -> QuantParams | None:
-        """Return how codes of a tensor stand for values; None if it holds no codes of values."""
+        """Return the quantization of a tensor of codes; None for other tensors."""
         info = self.graph.tensors.get(name)
         if info is None or info.quant is None or not coded(info.quant):
             return None
         return None if info.dtype is not None and is_float(info.dtype) else info.quant
 
     def grid(self, name: str) -> QuantParams | None:
-        """Return the codes that a tensor holds, or that its values were dequantized from; None if there are none."""
+        """Return the quantization of a tensor, or of the codes that it was dequantized from; None if there is none."""
         for _ in self.graph.nodes:
             quant, node = self.quant(name), self.graph.producer(name)
             if quant is not None or node is None:
@@ -111,7 +111,7 @@ class LintModel:
         return None
 
     def stated(self, node: Node, place: int) -> QuantParams | None:
-        """Return the quantization that a node states of its operand at a place, by the scale that follows it.
+        """Return the quantization that a node states for an operand, by the scale among its inputs.
 
         Args:
             node: A node.
@@ -120,21 +120,21 @@ class LintModel:
         row, graph = operators.of(node.op), self.graph
         if row.converts_codes:
             name, at = (node.outputs[0] if row.quantizes else node.inputs[0]), 1
-            asked = (place == -1) == row.quantizes
+            is_stated = (place == -1) == row.quantizes
         elif row.real is not None:
             at = (row.real.out if place == -1 else place + 1) or 0
             name = node.outputs[0] if place == -1 else node.inputs[place]
-            asked = at > 0 and (place == -1 or place in operators.coded_inputs(node.op, len(node.inputs)))
-            asked = asked and place != row.bias
+            is_stated = at > 0 and (place == -1 or place in operators.coded_inputs(node.op, len(node.inputs)))
+            is_stated = is_stated and place != row.bias
         else:
             return None
-        scale = self.constant(node.inputs[at]) if asked and at < len(node.inputs) else None
-        known = graph.tensors[name].quant if name in graph.tensors else None
+        scale = self.constant(node.inputs[at]) if is_stated and at < len(node.inputs) else None
+        quant = graph.tensors[name].quant if name in graph.tensors else None
         if scale is None:
-            return known if asked else None
+            return quant if is_stated else None
         zero = self.constant(node.inputs[at + 1]) if at + 1 < len(node.inputs) else None
-        dtype = logical_name(zero.dtype) if zero is not None else known.dtype if known is not None else "uint8"
-        axis = known.axis if known is not None and known.axis is not None else node.attrs.get("axis", 1)
+        dtype = logical_name(zero.dtype) if zero is not None else quant.dtype if quant is not None else "uint8"
+        axis = quant.axis if quant is not None and quant.axis is not None else node.attrs.get("axis", 1)
         block = node.attrs.get("block_size") or None
         try:
             return QuantParams(
@@ -145,20 +145,20 @@ class LintModel:
                 block_size=None if block is None else int(str(block)),
             )
         except ValueError:
-            return known
+            return quant
 
     def real(self, name: str, array: np.ndarray) -> np.ndarray:
-        """Return what a tensor's stored elements stand for, float64 where they are values."""
+        """Return the real values of a tensor's stored elements, in float64 where they are values."""
         quant = self.quant(name)
         if quant is not None and array.dtype.kind in "iu":
             return dequantize(array, quant, double=True)
         return _wide(array)
 
     def run(self, feed: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Replay all nodes that can be, by the interpreter; what cannot be computed is left out."""
+        """Replay all nodes with the interpreter; tensors that cannot be computed are left out."""
         made, known_graph = dict(feed), self.graph
         graph = Graph(
-            known_graph.nodes, tensors=self._as_run(known_graph.nodes).values(), inputs=known_graph.inputs,
+            known_graph.nodes, tensors=self._interpreter_tensors(known_graph.nodes).values(), inputs=known_graph.inputs,
             outputs=known_graph.outputs, opset=known_graph.opset,
         )  # fmt: skip
         with one_thread(), np.errstate(all="ignore"):
@@ -174,7 +174,7 @@ class LintModel:
         return made
 
     def replay(self, nodes: Sequence[Node], feed: Mapping[str, np.ndarray], output: str) -> np.ndarray:
-        """Replay a part of the graph by the interpreter and return one tensor as real values.
+        """Replay a part of the graph with the interpreter and return one tensor as real values.
 
         Raises:
             KernelError: A node cannot be computed.
@@ -182,16 +182,20 @@ class LintModel:
         if output in feed:
             return self.real(output, feed[output])
         part = Graph(
-            nodes, tensors=self._as_run(nodes).values(), inputs=tuple(feed), outputs=(output,), opset=self.graph.opset
+            nodes,
+            tensors=self._interpreter_tensors(nodes).values(),
+            inputs=tuple(feed),
+            outputs=(output,),
+            opset=self.graph.opset,
         )
         read = {name for node in nodes for name in node.inputs if name}
         constants = {name: array for name in read - {*feed} if (array := self.constant(name)) is not None}
         return self.real(output, run_graph(part, feed, constants)[output])
 
-    def _as_run(self, nodes: Sequence[Node]) -> dict[str, TensorInfo]:
-        """Return the tensors as the interpreter is to take them: where nodes compute on codes as they are, as integers.
+    def _interpreter_tensors(self, nodes: Sequence[Node]) -> dict[str, TensorInfo]:
+        """Return tensor facts for the interpreter: as integers where nodes compute on the codes themselves.
 
-        A node that hands codes on gets the scale of what it reads, so that the interpreter hands them on, too.
+        A node that passes codes on gets the scale of its input, so that the interpreter passes them on, too.
         """
         infos = dict(self.graph.tensors)
         converts = [node for node in nodes if operators.of(node.op).converts_codes]
@@ -212,9 +216,9 @@ class LintModel:
 
         Args:
             nodes: The nodes, in topological order.
-            feed: What they read that none of them makes: codes, or real values.
-            output: The tensor that is asked for.
-            nudge: What is added to each value before it is rounded to codes, as a share of the largest.
+            feed: Inputs of the part: codes, or real values.
+            output: The tensor to return.
+            nudge: Added to each value before it is rounded to codes, as a share of the largest.
 
         Raises:
             KernelError: A node cannot be computed.
@@ -282,22 +286,22 @@ class LintModel:
         return quantize(values.astype(np.float64), quant)
 
     def spans(self, nodes: Iterable[Node], known: Mapping[str, Span]) -> dict[str, Span]:
-        """Return what values the tensors of some nodes can have.
+        """Return the intervals of the tensors that some nodes compute.
 
         Args:
             nodes: The nodes, in topological order.
-            known: What is known of what they read.
+            known: Known intervals of their inputs.
         """
-        found = dict(known)
+        intervals = dict(known)
         for node in nodes:
-            span = self._span(node, found)
+            span = self._span(node, intervals)
             for name in filter(None, node.outputs):
                 quant = self.quant(name)
-                found[name] = span if quant is None or self.copies else _held(span, span_of(quant))
-        return found
+                intervals[name] = span if quant is None or self.copies else _clamped(span, span_of(quant))
+        return intervals
 
     def span(self, name: str, found: Mapping[str, Span]) -> Span:
-        """Return what values a tensor can have; anything if that is not known."""
+        """Return the interval of a tensor; unbounded if unknown."""
         if name in found:
             return found[name]
         array = self.constant(name)
@@ -312,19 +316,19 @@ class LintModel:
         for at, part in enumerate(parts_of(node)):
             row = operators.of(part.op)
             data = [name for name in operators.operands(part) if name]
-            given = [self.span(name, found) for name in data] if not at else [span]
-            if (bounds := self.bounds(part)) is not None and given:
-                span = _held(given[0], bounds)
+            inputs = [self.span(name, found) for name in data] if not at else [span]
+            if (bounds := self.bounds(part)) is not None and inputs:
+                span = _clamped(inputs[0], bounds)
             elif row.quantizes or row.dequantizes or row.moves or row.keeps_values or row.passes_codes:
-                given = given if row.joins else given[:1]
+                inputs = inputs if row.joins else inputs[:1]
                 span = (
-                    min((low for low, _ in given), default=-math.inf),
-                    max((high for _, high in given), default=math.inf),
+                    min((low for low, _ in inputs), default=-math.inf),
+                    max((high for _, high in inputs), default=math.inf),
                 )
                 stated = self.stated(part, -1) if row.quantizes else self.stated(part, 0) if row.dequantizes else None
-                span = span if stated is None or not coded(stated) else _held(span, span_of(stated))
-            elif row.elementwise and len(given) == 1 and given:
-                span = _function_span(part, given[0], self.graph.opset)
+                span = span if stated is None or not coded(stated) else _clamped(span, span_of(stated))
+            elif row.elementwise and len(inputs) == 1 and inputs:
+                span = _function_span(part, inputs[0], self.graph.opset)
             elif row.real is not None and (out := self.stated(part, -1)) is not None and coded(out):
                 span = span_of(out)
             else:
@@ -341,27 +345,27 @@ class LintModel:
 
 
 def _wide(array: np.ndarray) -> np.ndarray:
-    """Return real values in float64; integers as they are."""
+    """Return real values in float64; integers unchanged."""
     if array.dtype.kind in "iub" or not is_float(logical_name(array.dtype)):
         return array
     return np.asarray(array.astype(np.float64))
 
 
 def _by_parts(node: Node, values: Mapping[str, np.ndarray], opset: Mapping[str, int]) -> dict[str, np.ndarray]:
-    """Run a node on real values, a fused activation after it; in float32 where its kernel has nothing finer."""
-    made = dict(values)
+    """Run a node on real values, then its fused activation; in float32 if its kernel has nothing finer."""
+    computed = dict(values)
     for part in parts_of(node):
-        read = {name: made[name] for name in part.inputs if name and name in made}
+        read = {name: computed[name] for name in part.inputs if name and name in computed}
         try:
-            made.update(run_node(part, read, opset))
+            computed.update(run_node(part, read, opset))
         except KernelError:
-            narrow = {n: each.astype(np.float32) if each.dtype == np.float64 else each for n, each in read.items()}
-            made.update({name: _wide(array) for name, array in run_node(part, narrow, opset).items()})
-    return {name: made[name] for name in node.outputs if name in made}
+            narrow = {n: value.astype(np.float32) if value.dtype == np.float64 else value for n, value in read.items()}
+            computed.update({name: _wide(array) for name, array in run_node(part, narrow, opset).items()})
+    return {name: computed[name] for name in node.outputs if name in computed}
 
 
 def _function_span(node: Node, span: Span, opset: Mapping[str, int]) -> Span:
-    """Return what a function of one element gives, by looking at it closely."""
+    """Return the interval of an elementwise function's results, by sampling it densely."""
     ends = [max(span[0], -_FAR), min(span[1], _FAR)]
     grid = np.concatenate([np.linspace(ends[0], ends[1], _GRID), np.linspace(max(ends[0], -8), min(ends[1], 8), _GRID)])
     try:
@@ -372,7 +376,7 @@ def _function_span(node: Node, span: Span, opset: Mapping[str, int]) -> Span:
         return _ANY
     low, high = float(values.min()), float(values.max())
     flat = [values[0] == values[1], values[_GRID - 2] == values[_GRID - 1]]
-    # where it still moves at the end of what was looked at, it may go on
+    # still rising or falling at the end of the interval: it may go on
     if span[0] < -_FAR and not flat[0] and values[0] in (low, high):
         low, high = (-math.inf, high) if values[0] == low else (low, math.inf)
     if span[1] > _FAR and not flat[1] and values[_GRID - 1] in (low, high):
@@ -381,22 +385,23 @@ def _function_span(node: Node, span: Span, opset: Mapping[str, int]) -> Span:
 
 
 def between(graph: Graph, tensor: str, stops: Collection[str], most: int) -> tuple[list[Node], set[str]] | None:
-    """Return the nodes that make a tensor of others, and what of these they read.
+    """Return the nodes that compute a tensor from others, and those others.
 
     Args:
         graph: The graph.
         tensor: The tensor.
         stops: Tensors that are taken as given.
-        most: Nodes at the most.
+        most: Largest number of nodes.
 
     Returns:
-        The nodes in topological order, and the tensors that are given; inputs of the graph are. None if there are more.
+        The nodes in topological order, and the given tensors that they read, inputs of the graph included. None if
+            there are more nodes.
     """
     nodes: dict[str, Node] = {}
     given: set[str] = set()
-    left = [tensor]
-    while left:
-        name = left.pop()
+    pending = [tensor]
+    while pending:
+        name = pending.pop()
         node = graph.producer(name)
         if (name in stops and name != tensor) or node is None:
             if not graph.is_constant(name):
@@ -406,37 +411,37 @@ def between(graph: Graph, tensor: str, stops: Collection[str], most: int) -> tup
             nodes[node.name] = node
             if len(nodes) > most:
                 return None
-            left += [each for each in node.inputs if each]
+            pending += [name_read for name_read in node.inputs if name_read]
     return sorted(nodes.values(), key=lambda node: graph.position(next(filter(None, node.outputs))) or 0), given
 
 
 def differing(before: Sequence[np.ndarray], after: Sequence[np.ndarray]) -> np.ndarray | None:
-    """Return by how much results differ beyond what rounding ties one way or the other does; None of other shapes.
+    """Return the differences of results beyond different rounding of ties; None if the shapes differ.
 
-    A number in the place of none is an infinite difference.
+    A number where the other side has a NaN is an infinite difference.
 
     Args:
-        before: The result as it is, and with values nudged up and down before each rounding.
+        before: The result, and the results with values nudged up and down before each rounding.
         after: The same of the other form.
     """
     shape = before[0].shape
-    if any(each.size != before[0].size for each in (*before, *after)):
+    if any(array.size != before[0].size for array in (*before, *after)):
         return None
     ends = []
     for results in (before, after):
-        stacked = np.stack([np.asarray(each, np.float64).reshape(shape) for each in results])
+        stacked = np.stack([np.asarray(array, np.float64).reshape(shape) for array in results])
         ends.append((stacked.min(axis=0), stacked.max(axis=0)))
     (low, high), (first, last) = ends
     with np.errstate(invalid="ignore"):
-        apart = np.maximum(first - high, low - last)
+        distance = np.maximum(first - high, low - last)
     finite = np.abs(before[0][np.isfinite(before[0])])
     slack = REWRITE_FLOAT_MAX_REL * (float(finite.max()) if finite.size else 0.0)
-    found = np.where(np.isfinite(apart), np.maximum(apart - slack, 0.0), 0.0)
+    beyond = np.where(np.isfinite(distance), np.maximum(distance - slack, 0.0), 0.0)
     lost = [
-        ~np.isfinite(np.stack([np.asarray(each, np.float64).reshape(shape) for each in r])) for r in (before, after)
+        ~np.isfinite(np.stack([np.asarray(array, np.float64).reshape(shape) for array in r])) for r in (before, after)
     ]
     born = (lost[0].all(axis=0) & ~lost[1].any(axis=0)) | (lost[1].all(axis=0) & ~lost[0].any(axis=0))
-    return np.asarray(np.where(born, np.inf, found))
+    return np.asarray(np.where(born, np.inf, beyond))
 
 
 def bounds_of(model: LintModel, nodes: Sequence[Node]) -> Iterator[float]:

@@ -1,8 +1,8 @@
-"""Finds rewrites of a network that change its numbers: between two forms of it, and what one form does wrong by itself.
+"""Finds rewrites of a network that change its numbers, and faults of a single form of it.
 
-Both forms are run on one input and aligned. Between tensors that are the same in both, each part of one form is held
-against the part of the other. Parts that say the same are done with; of all others an input is looked for by which
-they differ. What was rewritten there names the finding.
+Both forms are run on one input and aligned. Between tensors that are equal in both, the parts of the two forms are
+compared. Equal parts are done with; for every other pair an input is searched on which the two differ. The kind of the
+finding is the rewrite that was made there.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ _PARAMETERS = frozenset(
         "parameters",
     }
 )
-"""Kinds that only change where and by which scale values are rounded."""
+"""Kinds that only change where values are rounded, and with which scale."""
 _MOST_NODES = 60
-"""Nodes of a part at the most: a longer one is not decided."""
+"""Largest number of nodes in a part; a longer part is not decided."""
 _INPUT_SEED = 0
 
 
 class UndecidedPart(TypedDict):
-    """A part that could not be decided, by the tensor that it makes, and why."""
+    """A part that could not be decided, with the tensor that it computes and the reason."""
 
     tensor: str
     reason: str
@@ -59,14 +59,14 @@ class UndecidedPart(TypedDict):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LintReport(JsonObject):
-    """What was found.
+    """The result of `lint`.
 
     Args:
         before: Title of the model; of the form before the rewrite if there are two.
-        after: Title of the form after it; None if there is one.
-        findings: What changes numerics, in topological order.
-        parts: Parts that were held against each other, or looked at.
-        undecided: Why a part could not be decided, by the tensor that it makes.
+        after: Title of the form after it; None if there is one form.
+        findings: Rewrites and faults that change numerics, in topological order.
+        parts: Number of parts that were compared or checked.
+        undecided: Why a part could not be decided, by the tensor that it computes.
     """
 
     json_format = "lint"
@@ -95,14 +95,14 @@ class LintReport(JsonObject):
 
 
 def open_model(path: Path, recording: Recording | None = None) -> LintModel:
-    """Read a model file, or take a recording.
+    """Read a model file, or use a recording.
 
     Args:
         path: The file.
-        recording: The recording that it is; None if it is a model file.
+        recording: The recording in it; None for a model file.
 
     Raises:
-        UsageError: Nothing reads such a file, or a recording has no graph.
+        UsageError: The format of the file is unknown, or a recording has no graph.
         QdebugError: It cannot be read.
     """
     if recording is None:
@@ -133,16 +133,15 @@ def lint(
     inputs: Mapping[str, np.ndarray] | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> LintReport:
-    """Look for rewrites that change numerics.
+    """Find rewrites that change numerics.
 
     Args:
         before: The model, or its form before the rewrite.
-        after: Its form after it; None to look at one model by itself.
-        needs: The backend whose needs are checked, one of `SYMMETRIC`; None for those of the
-            file's own kind.
+        after: Its form after it; None to check one model by itself.
+        needs: The backend whose requirements are checked, one of `SYMMETRIC`; None for those of the file's own kind.
         allow: Whether other scales are allowed where they only change how values are rounded.
-        inputs: What the model is run with; recorded or random values if left out.
-        progress: Called with the number of parts that were looked at, and of all.
+        inputs: Inputs of the model; recorded or random values if left out.
+        progress: Called with the number of checked parts, and of all.
 
     Raises:
         UsageError: One form is float and the other one quantized.
@@ -153,50 +152,50 @@ def lint(
     if after is None:
         findings, parts = own_findings(before, before.run(feed), needs, undecided)
         return LintReport(before=before.title, after=None, findings=tuple(findings), parts=parts, undecided=undecided)
-    if _quantized(before) != _quantized(after):
-        which, other = (before, after) if _quantized(after) else (after, before)
+    if _is_quantized(before) != _is_quantized(after):
+        which, float_form = (before, after) if _is_quantized(after) else (after, before)
         raise UsageError(
-            f"{which.title!r} is float and {other.title!r} is quantized: rounding a network is no rewrite of it.",
+            f"{which.title!r} is float and {float_form.title!r} is quantized: rounding a network is no rewrite of it.",
             hint="Compare the two with qdebug diff, or lint forms that are both quantized.",
         )
-    ours, theirs = before.run(feed), after.run(first_input(after, feed))
-    pairs = _pairs(before, after, ours, theirs)
-    own, _ = own_findings(after, theirs, needs, undecided)
-    known = {(each.kind, each.tensor) for each in own_findings(before, ours, needs, {})[0]}
-    own = [each for each in own if (each.kind, each.tensor) not in known]
+    values_before, values_after = before.run(feed), after.run(first_input(after, feed))
+    pairs = _pairs(before, after, values_before, values_after)
+    own_faults, _ = own_findings(after, values_after, needs, undecided)
+    earlier_faults = {(fault.kind, fault.tensor) for fault in own_findings(before, values_before, needs, {})[0]}
+    own_faults = [fault for fault in own_faults if (fault.kind, fault.tensor) not in earlier_faults]
     rewrites = _Rewrites(pairs, undecided)
     for number, (tensor, partner) in enumerate(pairs.outputs):
         if progress is not None:
             progress(number, len(pairs.outputs))
         checkpoint()
         rewrites.look(tensor, partner)
-    found = []
-    for finding in rewrites.found():  # the form after the rewrite may say by itself what is wrong there
-        same = [each for each in own if not {*each.after}.isdisjoint(finding.after)]
-        own = [each for each in own if each not in same]
-        found.append(replace(finding, kind=same[0].kind, detail=same[0].detail) if same else finding)
+    collected = []
+    for finding in rewrites.found():  # a rule may have found the fault in the form after the rewrite
+        same = [fault for fault in own_faults if not {*fault.after}.isdisjoint(finding.after)]
+        own_faults = [fault for fault in own_faults if fault not in same]
+        collected.append(replace(finding, kind=same[0].kind, detail=same[0].detail) if same else finding)
     return LintReport(
         before=before.title,
         after=after.title,
-        findings=tuple(_allowed(each) if allow else each for each in (*found, *own)),
+        findings=tuple(_allowed(fault) if allow else fault for fault in (*collected, *own_faults)),
         parts=rewrites.parts,
         undecided=undecided,
     )
 
 
 class _Rewrites:
-    """Goes through the tensors that two forms have in common, in topological order.
+    """Goes through the tensors that two forms share, in topological order.
 
-    A tensor that differs may be no partner at all: a node that is left may keep its name and do something else.
-    So the next tensors are also made without it. If one comes out the same, the pair was none. If it differs, and does
-    not with the pair, the pair is where the forms part.
+    Two paired tensors that differ may not correspond at all: a remaining node may keep its name and compute something
+    else. So the next tensors are computed without this pair as well. If one of them comes out equal, the pair was
+    wrong. If it differs, and does not differ with the pair, the forms part at the pair.
 
     Args:
         pairs: The two forms.
-        undecided: Gets why a part could not be decided, by the tensor that it makes.
+        undecided: Collects why a part could not be decided, by the tensor that it computes.
 
     Attributes:
-        parts: Parts that were held against each other.
+        parts: Number of compared parts.
     """
 
     def __init__(self, pairs: _Pairs, undecided: dict[str, str]) -> None:
@@ -207,9 +206,9 @@ class _Rewrites:
         self.parts = 0
 
     def look(self, tensor: str, partner: str) -> None:
-        """Hold the parts that make a tensor against each other."""
+        """Compare the parts that compute a tensor."""
         try:
-            finding, nodes = self._compared(tensor, partner)
+            finding, nodes = self._compare_parts(tensor, partner)
         except KernelError as error:
             self._undecided[tensor] = error.message
             return
@@ -220,7 +219,7 @@ class _Rewrites:
             for name in inside:
                 del self._pending[name]
             return
-        if inside and self._blamed(inside, tensor, partner):
+        if inside and self._explains_difference(inside, tensor, partner):
             return
         for name in inside:
             del self._pending[name]
@@ -230,12 +229,12 @@ class _Rewrites:
             self._pending[tensor] = finding
             del self._partner[tensor]
 
-    def _blamed(self, inside: Sequence[str], tensor: str, partner: str) -> bool:
-        """Tell whether tensors that differ account for a difference behind them; keep them then."""
-        kept = {name: self._pairs.partner[name] for name in inside}
-        self._partner |= kept
+    def _explains_difference(self, inside: Sequence[str], tensor: str, partner: str) -> bool:
+        """Tell whether differing tensors explain a difference behind them; if so, keep them."""
+        restored = {name: self._pairs.partner[name] for name in inside}
+        self._partner |= restored
         try:
-            alone = self._compared(tensor, partner)[0] is None
+            alone = self._compare_parts(tensor, partner)[0] is None
         except KernelError:
             alone = False
         if alone:
@@ -246,28 +245,28 @@ class _Rewrites:
         return False
 
     def found(self) -> list[LintFinding]:
-        """Return what was found, in topological order."""
+        """Return the findings in topological order."""
         order = {name: at for at, (name, _) in enumerate(self._pairs.outputs)}
         return sorted([*self._found, *self._pending.values()], key=lambda each: order[each.tensor])
 
-    def _compared(self, tensor: str, partner: str) -> tuple[LintFinding | None, frozenset[str]]:
-        """Return what differs in the parts that make a tensor, and the nodes that make it.
+    def _compare_parts(self, tensor: str, partner: str) -> tuple[LintFinding | None, frozenset[str]]:
+        """Return the difference of the parts that compute a tensor, and the nodes in them.
 
         Raises:
-            KernelError: That cannot be decided.
+            KernelError: The parts cannot be decided.
         """
         pairs = self._pairs
         after, before = _parts(pairs, self._partner, tensor, partner)
         nodes = frozenset(node.name for node in after.nodes)
-        if _say_the_same(before, after):
+        if _are_equal_parts(before, after):
             return None, nodes
         spans = [pairs.before.span(name, pairs.spans) for name in before.leaves]
-        seen = [pairs.before.real(name, pairs.ours[name]) if name in pairs.ours else None for name in before.leaves]
-        shown = witness(before, after, spans, seen, checkpoint)
-        if shown is None:
+        computed = [pairs.before.real(name, pairs.ours[name]) if name in pairs.ours else None for name in before.leaves]
+        found_witness = witness(before, after, spans, computed, checkpoint)
+        if found_witness is None:
             return None, nodes
         finding = LintFinding(
-            kind=_kind(before, after),
+            kind=_kind_of_rewrite(before, after),
             model=pairs.after.title,
             before=tuple(node.name for node in before.nodes),
             after=tuple(node.name for node in after.nodes),
@@ -275,13 +274,13 @@ class _Rewrites:
             span_before=before.span(spans),
             span_after=after.span(spans),
             step=max(wide_step(before), wide_step(after)),
-            witness=shown,
+            witness=found_witness,
         )
         return finding, nodes
 
 
 def _allowed(finding: LintFinding) -> LintFinding:
-    """Return a finding as allowed if values are only rounded otherwise, and none is cut off or let through."""
+    """Mark a finding as allowed if values are only rounded differently and none is clipped more or less."""
     same = covers(finding.span_before, finding.span_after, finding.step) and covers(
         finding.span_after, finding.span_before, finding.step
     )
@@ -289,7 +288,7 @@ def _allowed(finding: LintFinding) -> LintFinding:
     return replace(finding, allowed=finding.kind in _PARAMETERS and same and rounding)
 
 
-def _quantized(model: LintModel) -> bool:
+def _is_quantized(model: LintModel) -> bool:
     return any(coded(info.quant) for info in model.graph.tensors.values())
 
 
@@ -297,38 +296,38 @@ def first_input(model: LintModel, given: Mapping[str, np.ndarray] | None) -> dic
     """Return inputs for a run: recorded ones, those of another form, or random ones.
 
     Args:
-        model: What is run.
+        model: The model to run.
         given: Inputs of another form; None for none.
 
     Raises:
-        InputError: Nobody knows the extents or the type of an input.
+        InputError: The shape or the type of an input is unknown.
     """
     graph, run = model.graph, model.recording
     if given is None and graph.inputs and all(run.has(name) and not graph.is_constant(name) for name in graph.inputs):
         return {name: run.load(name) for name in graph.inputs}
     infos = [graph.tensors[name] for name in graph.inputs]
-    wanted = GivenInputs(
+    given_inputs = GivenInputs(
         arrays=None if given is None else dict(given),
         samples=None,
         said="",
         seed=_INPUT_SEED,
         ranges=input_ranges(graph),
     )
-    return fitted_inputs(wanted, infos, adapt=True)[0]
+    return fitted_inputs(given_inputs, infos, adapt=True)[0]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Pairs:
-    """Two forms of a network, and which tensors of them are the same.
+    """Two forms of a network, and the tensors that they share.
 
     Args:
         before: The form before the rewrite.
         after: The form after it.
         ours: Values of the former.
         theirs: Values of the latter.
-        partner: The former's tensor for each of the latter's, where both have the same form of values.
-        outputs: What is compared: tensors of the latter with their partners, in topological order.
-        spans: What values the tensors of the former can have.
+        partner: The former's tensor for each of the latter's, where both hold the same kind of values.
+        outputs: Tensors of the latter to compare, with their partners, in topological order.
+        spans: Interval of values of each tensor of the former.
     """
 
     before: LintModel
@@ -344,37 +343,37 @@ def _pairs(
     before: LintModel, after: LintModel, ours: Mapping[str, np.ndarray], theirs: Mapping[str, np.ndarray]
 ) -> _Pairs:
     """Align two forms."""
-    named = {name: name for name in after.graph.inputs if name in before.graph.inputs}
+    inputs = {name: name for name in after.graph.inputs if name in before.graph.inputs}
     if len(before.graph.inputs) == len(after.graph.inputs):
-        named = named or dict(zip(after.graph.inputs, before.graph.inputs, strict=True))
-    found: Sequence[Pair] = ()
+        inputs = inputs or dict(zip(after.graph.inputs, before.graph.inputs, strict=True))
+    aligned: Sequence[Pair] = ()
     try:
-        found = align(_recorded(before, ours), _recorded(after, theirs)).pairs
+        aligned = align(_recorded(before, ours), _recorded(after, theirs)).pairs
     except AlignmentError:
         if not any(name in before.graph.outputs for name in after.graph.outputs):
             raise
-    partner = named | _outputs(before, after)
+    partner = inputs | _outputs(before, after)
     inside = set(partner.values())
-    for pair in found:
+    for pair in aligned:
         views = [view for view in (pair.reference_view, pair.backend_view) if view is not None]
         if pair.backend in partner or pair.reference in inside:
             continue
         turned = any(view.transpose or view.channel_block for view in views)
-        if not turned and _alike(before, pair.reference, after, pair.backend):
+        if not turned and _have_same_grid(before, pair.reference, after, pair.backend):
             partner[pair.backend] = pair.reference
-    made = {name for node in after.graph.nodes for name in node.outputs}
-    outputs = sorted(((name, other) for name, other in partner.items() if name in made and name not in named),
+    computed = {name for node in after.graph.nodes for name in node.outputs}
+    outputs = sorted(((name, other) for name, other in partner.items() if name in computed and name not in inputs),
                      key=lambda each: after.graph.position(each[0]) or 0)  # fmt: skip
     spans = before.spans(before.graph.nodes, {name: before.span(name, {}) for name in before.graph.inputs})
     return _Pairs(before=before, after=after, ours=ours, theirs=theirs, partner=partner, outputs=outputs, spans=spans)
 
 
 def _outputs(before: LintModel, after: LintModel) -> dict[str, str]:
-    """Return the outputs of one form by those of the other: of one name, else in order."""
-    ours, theirs = before.graph.outputs, after.graph.outputs
-    if {*theirs} <= {*ours}:
-        return {name: name for name in theirs}
-    return dict(zip(theirs, ours, strict=True)) if len(ours) == len(theirs) else {}
+    """Return the outputs of one form by those of the other: paired by name, else in order."""
+    outputs_before, outputs_after = before.graph.outputs, after.graph.outputs
+    if {*outputs_after} <= {*outputs_before}:
+        return {name: name for name in outputs_after}
+    return dict(zip(outputs_after, outputs_before, strict=True)) if len(outputs_before) == len(outputs_after) else {}
 
 
 def _recorded(model: LintModel, values: Mapping[str, np.ndarray]) -> MemoryRecording:
@@ -383,14 +382,14 @@ def _recorded(model: LintModel, values: Mapping[str, np.ndarray]) -> MemoryRecor
     return MemoryRecording(model.graph, arrays, RunInfo(backend="lint", model=model.title))
 
 
-def _alike(before: LintModel, one: str, after: LintModel, other: str) -> bool:
+def _have_same_grid(before: LintModel, first: str, after: LintModel, second: str) -> bool:
     """Tell whether two tensors hold values of the same grid: codes of one scale, or real numbers on it."""
-    grids = [_grid(model, name) for model, name in ((before, one), (after, other))]
+    grids = [_grid(model, name) for model, name in ((before, first), (after, second))]
     return grids[0] == grids[1]
 
 
 def _grid(model: LintModel, name: str) -> tuple[Any, ...] | None:
-    """Return what tells which real values a tensor can have by its codes; None if it holds any."""
+    """Return the values that a tensor can have because of its codes, as a comparable key; None if it can have any."""
     quant = model.grid(name)
     if quant is None:
         return None
@@ -398,7 +397,7 @@ def _grid(model: LintModel, name: str) -> tuple[Any, ...] | None:
 
 
 def _parts(pairs: _Pairs, known: Mapping[str, str], tensor: str, partner: str) -> tuple[LintPart, LintPart]:
-    """Return the parts of both forms that make a tensor of tensors that are the same in both.
+    """Return the parts of both forms between the shared tensors and a tensor.
 
     Args:
         pairs: The two forms.
@@ -407,7 +406,7 @@ def _parts(pairs: _Pairs, known: Mapping[str, str], tensor: str, partner: str) -
         partner: Its partner.
 
     Raises:
-        KernelError: There are none of a size that can be looked at.
+        KernelError: The parts are too large to be decided.
     """
     stops = {name for name, other in known.items() if name != tensor and other != partner}
     while True:
@@ -426,34 +425,38 @@ def _parts(pairs: _Pairs, known: Mapping[str, str], tensor: str, partner: str) -
             after = LintPart(model=pairs.after, nodes=nodes, output=tensor, leaves=names)
             leaf = [known[name] for name in names]
             return after, LintPart(model=pairs.before, nodes=theirs[0], output=partner, leaves=leaf)
-        wider = leaves & stops  # a leaf whose partner does not lead to the other tensor: go on behind it
+        wider = leaves & stops  # the partner of this leaf does not lead to the other tensor: look behind it
         if not wider:
             raise KernelError("What it depends on has no partner in the other form.")
         stops -= wider
 
 
-def _say_the_same(before: LintPart, after: LintPart) -> bool:
+def _are_equal_parts(before: LintPart, after: LintPart) -> bool:
     """Tell whether two parts have the same nodes with the same constants."""
     if len(before.nodes) != len(after.nodes):
         return False
     names = dict(zip(before.leaves, after.leaves, strict=True))
-    for one, other in zip(before.nodes, after.nodes, strict=True):
-        bare = [replace(each, name="", inputs=(), outputs=(), origin=(), placement="") for each in (one, other)]
-        if bare[0] != bare[1] or len(one.inputs) != len(other.inputs):
+    for first, second in zip(before.nodes, after.nodes, strict=True):
+        bare = [replace(node, name="", inputs=(), outputs=(), origin=(), placement="") for node in (first, second)]
+        if bare[0] != bare[1] or len(first.inputs) != len(second.inputs):
             return False
-        for ours, theirs in zip(one.inputs, other.inputs, strict=True):
-            known = names.get(ours)
-            if known != theirs if known is not None else not _same_constant(before, ours, after, theirs):
+        for input_before, input_after in zip(first.inputs, second.inputs, strict=True):
+            partner = names.get(input_before)
+            if (
+                partner != input_after
+                if partner is not None
+                else not _same_constant(before, input_before, after, input_after)
+            ):
                 return False
-        for ours, theirs in zip(one.outputs, other.outputs, strict=False):
-            if before.model.quant(ours) != after.model.quant(theirs):
+        for input_before, input_after in zip(first.outputs, second.outputs, strict=False):
+            if before.model.quant(input_before) != after.model.quant(input_after):
                 return False
-            names[ours] = theirs
+            names[input_before] = input_after
     return True
 
 
 def _same_constant(before: LintPart, one: str, after: LintPart, other: str) -> bool:
-    """Tell whether two names are those of one constant; two left-out inputs are the same."""
+    """Tell whether two names denote equal constants; two omitted inputs are equal."""
     first, second = before.model.constant(one), after.model.constant(other)
     if first is None or second is None:
         return not one and not other
@@ -461,38 +464,41 @@ def _same_constant(before: LintPart, one: str, after: LintPart, other: str) -> b
     return same and before.model.quant(one) == after.model.quant(other)
 
 
-def _kind(before: LintPart, after: LintPart) -> str:
-    """Return what was rewritten, as far as it shows in the nodes of both parts."""
-    ours, theirs = _Traits(before), _Traits(after)
-    if ours.count["norm"] > theirs.count["norm"]:
+def _kind_of_rewrite(before: LintPart, after: LintPart) -> str:
+    """Return what was rewritten, as far as the nodes of both parts show it."""
+    traits_before, traits_after = _Traits(before), _Traits(after)
+    if traits_before.count["norm"] > traits_after.count["norm"]:
         return "batch_norm"
-    if ours.count["product"] and _other_bias(before, after):
+    if traits_before.count["product"] and _has_other_bias(before, after):
         return "bias"
-    if theirs.count["quantize"] < ours.count["quantize"]:
-        if ours.count["quantize"] - theirs.count["quantize"] > 1 or theirs.quants[-1:] == ours.quants[-1:]:
+    if traits_after.count["quantize"] < traits_before.count["quantize"]:
+        if (
+            traits_before.count["quantize"] - traits_after.count["quantize"] > 1
+            or traits_after.quants[-1:] == traits_before.quants[-1:]
+        ):
             return "rescale_merged"
-        follows = ours.order[len(ours.order) - ours.order[::-1].index("quantize") :][:1]
+        follows = traits_before.order[len(traits_before.order) - traits_before.order[::-1].index("quantize") :][:1]
         return "rescale_in_dequantize" if follows == ["dequantize"] else "dequantize_quantize_removed"
-    if ours.count["clamp"] > theirs.count["clamp"] and theirs.count["quantize"]:
+    if traits_before.count["clamp"] > traits_after.count["clamp"] and traits_after.count["quantize"]:
         return "clamp_folded"
-    if any(ours.count[each] > theirs.count[each] for each in ("clamp", "activation")):
+    if any(traits_before.count[trait] > traits_after.count[trait] for trait in ("clamp", "activation")):
         return "activation_dropped"
-    if theirs.count["quantize"] > ours.count["quantize"]:
-        return "duplicated" if _twice(after) else "rescale_added"
-    if ours.order != theirs.order and sorted(ours.order) == sorted(theirs.order):
+    if traits_after.count["quantize"] > traits_before.count["quantize"]:
+        return "duplicated" if _quantizes_twice(after) else "rescale_added"
+    if traits_before.order != traits_after.order and sorted(traits_before.order) == sorted(traits_after.order):
         return "moved"
-    return "parameters" if ours.order == theirs.order else "rewrite"
+    return "parameters" if traits_before.order == traits_after.order else "rewrite"
 
 
-def _twice(part: LintPart) -> bool:
-    """Tell whether a part quantizes a tensor that is also quantized elsewhere."""
+def _quantizes_twice(part: LintPart) -> bool:
+    """Tell whether a part quantizes a tensor that is quantized elsewhere too."""
     graph = part.model.graph
-    own = [node.inputs[0] for node in part.nodes if operators.of(node.op).quantizes]
-    return any(sum(operators.of(each.op).quantizes for each in graph.consumers(name)) > 1 for name in own)
+    quantized = [node.inputs[0] for node in part.nodes if operators.of(node.op).quantizes]
+    return any(sum(operators.of(consumer.op).quantizes for consumer in graph.consumers(name)) > 1 for name in quantized)
 
 
 class _Traits:
-    """What nodes do, in order.
+    """The operations of some nodes, in order.
 
     Args:
         part: The nodes.
@@ -500,22 +506,22 @@ class _Traits:
 
     def __init__(self, part: LintPart) -> None:
         self.quants: list[QuantParams | None] = []
-        self.order = [each for node in part.nodes for each in self._named(part, node)]
+        self.order = [trait for node in part.nodes for trait in self._named(part, node)]
         self.count = Counter(self.order)
 
     def _named(self, part: LintPart, node: Node) -> Iterator[str]:
-        for each in parts_of(node):
-            row = operators.of(each.op)
+        for member in parts_of(node):
+            row = operators.of(member.op)
             if row.quantizes or row.dequantizes:
-                data = part.model.constant(each.inputs[0])
-                if data is not None or (row.quantizes and self._rounded_so(part, each)):
-                    continue  # what is done to constants is done beforehand
+                data = part.model.constant(member.inputs[0])
+                if data is not None or (row.quantizes and self._is_on_grid(part, member)):
+                    continue  # constants are computed beforehand
                 yield "quantize" if row.quantizes else "dequantize"
-                self.quants += [part.model.stated(each, -1)] if row.quantizes else []
+                self.quants += [part.model.stated(member, -1)] if row.quantizes else []
                 continue
-            plain, model = operators.plain(each), part.model
-            rescale = model.quant(each.outputs[0]) if row.passes_codes and not model.raw else None
-            if rescale is not None and not row.clamps and rescale != model.quant(each.inputs[0]):
+            plain, model = operators.plain(member), part.model
+            rescale = model.quant(member.outputs[0]) if row.passes_codes and not model.raw else None
+            if rescale is not None and not row.clamps and rescale != model.quant(member.inputs[0]):
                 yield "quantize"
                 self.quants.append(rescale)
             if row.clamps:
@@ -528,19 +534,19 @@ class _Traits:
                 yield "product"
             else:
                 yield plain.family
-            if row.real is not None and (quant := part.model.stated(each, -1)) is not None:
+            if row.real is not None and (quant := part.model.stated(member, -1)) is not None:
                 yield "quantize"
                 self.quants.append(quant)
 
     @staticmethod
-    def _rounded_so(part: LintPart, node: Node) -> bool:
-        """Tell whether what a node rounds to codes is on the grid of these codes already."""
-        quant, found = part.model.stated(node, -1), part.model.grid(node.inputs[0])
-        return quant is not None and found == quant
+    def _is_on_grid(part: LintPart, node: Node) -> bool:
+        """Tell whether the values that a node rounds to codes are on the grid of these codes already."""
+        quant, grid = part.model.stated(node, -1), part.model.grid(node.inputs[0])
+        return quant is not None and grid == quant
 
 
-def _other_bias(before: LintPart, after: LintPart) -> bool:
-    """Tell whether products have the same weights and another bias."""
+def _has_other_bias(before: LintPart, after: LintPart) -> bool:
+    """Tell whether products have equal weights and different biases."""
     return (
         len({_products(part, bias=False) for part in (before, after)})
         == 1
@@ -549,8 +555,8 @@ def _other_bias(before: LintPart, after: LintPart) -> bool:
 
 
 def _products(part: LintPart, *, bias: bool) -> tuple[bytes, ...]:
-    """Return the constants that the products of a part read, all but the biases or these alone, as they are stored."""
-    found = []
+    """Return the stored constants of a part's products: the biases, or all others."""
+    constants = []
     for node in part.nodes:
         row, plain = operators.of(node.op), operators.plain(node)
         place = row.bias if row.bias is not None else plain.bias
@@ -559,5 +565,5 @@ def _products(part: LintPart, *, bias: bool) -> tuple[bytes, ...]:
             source = maker.inputs[0] if maker is not None and operators.of(maker.op).dequantizes else name
             array = part.model.constant(source)
             if array is not None and array.ndim and (at == place) == bias:
-                found.append(array.tobytes())
-    return tuple(sorted(found))
+                constants.append(array.tobytes())
+    return tuple(sorted(constants))

@@ -1,9 +1,9 @@
-"""What one form of a network does wrong by itself.
+"""Rules for faults that a single model shows by itself.
 
-Codes are read by another scale than they were made with; zero points and biases are such that kernels on codes cannot
-honour them; one tensor is quantized in two ways.
+For example: codes are read with another scale than they were written with; integer kernels cannot represent a zero
+point or a bias; one tensor is quantized in two ways.
 
-Each rule makes a second form of a small part, the one that is meant, and looks for an input by which the two differ.
+Each rule builds the intended form of a small part of the model, and searches for an input on which the two differ.
 """
 
 from __future__ import annotations
@@ -35,24 +35,26 @@ SYMMETRIC: Mapping[str, frozenset[str]] = MappingProxyType(
         "tensorrt": frozenset({"weights", "activations"}),
     }
 )
-"""What must have the zero point 0 in int8 on a backend. Sources: LiteRT 8-bit quantization specification; NVIDIA
-TensorRT developer guide, "Working with quantized types"."""
+"""Kinds of int8 tensors whose zero point must be 0 on a backend.
+
+Sources: LiteRT 8-bit quantization specification; NVIDIA TensorRT developer guide, "Working with quantized types".
+"""
 
 _MOST_NODES = 60
 _QUANTIZE, _DEQUANTIZE = (operators.named(word).name for word in ("quantize", "dequantize"))
 
 
-_Look = tuple[str, Callable[[], LintFinding | None]]
-"""A tensor, and what looks at it."""
+_TensorCheck = tuple[str, Callable[[], LintFinding | None]]
+"""A tensor, and the check to run for it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _Seen:
-    """What is known of a model's tensors.
+class _TensorFacts:
+    """Known values of the tensors of a model.
 
     Args:
-        seen: _Seen that were computed from inputs of the network.
-        spans: What values each can have.
+        values: Values that were computed from inputs of the network.
+        spans: The interval of values that each tensor can have.
     """
 
     values: Mapping[str, np.ndarray]
@@ -62,44 +64,45 @@ class _Seen:
 def own_findings(
     model: LintModel, values: Mapping[str, np.ndarray], needs: str | None, undecided: dict[str, str]
 ) -> tuple[list[LintFinding], int]:
-    """Look for what a model does wrong by itself.
+    """Search for faults that a model shows by itself.
 
     Args:
         model: The model.
         values: Values of its tensors, computed from inputs of the network.
-        needs: A backend of `SYMMETRIC` whose needs are checked; None for those of the file's own kind.
-        undecided: Gets why a part could not be decided, by the tensor that it makes.
+        needs: A backend of `SYMMETRIC` whose requirements are checked; None for those of the file's own kind.
+        undecided: Collects why a part could not be decided, by the tensor that it computes.
 
     Returns:
-        The findings, and how many places were looked at.
+        The findings, and the number of places checked.
     """
     inputs = {name: model.span(name, {}) for name in model.graph.inputs}
-    seen = _Seen(values=values, spans=model.spans(model.graph.nodes, inputs))
-    asked = needs or ("litert" if model.copies else None)
-    rules: list[Iterator[_Look]] = [
-        _misread(model, seen), _zero_points(model), _duplicated(model, seen), _biases(model, seen),
-        _asymmetric(model, seen, SYMMETRIC[asked] if asked else frozenset()),
+    facts = _TensorFacts(values=values, spans=model.spans(model.graph.nodes, inputs))
+    backend = needs or ("litert" if model.copies else None)
+    rules: list[Iterator[_TensorCheck]] = [
+        _check_scales(model, facts), _check_zero_points(model), _check_duplicates(model, facts),
+        _check_biases(model, facts),
+        _check_symmetry(model, facts, SYMMETRIC[backend] if backend else frozenset()),
     ]  # fmt: skip
-    found, looked = [], sum(coded(info.quant) for info in model.graph.tensors.values())
+    findings, count = [], sum(coded(info.quant) for info in model.graph.tensors.values())
     for rule in rules:
-        for tensor, look in rule:
+        for tensor, check in rule:
             checkpoint()
             try:
-                finding = look()
+                finding = check()
             except KernelError as error:
                 undecided[tensor] = error.message
                 continue
-            found += [] if finding is None else [finding]
-    return found, looked
+            findings += [] if finding is None else [finding]
+    return findings, count
 
 
-def _finding(kind: str, before: LintPart, after: LintPart, seen: _Seen, detail: str) -> LintFinding | None:
+def _finding(kind: str, before: LintPart, after: LintPart, facts: _TensorFacts, detail: str) -> LintFinding | None:
     """Return a finding if an input shows that two parts differ."""
     model = after.model
-    spans = [model.span(name, seen.spans) for name in after.leaves]
-    values = [model.real(name, seen.values[name]) if name in seen.values else None for name in after.leaves]
-    shown = witness(before, after, spans, values, checkpoint)
-    if shown is None:
+    spans = [model.span(name, facts.spans) for name in after.leaves]
+    values = [model.real(name, facts.values[name]) if name in facts.values else None for name in after.leaves]
+    found_witness = witness(before, after, spans, values, checkpoint)
+    if found_witness is None:
         return None
     return LintFinding(
         kind=kind,
@@ -110,85 +113,90 @@ def _finding(kind: str, before: LintPart, after: LintPart, seen: _Seen, detail: 
         span_before=before.span(spans),
         span_after=after.span(spans),
         step=max(wide_step(before), wide_step(after)),
-        witness=shown,
+        witness=found_witness,
         detail=detail,
     )
 
 
-def _said(quant: QuantParams) -> str:
+def _quant_text(quant: QuantParams) -> str:
     scale, zero = float(quant.scale.ravel()[0]), int(quant.zero_point.ravel()[0])
     return f"scale {scale:.6g} / zero point {zero}"
 
 
-def _same(one: QuantParams, other: QuantParams) -> bool:
-    """Tell whether codes stand for the same values, whatever their range."""
-    return one.has_same_codes(other)
+def _same(first: QuantParams, second: QuantParams) -> bool:
+    """Tell whether equal codes have equal values, whatever their range."""
+    return first.has_same_codes(second)
 
 
-def _misread(model: LintModel, seen: _Seen) -> Iterator[_Look]:
-    """Find codes that are read by another scale than they were made with."""
-    made: dict[str, dict[str, QuantParams]] = {}
+def _check_scales(model: LintModel, facts: _TensorFacts) -> Iterator[_TensorCheck]:
+    """Find codes that are read with another scale than they were written with."""
+    scales: dict[str, dict[str, QuantParams]] = {}
     for name in model.graph.inputs:
         if (quant := model.quant(name)) is not None:
-            made[name] = {name: quant}
+            scales[name] = {name: quant}
     for node in model.graph.nodes:
         if not any(node.inputs) or not any(node.outputs[:1]):
-            continue  # it only keeps a state, or says nothing
+            continue  # it only keeps a state, or has no data
         row, out = operators.of(node.op), node.outputs[0]
         places = () if row.quantizes else (0,) if row.dequantizes else operators.coded_inputs(node.op, len(node.inputs))
         for place in places:
-            read = model.stated(node, place)
-            for origin, quant in made.get(node.inputs[place], {}).items():
-                if read is not None and _unequal(read, quant):
-                    yield out, partial(_read_wrongly, model, seen, node, origin, (quant, read))
-        given, declared = _handed_on(model, node, made), model.quant(out)
+            read_quant = model.stated(node, place)
+            for origin, quant in scales.get(node.inputs[place], {}).items():
+                if read_quant is not None and _differ(read_quant, quant):
+                    yield out, partial(_misread_finding, model, facts, node, origin, (quant, read_quant))
+        passed_on, declared = _scales_passed_on(model, node, scales), model.quant(out)
         if model.copies and declared is not None:
-            for quant in given.values():
-                if _unequal(quant, declared):
-                    yield out, partial(_copied, model, seen, node, quant, declared)
-        known = _made(model, node)
-        made[out] = given if given and model.raw else {} if known is None else {out: known}
+            for quant in passed_on.values():
+                if _differ(quant, declared):
+                    yield out, partial(_copied_finding, model, facts, node, quant, declared)
+        own_quant = _scale_made(model, node)
+        scales[out] = passed_on if passed_on and model.raw else {} if own_quant is None else {out: own_quant}
 
 
-def _handed_on(model: LintModel, node: Node, made: Mapping[str, Mapping[str, QuantParams]]) -> dict[str, QuantParams]:
-    """Return the scales of the codes that a node hands on as they are, by the tensor that was made with each."""
+def _scales_passed_on(
+    model: LintModel, node: Node, scales: Mapping[str, Mapping[str, QuantParams]]
+) -> dict[str, QuantParams]:
+    """Return the scales of codes that a node passes on unchanged, by the tensor that was made with each."""
     row = operators.of(node.op)
-    hands = row.passes_codes and not (row.picks_index or row.clamps or row.quantizes) and row.real is None
-    if not hands or not (model.raw or model.copies):
+    passes_on = row.passes_codes and not (row.picks_index or row.clamps or row.quantizes) and row.real is None
+    if not passes_on or not (model.raw or model.copies):
         return {}
     names = [name for name in operators.operands(node) if name][: None if row.joins else 1]
-    return {origin: quant for name in names for origin, quant in made.get(name, {}).items()}
+    return {origin: quant for name in names for origin, quant in scales.get(name, {}).items()}
 
 
-def _made(model: LintModel, node: Node) -> QuantParams | None:
-    """Return the scale of the codes that a node makes; None if it makes none, or does not say so."""
+def _scale_made(model: LintModel, node: Node) -> QuantParams | None:
+    """Return the scale of the codes that a node computes; None if it computes none, or states none."""
     row = operators.of(node.op)
-    own = row.quantizes or row.real is not None
-    quant = model.stated(node, -1) if own else None if model.raw else model.quant(node.outputs[0])
+    states_own = row.quantizes or row.real is not None
+    quant = model.stated(node, -1) if states_own else None if model.raw else model.quant(node.outputs[0])
     return quant if coded(quant) else None
 
 
-def _unequal(one: QuantParams, other: QuantParams) -> bool:
-    """Tell whether codes with one scale each stand for other values."""
-    return not (one.per_channel or other.per_channel or _same(one, other))
+def _differ(first: QuantParams, second: QuantParams) -> bool:
+    """Tell whether two per-tensor scales give equal codes different values."""
+    return not (first.per_channel or second.per_channel or _same(first, second))
 
 
-def _read_wrongly(
-    model: LintModel, seen: _Seen, node: Node, origin: str, quants: tuple[QuantParams, QuantParams]
+def _misread_finding(
+    model: LintModel, facts: _TensorFacts, node: Node, origin: str, quants: tuple[QuantParams, QuantParams]
 ) -> LintFinding | None:
-    """Hold codes that are read by another scale against codes that are brought to that scale first."""
+    """Compare codes that are read with another scale to codes that are rescaled first."""
     stops = {origin, *(name for name in model.graph.tensors if model.quant(name) is not None)} - set(
-        _path(model, node, origin)
+        _tensors_between(model, node, origin)
     )
     part = between(model.graph, node.outputs[0], stops, _MOST_NODES)
     if part is None:
         raise KernelError(f"There are more than {_MOST_NODES} nodes between {origin!r} and {node.name!r}.")
     nodes, leaves = part
     after = LintPart(model=model, nodes=nodes, output=node.outputs[0], leaves=sorted(leaves))
-    inserted, infos, constants = _requantized(origin, *quants)
+    inserted, infos, constants = _requantizing_nodes(origin, *quants)
     right = f"{origin}, rescaled"
-    renamed = [replace(each, inputs=tuple(right if name == origin else name for name in each.inputs)) for each in nodes]
-    infos += [replace(model.graph.tensors[name], quant=quants[1]) for name in _path(model, node, origin)]
+    renamed = [
+        replace(part_node, inputs=tuple(right if name == origin else name for name in part_node.inputs))
+        for part_node in nodes
+    ]
+    infos += [replace(model.graph.tensors[name], quant=quants[1]) for name in _tensors_between(model, node, origin)]
     meant = model.with_graph(
         Graph(
             [*inserted, *renamed], tensors=[*model.graph.tensors.values(), *infos], inputs=after.leaves,
@@ -200,29 +208,29 @@ def _read_wrongly(
     moved = len(nodes) > 1 or operators.plain(node).adds
     direct = "rescale_in_dequantize" if operators.of(node.op).dequantizes else "dequantize_quantize_removed"
     kind = "moved" if moved else direct
-    made, read = map(_said, quants)
-    return _finding(kind, before, after, seen, f"{origin!r} has {made} and is read with {read}")
+    made_text, read_text = map(_quant_text, quants)
+    return _finding(kind, before, after, facts, f"{origin!r} has {made_text} and is read with {read_text}")
 
 
-def _path(model: LintModel, node: Node, origin: str) -> Iterator[str]:
-    """Yield the tensors that hand codes on from where they were made to a node."""
-    left = [name for name in node.inputs if name]
-    while left:
-        name = left.pop()
-        maker = model.graph.producer(name)
-        if name != origin and maker is not None and operators.of(maker.op).passes_codes:
+def _tensors_between(model: LintModel, node: Node, origin: str) -> Iterator[str]:
+    """Yield the tensors that pass codes on from where they were made to a node."""
+    pending = [name for name in node.inputs if name]
+    while pending:
+        name = pending.pop()
+        producer = model.graph.producer(name)
+        if name != origin and producer is not None and operators.of(producer.op).passes_codes:
             yield name
-            left += [each for each in operators.operands(maker) if each]
+            pending += [operand for operand in operators.operands(producer) if operand]
 
 
-def _requantized(
-    origin: str, made: QuantParams, wanted: QuantParams
+def _requantizing_nodes(
+    origin: str, old_quant: QuantParams, new_quant: QuantParams
 ) -> tuple[list[Node], list[TensorInfo], dict[str, np.ndarray]]:
-    """Return nodes that bring codes to another scale, with what they read."""
-    names = [f"{origin}, {what}" for what in ("scale", "zero point", "new scale", "new zero point")]
+    """Return nodes that bring codes to another scale, with their constants."""
+    names = [f"{origin}, {suffix}" for suffix in ("scale", "zero point", "new scale", "new zero point")]
     arrays = [
         array
-        for quant in (made, wanted)
+        for quant in (old_quant, new_quant)
         for array in (
             quant.scale.astype(np.float32).reshape(()),
             quant.zero_point.astype(logical_dtype(quant.dtype)).reshape(()),
@@ -234,152 +242,166 @@ def _requantized(
         Node(name=f"{origin}, quantized again", op=_QUANTIZE, inputs=(real, *names[2:]), outputs=(right,)),
     ]
     infos = [TensorInfo(name=name, role=Role.CONSTANT) for name in names]
-    infos.append(TensorInfo(name=right, dtype=wanted.dtype, quant=wanted))
+    infos.append(TensorInfo(name=right, dtype=new_quant.dtype, quant=new_quant))
     return nodes, infos, dict(zip(names, arrays, strict=True))
 
 
-def _copied(model: LintModel, seen: _Seen, node: Node, quant: QuantParams, declared: QuantParams) -> LintFinding | None:
-    """Hold codes that are handed on as they are against what their scales say."""
+def _copied_finding(
+    model: LintModel, facts: _TensorFacts, node: Node, quant: QuantParams, declared: QuantParams
+) -> LintFinding | None:
+    """Compare codes that are passed on unchanged to what the declared scales say."""
     leaves = sorted({name for name in node.inputs if name and not model.graph.is_constant(name)})
     after = LintPart(model=model, nodes=[node], output=node.outputs[0], leaves=leaves)
     before = replace(after, model=replace(model, copies=False))
-    return _finding("moved", before, after, seen, f"it reads {_said(quant)} and gives {_said(declared)}")
+    return _finding("moved", before, after, facts, f"it reads {_quant_text(quant)} and gives {_quant_text(declared)}")
 
 
-def _zero_points(model: LintModel) -> Iterator[_Look]:
-    """Find codes that cannot hold 0."""
+def _check_zero_points(model: LintModel) -> Iterator[_TensorCheck]:
+    """Find codes that cannot represent 0."""
     for name, info in model.graph.tensors.items():
         quant = info.quant
         if quant is None or not coded(quant) or quant.per_channel or logical_dtype(quant.dtype).itemsize > 2:
             continue
         low, high = code_limits(quant.dtype)
         if low is not None and high is not None and not low <= int(quant.zero_point[0]) <= high:
-            yield name, partial(_no_zero, model, name, quant)
+            yield name, partial(_zero_point_finding, model, name, quant)
 
 
-def _no_zero(model: LintModel, name: str, quant: QuantParams) -> LintFinding | None:
-    held = float(dequantize(quantize(np.zeros(1, np.float64), quant), quant, double=True)[0])
-    maker = model.graph.producer(name)
-    nodes = () if maker is None else (maker.name,)
-    shown = Witness(
-        leaves=(name,), values=(np.zeros(1),), index=(0,), before=0.0, after=held, largest=abs(held), reached=False
+def _zero_point_finding(model: LintModel, name: str, quant: QuantParams) -> LintFinding | None:
+    zero_value = float(dequantize(quantize(np.zeros(1, np.float64), quant), quant, double=True)[0])
+    producer = model.graph.producer(name)
+    nodes = () if producer is None else (producer.name,)
+    found_witness = Witness(
+        leaves=(name,),
+        values=(np.zeros(1),),
+        index=(0,),
+        before=0.0,
+        after=zero_value,
+        largest=abs(zero_value),
+        reached=False,
     )
-    if not held:
+    if not zero_value:
         return None
     low, high = span_of(quant)
     return LintFinding(
         kind="zero_point", model=model.title, before=nodes, after=nodes, tensor=name,
         span_before=(min(low, 0.0), max(high, 0.0)), span_after=(low, high), step=float(quant.scale[0]),
-        witness=shown, detail=f"{_said(quant)} of {quant.dtype}",
+        witness=found_witness, detail=f"{_quant_text(quant)} of {quant.dtype}",
     )  # fmt: skip
 
 
-def _duplicated(model: LintModel, seen: _Seen) -> Iterator[_Look]:
-    """Find real values that are quantized in two ways which meet again in a sum."""
+def _check_duplicates(model: LintModel, facts: _TensorFacts) -> Iterator[_TensorCheck]:
+    """Find real values that are quantized in two ways and meet again in a sum."""
     graph = model.graph
     for name in graph.tensors:
         readers = [node for node in graph.consumers(name) if operators.of(node.op).quantizes and node.inputs[0] == name]
         quants = [model.stated(node, -1) for node in readers]
         for at, (node, quant) in enumerate(zip(readers, quants, strict=True)):
-            first, wanted = readers[0], quants[0]
-            if not at or wanted is None or quant is None or quant.per_channel or wanted.per_channel:
+            first, first_quant = readers[0], quants[0]
+            if not at or first_quant is None or quant is None or quant.per_channel or first_quant.per_channel:
                 continue
-            if not _same(wanted, quant) and _meet(graph, first, node):
-                yield name, partial(_two_ways, model, seen, name, (first, node), (wanted, quant))
+            if not _same(first_quant, quant) and _meet_in_sum(graph, first, node):
+                yield name, partial(_duplicate_finding, model, facts, name, (first, node), (first_quant, quant))
 
 
-def _meet(graph: Graph, one: Node, other: Node) -> bool:
-    """Tell whether what two nodes make meets in a sum."""
+def _meet_in_sum(graph: Graph, first: Node, second: Node) -> bool:
+    """Tell whether the results of two nodes meet in a sum."""
     below = []
-    for node in (one, other):
-        seen, left = set[str](), [node]
-        while left:
-            for reader in (each for name in left.pop().outputs for each in graph.consumers(name)):
-                if reader.name not in seen:
-                    seen.add(reader.name)
-                    left.append(reader)
-        below.append(seen)
-    both = below[0] & below[1]
-    return any(operators.plain(node).adds for node in graph.nodes if node.name in both)
+    for node in (first, second):
+        visited, pending = set[str](), [node]
+        while pending:
+            for reader in (consumer for name in pending.pop().outputs for consumer in graph.consumers(name)):
+                if reader.name not in visited:
+                    visited.add(reader.name)
+                    pending.append(reader)
+        below.append(visited)
+    common = below[0] & below[1]
+    return any(operators.plain(node).adds for node in graph.nodes if node.name in common)
 
 
-def _two_ways(
-    model: LintModel, seen: _Seen, name: str, pair: tuple[Node, Node], quants: tuple[QuantParams, QuantParams]
+def _duplicate_finding(
+    model: LintModel, facts: _TensorFacts, name: str, pair: tuple[Node, Node], quants: tuple[QuantParams, QuantParams]
 ) -> LintFinding | None:
     parts = []
     for node in pair:
         real = f"{name}, real"
-        back = Node(
+        dequantize_node = Node(
             name=f"{node.name}, dequantized",
             op=_DEQUANTIZE,
             inputs=(node.outputs[0], *node.inputs[1:3]),
             outputs=(real,),
         )
         graph = Graph(
-            [node, back], tensors=model.graph.tensors.values(), inputs=(name,), outputs=(real,), opset=model.graph.opset
+            [node, dequantize_node],
+            tensors=model.graph.tensors.values(),
+            inputs=(name,),
+            outputs=(real,),
+            opset=model.graph.opset,
         )
         parts.append(LintPart(model=model.with_graph(graph, {}), nodes=graph.nodes, output=real, leaves=[name]))
-    found = _finding("duplicated", parts[0], parts[1], seen, " and ".join(map(_said, quants)))
-    if found is None:
+    finding = _finding("duplicated", parts[0], parts[1], facts, " and ".join(map(_quant_text, quants)))
+    if finding is None:
         return None
-    return replace(found, tensor=name, before=(pair[0].name,), after=(pair[1].name,))
+    return replace(finding, tensor=name, before=(pair[0].name,), after=(pair[1].name,))
 
 
-def _biases(model: LintModel, seen: _Seen) -> Iterator[_Look]:
-    """Find biases in codes whose scale is not that of the sums that they are added to."""
+def _check_biases(model: LintModel, facts: _TensorFacts) -> Iterator[_TensorCheck]:
+    """Find biases in codes whose scale is not that of the sums they are added to."""
     for node in model.graph.nodes:
         row = operators.of(node.op)
         place = row.bias
         if row.real is not None or not row.product or place is None or place >= len(node.inputs):
             continue
-        quants = [_source(model, node.inputs[at]) for at in (0, 1, place)]
+        quants = [_codes_behind(model, node.inputs[at]) for at in (0, 1, place)]
         (x, sx), (_, sw), (name, sb) = quants
         if sx is None or sw is None or sb is None or sx.per_channel or not name or model.constant(name) is None:
             continue
-        wanted = sx.scale.astype(np.float64) * sw.scale
-        if wanted.size not in (1, sb.scale.size) and sb.scale.size != 1:
+        sum_scale = sx.scale.astype(np.float64) * sw.scale
+        if sum_scale.size not in (1, sb.scale.size) and sb.scale.size != 1:
             continue
-        ratio = np.max(np.abs(sb.scale.astype(np.float64) / np.where(wanted == 0, np.nan, wanted) - 1))
+        ratio = np.max(np.abs(sb.scale.astype(np.float64) / np.where(sum_scale == 0, np.nan, sum_scale) - 1))
         if ratio > BIAS_SCALE_MAX_REL_DIFFERENCE and x:
-            yield node.outputs[0], partial(_bias, model, seen, node, name, wanted)
+            yield node.outputs[0], partial(_bias_finding, model, facts, node, name, sum_scale)
 
 
-def _source(model: LintModel, name: str) -> tuple[str, QuantParams | None]:
-    """Return the codes that a tensor is, or was dequantized from, and their quantization."""
-    maker = model.graph.producer(name)
-    if maker is not None and operators.of(maker.op).dequantizes:
-        return maker.inputs[0], model.stated(maker, 0)
+def _codes_behind(model: LintModel, name: str) -> tuple[str, QuantParams | None]:
+    """Return the codes of a tensor, or those that it was dequantized from, and their quantization."""
+    producer = model.graph.producer(name)
+    if producer is not None and operators.of(producer.op).dequantizes:
+        return producer.inputs[0], model.stated(producer, 0)
     return (name, model.quant(name)) if not model.raw else ("", None)
 
 
-def _bias(model: LintModel, seen: _Seen, node: Node, name: str, wanted: np.ndarray) -> LintFinding | None:
-    """Hold a bias by its own scale against the same codes by the scale of the sums."""
-    maker = model.graph.producer(node.inputs[operators.of(node.op).bias or 0])
-    old = model.graph.tensors[name].quant
-    if old is None:
+def _bias_finding(
+    model: LintModel, facts: _TensorFacts, node: Node, name: str, sum_scale: np.ndarray
+) -> LintFinding | None:
+    """Compare a bias with its own scale to the same codes with the scale of the sums."""
+    producer = model.graph.producer(node.inputs[operators.of(node.op).bias or 0])
+    recorded_quant = model.graph.tensors[name].quant
+    if recorded_quant is None:
         return None
-    scale = wanted.astype(np.float32) if wanted.size > 1 else wanted.astype(np.float32).reshape(-1)
-    quant = QuantParams(dtype=old.dtype, scale=scale, axis=0 if scale.size > 1 else None)
+    scale = sum_scale.astype(np.float32) if sum_scale.size > 1 else sum_scale.astype(np.float32).reshape(-1)
+    quant = QuantParams(dtype=recorded_quant.dtype, scale=scale, axis=0 if scale.size > 1 else None)
     infos = {**model.graph.tensors, name: replace(model.graph.tensors[name], quant=quant)}
     constants = {}
-    if maker is not None:
-        constants[maker.inputs[1]] = scale if scale.size > 1 else scale.reshape(())
-    said = "its scale is not the product of the operands' scales"
-    return _beside(model, seen, node, (infos, constants), ("bias", said))
+    if producer is not None:
+        constants[producer.inputs[1]] = scale if scale.size > 1 else scale.reshape(())
+    detail = "its scale is not the product of the operands' scales"
+    return _changed_constant_finding(model, facts, node, (infos, constants), ("bias", detail))
 
 
-def _beside(
+def _changed_constant_finding(
     model: LintModel,
-    seen: _Seen,
+    facts: _TensorFacts,
     node: Node,
     changed: tuple[Mapping[str, TensorInfo], Mapping[str, np.ndarray]],
-    told: tuple[str, str],
+    kind_and_detail: tuple[str, str],
 ) -> LintFinding | None:
-    """Hold a node against the same node with other constants."""
+    """Compare a node to the same node with other constants."""
     stops = {
         name for name in model.graph.tensors if model.quant(name) is not None and not model.graph.is_constant(name)
     }
-    stops |= {name for name in node.inputs if name and not _of_constants(model, name)}
+    stops |= {name for name in node.inputs if name and not _is_computed_from_constants(model, name)}
     part = between(model.graph, node.outputs[0], stops, _MOST_NODES)
     if part is None:
         raise KernelError(f"More than {_MOST_NODES} nodes make the inputs of {node.name!r}.")
@@ -389,32 +411,32 @@ def _beside(
     )
     before = LintPart(model=model, nodes=nodes, output=node.outputs[0], leaves=sorted(leaves))
     after = replace(before, model=model.with_graph(graph, changed[1]))
-    return _finding(told[0], before, after, seen, told[1])
+    return _finding(kind_and_detail[0], before, after, facts, kind_and_detail[1])
 
 
-def _of_constants(model: LintModel, name: str) -> bool:
-    maker = model.graph.producer(name)
+def _is_computed_from_constants(model: LintModel, name: str) -> bool:
+    producer = model.graph.producer(name)
     return model.graph.is_constant(name) or (
-        maker is not None and all(model.graph.is_constant(each) for each in maker.inputs if each)
+        producer is not None and all(model.graph.is_constant(operand) for operand in producer.inputs if operand)
     )
 
 
-def _asymmetric(model: LintModel, seen: _Seen, needs: frozenset[str]) -> Iterator[_Look]:
+def _check_symmetry(model: LintModel, facts: _TensorFacts, needs: frozenset[str]) -> Iterator[_TensorCheck]:
     """Find zero points that a backend takes for 0."""
     for node in model.graph.nodes if "weights" in needs else ():
         if operators.plain(node).product and len(node.inputs) > 1:
-            yield node.outputs[0], partial(_weight, model, seen, node)
+            yield node.outputs[0], partial(_asymmetric_weight_finding, model, facts, node)
     for node in model.graph.nodes if "activations" in needs else ():
         quant = model.stated(node, -1) if operators.of(node.op).quantizes else None
         if quant is not None and quant.zero_point.any():
-            yield node.outputs[0], partial(_activation, model, seen, node, quant)
+            yield node.outputs[0], partial(_asymmetric_activation_finding, model, facts, node, quant)
 
 
-def _weight(model: LintModel, seen: _Seen, node: Node) -> LintFinding | None:
+def _asymmetric_weight_finding(model: LintModel, facts: _TensorFacts, node: Node) -> LintFinding | None:
     places = operators.coded_inputs(node.op, len(node.inputs))
     place = places[1] if len(places) > 1 else 1
-    maker = model.graph.producer(node.inputs[place])
-    reader, at = (maker, 0) if maker is not None and operators.of(maker.op).dequantizes else (node, place)
+    producer = model.graph.producer(node.inputs[place])
+    reader, at = (producer, 0) if producer is not None and operators.of(producer.op).dequantizes else (node, place)
     name = reader.inputs[at]
     quant = model.stated(reader, at) or model.quant(name)
     if model.constant(name) is None or quant is None or not quant.zero_point.any() or quant.dtype != "int8":
@@ -422,20 +444,24 @@ def _weight(model: LintModel, seen: _Seen, node: Node) -> LintFinding | None:
     flat = replace(quant, zero_point=np.zeros_like(quant.zero_point))
     infos = {**model.graph.tensors, name: replace(model.graph.tensors[name], quant=flat)}
     zero = reader.inputs[at + 2] if len(reader.inputs) > at + 2 and model.stated(reader, at) is not None else ""
-    known = model.constant(zero)
-    constants = {} if known is None else {zero: np.zeros_like(known)}
-    return _beside(model, seen, node, (infos, constants), ("asymmetric", f"weight {name!r} has {_said(quant)}"))
+    zero_values = model.constant(zero)
+    constants = {} if zero_values is None else {zero: np.zeros_like(zero_values)}
+    return _changed_constant_finding(
+        model, facts, node, (infos, constants), ("asymmetric", f"weight {name!r} has {_quant_text(quant)}")
+    )
 
 
-def _activation(model: LintModel, seen: _Seen, node: Node, quant: QuantParams) -> LintFinding | None:
+def _asymmetric_activation_finding(
+    model: LintModel, facts: _TensorFacts, node: Node, quant: QuantParams
+) -> LintFinding | None:
     flat = replace(quant, zero_point=np.zeros_like(quant.zero_point))
     parts = []
-    for each in (quant, flat):
+    for used_quant in (quant, flat):
         graph = Graph(
             [Node(name=node.name, op=_QUANTIZE, inputs=node.inputs[:1], outputs=node.outputs)],
             tensors=[
                 *(info for name, info in model.graph.tensors.items() if name != node.outputs[0]),
-                TensorInfo(name=node.outputs[0], dtype=quant.dtype, quant=each),
+                TensorInfo(name=node.outputs[0], dtype=quant.dtype, quant=used_quant),
             ],
             inputs=node.inputs[:1], outputs=node.outputs, opset=model.graph.opset,
         )  # fmt: skip
@@ -444,4 +470,4 @@ def _activation(model: LintModel, seen: _Seen, node: Node, quant: QuantParams) -
                 model=model.with_graph(graph, {}), nodes=graph.nodes, output=node.outputs[0], leaves=node.inputs[:1]
             )
         )
-    return _finding("asymmetric", parts[0], parts[1], seen, _said(quant))
+    return _finding("asymmetric", parts[0], parts[1], facts, _quant_text(quant))

@@ -1,8 +1,8 @@
-"""Looks for an input by which two forms of a part of a network differ, and replays it by the interpreter.
+"""Searches an input on which two forms of a part of a network differ, and replays it with the interpreter.
 
-What the parts read is tried at the ends of every range in them, on a ramp over these, at random, and as it was computed
-from the network's inputs. The largest difference in exact arithmetic is then replayed: what does not come out again is
-no finding.
+The inputs of the part are tried at the ends of every range in it, on a ramp over these ranges, at random, and as
+computed from the network's inputs. The largest difference in exact arithmetic is then replayed; if it does not appear
+there as well, there is no finding.
 """
 
 from __future__ import annotations
@@ -24,24 +24,24 @@ __all__ = ["LintPart", "Witness", "witness"]
 
 _SEED = 20261126
 _ELEMENTS = 1 << 19
-"""Elements that are tried for one part, about."""
+"""Approximate number of elements tried for one part."""
 _MOST, _LEAST = 24, 3
-"""Arrays that are tried at most, and at least, besides what was computed from the network's inputs."""
+"""Largest and smallest number of arrays tried, besides those computed from the network's inputs."""
 _TIMES = (4.0, 16.0)
-"""By what these are enlarged."""
+"""Factors by which those are enlarged."""
 _USUAL = 6.0
-"""Where values lie of which nothing is known."""
+"""End of the interval of values about which nothing is known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class LintPart:
-    """A part of a model that makes one tensor of others.
+    """A part of a model that computes one tensor from others.
 
     Args:
         model: The model.
         nodes: The nodes, in topological order.
         output: The tensor.
-        leaves: What it reads, in the order of the other part's.
+        leaves: The inputs of the part, in the order of the other form's.
     """
 
     model: LintModel
@@ -50,12 +50,12 @@ class LintPart:
     leaves: Sequence[str]
 
     def stored(self, values: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
-        """Return what the leaves hold if they have such real values."""
-        held = {}
+        """Return the stored elements of the leaves for real values."""
+        elements = {}
         for name, array in zip(self.leaves, values, strict=True):
             quant = self.model.quant(name)
-            held[name] = array if quant is None or array.dtype.kind in "iub" else quantize(array, quant)
-        return held
+            elements[name] = array if quant is None or array.dtype.kind in "iub" else quantize(array, quant)
+        return elements
 
     def exact(self, values: Sequence[np.ndarray]) -> list[np.ndarray]:
         """Return the output in exact arithmetic: as it is, and nudged down and up before each rounding."""
@@ -71,14 +71,14 @@ class LintPart:
         return self.model.replay(self.nodes, feed, self.output)
 
     def span(self, leaves: Sequence[Span]) -> Span:
-        """Return what values the output can have."""
-        known = dict(zip(self.leaves, leaves, strict=True))
-        return self.model.span(self.output, self.model.spans(self.nodes, known))
+        """Return the interval of the output."""
+        leaf_spans = dict(zip(self.leaves, leaves, strict=True))
+        return self.model.span(self.output, self.model.spans(self.nodes, leaf_spans))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class WitnessTensor(JsonObject):
-    """One of the tensors that the parts read; `values` is None of a large one, `value` where it has no such place."""
+    """An input of the parts; `values` is None for a large one, `value` if it has no element at that index."""
 
     tensor: str
     shape: tuple[int, ...]
@@ -88,15 +88,15 @@ class WitnessTensor(JsonObject):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Witness(JsonObject):
-    """An input by which two parts differ.
+    """An input on which two parts differ.
 
     Args:
-        leaves: Names of what the parts read, as the changed model has them.
+        leaves: Names of the inputs, in the changed model.
         values: Their real values.
-        index: The element of the output that differs most.
-        before: Its value without the rewrite, as the interpreter replays it.
+        index: The output element that differs most.
+        before: Its value without the rewrite, replayed with the interpreter.
         after: The same with it.
-        largest: The largest difference that was found, in real units.
+        largest: The largest difference, in real units.
         reached: Whether values that were computed from inputs of the network show a difference, too.
     """
 
@@ -112,7 +112,7 @@ class Witness(JsonObject):
 
     @property
     def tensors(self) -> tuple[WitnessTensor, ...]:
-        """What the parts read: all values of small arrays, and the value at the same place."""
+        """The inputs: all values of small arrays, and the value at the index of the output element."""
         entries = []
         for name, array in zip(self.leaves, self.values, strict=True):
             same_place = len(self.index) == array.ndim and all(map(int.__lt__, self.index, array.shape))
@@ -137,12 +137,12 @@ def witness(
     seen: Sequence[np.ndarray | None],
     check: Callable[[], object] = lambda: None,
 ) -> Witness | None:
-    """Find an input by which two parts differ beyond rounding.
+    """Find an input on which two parts differ beyond rounding.
 
     Args:
         before: The part without the rewrite.
-        after: The same with it; its leaves stand for the same values.
-        spans: What values each leaf can have.
+        after: The part with it; its leaves stand for the same values.
+        spans: Interval of each leaf.
         seen: Real values of each leaf that were computed from the network's inputs; None where there are none.
         check: Called now and then.
 
@@ -157,44 +157,47 @@ def witness(
     arrays = [np.asarray(array) for array in seen]
     best: tuple[float, list[np.ndarray], tuple[int, ...]] | None = None
     reached = False
-    for number, made in enumerate(_tried(before, after, spans, arrays)):
+    for number, candidate in enumerate(_candidate_inputs(before, after, spans, arrays)):
         check()
-        values = _snapped(before, after, made)
-        apart = differing(before.exact(values), after.exact(values))
-        if apart is None:
+        values = _rounded_leaves(before, after, candidate)
+        difference = differing(before.exact(values), after.exact(values))
+        if difference is None:
             raise KernelError("The two forms give results of different shapes.")
-        most = float(apart.max()) if apart.size else 0.0
+        most = float(difference.max()) if difference.size else 0.0
         reached = reached or (number == 0 and most > 0)
         if most > 0 and (best is None or most > best[0]):
-            best = most, values, tuple(map(int, np.unravel_index(int(apart.argmax()), apart.shape)))
+            best = most, values, tuple(map(int, np.unravel_index(int(difference.argmax()), difference.shape)))
     if best is None:
         return None
     most, values, index = best
     try:
-        ours, theirs = before.replayed(values), after.replayed(values)
+        result_before, result_after = before.replayed(values), after.replayed(values)
     except (QdebugError, ValueError) as error:
         raise KernelError(f"The interpreter does not replay it: {error}") from error
-    one, other = float(ours.reshape(ours.shape)[index]), float(theirs.reshape(ours.shape)[index])
-    finite = math.isfinite(one), math.isfinite(other)
-    if finite[0] == finite[1] if math.isinf(most) else not abs(one - other) > most / 2:
+    value_before, value_after = (
+        float(result_before.reshape(result_before.shape)[index]),
+        float(result_after.reshape(result_before.shape)[index]),
+    )
+    finite = math.isfinite(value_before), math.isfinite(value_after)
+    if finite[0] == finite[1] if math.isinf(most) else not abs(value_before - value_after) > most / 2:
         return None
     return Witness(
-        leaves=tuple(after.leaves), values=tuple(values), index=index, before=one, after=other,
-        largest=most if math.isinf(most) else max(most, abs(one - other)), reached=reached,
+        leaves=tuple(after.leaves), values=tuple(values), index=index, before=value_before, after=value_after,
+        largest=most if math.isinf(most) else max(most, abs(value_before - value_after)), reached=reached,
     )  # fmt: skip
 
 
-def _snapped(before: LintPart, after: LintPart, values: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """Return real values of leaves rounded to the codes that either form has there, so that both read the same."""
-    found = []
-    for array, ours, theirs in zip(values, before.leaves, after.leaves, strict=True):
-        quant = before.model.grid(ours) or after.model.grid(theirs)
+def _rounded_leaves(before: LintPart, after: LintPart, values: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """Return real values of leaves rounded to the codes of both forms, so that both read the same."""
+    rounded = []
+    for array, leaf_before, leaf_after in zip(values, before.leaves, after.leaves, strict=True):
+        quant = before.model.grid(leaf_before) or after.model.grid(leaf_after)
         real = quant is not None and array.dtype.kind == "f"
-        found.append(dequantize(quantize(array, quant), quant, double=True) if quant is not None and real else array)
-    return found
+        rounded.append(dequantize(quantize(array, quant), quant, double=True) if quant is not None and real else array)
+    return rounded
 
 
-def _tried(
+def _candidate_inputs(
     before: LintPart, after: LintPart, spans: Sequence[Span], seen: Sequence[np.ndarray]
 ) -> Iterator[list[np.ndarray]]:
     """Yield real values of the leaves that may show a difference."""
@@ -204,7 +207,7 @@ def _tried(
     size = max(sum(array.size for array in seen), 1)
     count = min(max(_ELEMENTS // (size * max(len(before.nodes) + len(after.nodes), 1)), _LEAST), _MOST)
     for number in range(count):
-        yield [_made(array, span, ends, rng, number) for array, span in zip(seen, spans, strict=True)]
+        yield [_leaf_values(array, span, ends, rng, number) for array, span in zip(seen, spans, strict=True)]
     for times in _TIMES:
         yield [
             array if array.dtype.kind in "iub" else np.clip(times * array, *span)
@@ -212,8 +215,10 @@ def _tried(
         ]
 
 
-def _made(like: np.ndarray, span: Span, ends: Sequence[float], rng: np.random.Generator, number: int) -> np.ndarray:
-    """Return values for one leaf: about the ends of ranges, on a ramp over them, or at random between."""
+def _leaf_values(
+    like: np.ndarray, span: Span, ends: Sequence[float], rng: np.random.Generator, number: int
+) -> np.ndarray:
+    """Return values for one leaf: near the ends of ranges, on a ramp over them, or at random between."""
     if like.dtype.kind in "iub" or not like.size:
         return like  # indices, extents
     inner = [end for end in ends if span[0] <= end <= span[1]]
@@ -235,14 +240,14 @@ def _made(like: np.ndarray, span: Span, ends: Sequence[float], rng: np.random.Ge
 
 
 _TURNS = 4
-"""How many arrays a ramp is spread over."""
+"""Number of arrays that a ramp is spread over."""
 
 
 def wide_step(part: LintPart) -> float:
     """Return the largest step of the codes that a part rounds to; 0 if it rounds to none."""
-    found = 0.0
+    largest = 0.0
     for node in part.nodes:
         quant = part.model.stated(node, -1) or part.model.quant(node.outputs[0])
         if quant is not None and coded(quant):
-            found = max(found, float(np.max(quant.scale)))
-    return found
+            largest = max(largest, float(np.max(quant.scale)))
+    return largest

@@ -1,4 +1,4 @@
-"""Edits that a person chooses: what a node offers, and what a set of them makes of the outputs, sample after sample."""
+"""Edits that a person chooses: those available for a node, and their effect on the outputs, sample by sample."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ __all__ = ["EditBench", "EditEffect"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EditEffect:
-    """What edits make of the outputs.
+    """The effect of edits on the outputs.
 
     Args:
-        outputs: Each output that is compared, as recorded and replayed with the edits, against the reference.
-        samples: Samples that were replayed.
-        seconds: How long the replay of one of them took, on average.
+        outputs: Each compared output, as recorded and replayed with the edits, against the reference.
+        samples: Number of replayed samples.
+        seconds: Average time of the replay of one sample.
     """
 
     outputs: tuple[OutputEffect, ...]
@@ -53,29 +53,29 @@ class EditBench:
         self._faithful: float | None = None
 
     def unit_of(self, tensor: str) -> ChangeableNode | None:
-        """Return the node whose edits change a tensor of the backend: the one that computes what it stands for."""
+        """Return the node whose edits change a tensor of the backend."""
         nodes = self._search.catalog.nodes
         while True:
-            holds = next((unit for unit in nodes.units.values() if tensor in unit.tensors), None)
-            maker = nodes.run.graph.producer(tensor)
-            found = holds or (None if maker is None else nodes.unit_of(maker.name))
-            if found is not None or maker is None or not maker.inputs:
-                return found
-            if not (operators.of(maker.op).dequantizes or operators.of(maker.op).activation):
+            holding_unit = next((unit for unit in nodes.units.values() if tensor in unit.tensors), None)
+            producer = nodes.run.graph.producer(tensor)
+            target = holding_unit or (None if producer is None else nodes.unit_of(producer.name))
+            if target is not None or producer is None or not producer.inputs:
+                return target
+            if not (operators.of(producer.op).dequantizes or operators.of(producer.op).activation):
                 return None
-            tensor = maker.inputs[0]
+            tensor = producer.inputs[0]
 
     def edits_of(self, unit: ChangeableNode) -> tuple[Edit, ...]:
-        """Return what can be done about a node, the cheapest first; to fit them takes a moment."""
+        """Return the edits of a node, the cheapest first; fitting them takes a moment."""
         return tuple(self._search.catalog.edits_of(unit.node.name))
 
     def edits_everywhere(self, kind: str) -> Iterator[Edit]:
-        """Yield the edits of one kind of all nodes that have one."""
+        """Yield the edits of one kind, of all nodes that have one."""
         for name in self._search.catalog.units:
             yield from self._search.catalog.edits_of(name, (kind,))
 
     def named(self, names: Sequence[str]) -> tuple[Edit, ...]:
-        """Return the edits that are called so.
+        """Return edits by name.
 
         Raises:
             UsageError: There is no such edit.
@@ -85,33 +85,33 @@ class EditBench:
     def effects(
         self, edits: Sequence[str], places: Sequence[tuple[int, int]], *, whole: bool = False
     ) -> Iterator[EditEffect]:
-        """Yield what edits make of the outputs, after each sample of all so far.
+        """Yield the effect of edits on the outputs, after each sample over all samples so far.
 
         Args:
-            edits: Names of edits; each tensor and each node in float stands in one of them. Without any, the whole net
-                is replayed: what that changes is the replay's own.
+            edits: Names of edits; each tensor and each node in float may be in one of them only. Without any, the whole
+                net is replayed, and the effect is that of the replay itself.
             places: Samples and steps.
-            whole: Replay what no edit reaches, too.
+            whole: Also replay what no edit reaches.
 
         Raises:
             UsageError: There is no such edit.
             KernelError: A node cannot be computed.
             RecordingError: An input or a constant was not recorded.
         """
-        trials, known = self._search.trials, dict[str, tuple[ErrorAccumulator, ErrorAccumulator]]()
+        trials, accumulators = self._search.trials, dict[str, tuple[ErrorAccumulator, ErrorAccumulator]]()
         begun = time.monotonic()
         whole = whole or not edits
         replays = self._replays([ReplayTask(edits=tuple(edits), places=tuple(places), everything=whole)])
         for count, place in enumerate(places, 1):
             now, trial = trials.recorded(place), trials.named(next(replays), place)
             for name, values in trials.reference(place).items():
-                both = known.setdefault(name, (ErrorAccumulator(), ErrorAccumulator()))
-                for accumulator, made in zip(both, (now, trial), strict=True):
-                    accumulator.update(values, made[name], sample=place[0])
+                pair = accumulators.setdefault(name, (ErrorAccumulator(), ErrorAccumulator()))
+                for accumulator, run_outputs in zip(pair, (now, trial), strict=True):
+                    accumulator.update(values, run_outputs[name], sample=place[0])
             yield EditEffect(
                 outputs=tuple(
                     OutputEffect(output=trials.outputs[name], now=a.stats(), trial=b.stats(), against="reference")
-                    for name, (a, b) in known.items()
+                    for name, (a, b) in accumulators.items()
                 ),
                 samples=count,
                 seconds=(time.monotonic() - begun) / count,
@@ -120,24 +120,24 @@ class EditBench:
     def gains(
         self, edits: Sequence[str], offered: Sequence[Edit], places: Sequence[tuple[int, int]]
     ) -> Iterator[tuple[str, float]]:
-        """Yield by how many dB each of some edits raises the SQNR of the worst output, on top of those chosen.
+        """Yield by how many dB each edit raises the SQNR of the worst output, on top of the chosen edits.
 
-        What a replay without edits gains is taken off, where the whole net can be replayed.
+        The gain of a replay without edits is subtracted, if the whole net can be replayed.
 
         Args:
-            edits: Names of the edits that are chosen.
-            offered: The edits to try; each takes the place of the chosen ones that it undoes.
+            edits: Names of the chosen edits.
+            offered: The edits to try; each replaces the chosen ones that it undoes.
             places: Samples and steps to measure over.
 
         Yields:
-            The edit's name, and the dB; NaN if that is not known, as where the replay fails.
+            The edit's name, and the dB; NaN if unknown, for example because the replay fails.
         """
         chosen, whole = self.named(edits), abs(self.faithful()) < math.inf
         before = _worst(self._last(edits, places, whole=whole), edited=True) if whole or edits else None
         for edit in offered:
-            kept = [each.name for each in chosen if not (edit.replaces(each) or each.replaces(edit))]
+            others = [other.name for other in chosen if not (edit.replaces(other) or other.replaces(edit))]
             try:
-                after = self._last([*kept, edit.name], places, whole=whole)
+                after = self._last([*others, edit.name], places, whole=whole)
             except (KernelError, NotRecordedError):
                 yield edit.name, math.nan
                 continue
@@ -149,7 +149,7 @@ class EditBench:
         return effect
 
     def faithful(self) -> float:
-        """Return how near a replay without edits comes to the recorded outputs, see `qdebug.repair.find`."""
+        """Return how close a replay without edits comes to the recorded outputs, see `qdebug.repair.find`."""
         if self._faithful is None:
             first = next(iter(self._session.backend.places()))
             self._faithful = faithful(self._session, self._search.arithmetic, first, self._told)
@@ -157,6 +157,6 @@ class EditBench:
 
 
 def _worst(effect: EditEffect, *, edited: bool) -> float:
-    """Return the least SQNR of the outputs of which one is known; NaN if none is."""
-    known = [(each.trial if edited else each.now).sqnr_db for each in effect.outputs]
-    return min((each for each in known if each is not None and not math.isnan(each)), default=math.nan)
+    """Return the smallest known SQNR of the outputs; NaN if none is known."""
+    levels = [(each.trial if edited else each.now).sqnr_db for each in effect.outputs]
+    return min((each for each in levels if each is not None and not math.isnan(each)), default=math.nan)
