@@ -1,4 +1,4 @@
-"""In which order a dump keeps the elements of a tensor: channels last, or in blocks of channels; and back."""
+"""Arrangements of dumped elements, such as channels last or blocks of channels, and their conversion back."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _BLOCKS = re.compile(r"NC1HWC[02]|NCHW(?P<lanes>\d+)C|NC(?P<each>\d+)HW(?P=each)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arrangement:
-    """How a dump keeps a tensor.
+    """How a dump arranges a tensor.
 
     Args:
         layout: Its name in the dump.
-        shape: Extents in the dump, by the model's shape; None where an extent is open.
-        axes: For each dimension of the model the one of the dump; None where channels lie in blocks.
+        shape: Extents in the dump, by the model's shape; None for an open extent.
+        axes: The dump's dimension for each of the model's; None if channels lie in blocks.
         restored: Brings an array of these extents into the model's order.
     """
 
@@ -36,15 +36,15 @@ class Arrangement:
 
 
 def arrangement(layout: str, shape: Sequence[int | None], found: Sequence[int] | None) -> Arrangement | None:
-    """Return how a dump keeps a tensor whose model has channels in the second dimension.
+    """Return the arrangement of a tensor whose model has channels in the second dimension.
 
     Args:
-        layout: What is said of the dump: "NHWC", "NC1HWC2", "NCHW16c", "NC4HW4" ...
-        shape: Extents in the model; None where one is open.
-        found: Extents in the dump; None if nobody said them.
+        layout: Name of the layout: "NHWC", "NC1HWC2", "NCHW16c", "NC4HW4" ...
+        shape: Extents in the model; None for an open one.
+        found: Extents in the dump; None if they are not stated.
 
     Returns:
-        None if the layout is none of these, or does not have so many dimensions, or the block is not known.
+        None if the layout is unknown, has another number of dimensions, or the size of the block is unknown.
     """
     rank = len(shape)
     if is_channels_last(layout) and len(layout) == rank:
@@ -60,8 +60,8 @@ def arrangement(layout: str, shape: Sequence[int | None], found: Sequence[int] |
     if blocks is None or rank != 4 or shape[1] is None:
         return None
     channels = shape[1]
-    said = blocks["lanes"] or blocks["each"]
-    lanes = int(said) if said else None
+    block_size = blocks["lanes"] or blocks["each"]
+    lanes = int(block_size) if block_size else None
     if found is not None:
         if len(found) != 5 or (lanes is not None and found[4] != lanes):
             return None
@@ -78,10 +78,10 @@ def arrangement(layout: str, shape: Sequence[int | None], found: Sequence[int] |
 
 
 def rank_of(layout: str) -> int:
-    """Return the number of dimensions that a model's tensor of this layout has.
+    """Return the number of dimensions of a model's tensor with this layout.
 
     Raises:
-        UsageError: No layout of this name is known.
+        UsageError: The layout is unknown.
     """
     if _BLOCKS.fullmatch(layout):
         return 4
@@ -94,14 +94,14 @@ def rank_of(layout: str) -> int:
 
 
 def has_channels_second(graph: Graph) -> bool:
-    """Tell whether nodes of a graph have channels in the second dimension, as in ONNX; not where none knows channels.
+    """Tell whether nodes of a graph have channels in the second dimension, as in ONNX; false if no node has channels.
 
     Args:
         graph: The model.
     """
     for node in graph.nodes:
-        found = translated(node, graph, _no_constant)
-        plain = operators.in_words_of_onnx(node) if found is None else found.node
+        node_in_onnx = translated(node, graph, _no_constant)
+        plain = operators.in_words_of_onnx(node) if node_in_onnx is None else node_in_onnx.node
         if operators.has_channels_second(plain.op):
             layouts = (graph.tensors[name].layout for name in (*node.outputs[:1], *node.inputs[:1]) if name)
             return not plain.attrs.get("channels_last") and not any(map(is_channels_last, layouts))
@@ -109,5 +109,4 @@ def has_channels_second(graph: Graph) -> bool:
 
 
 def _no_constant(name: str) -> None:
-    """Know no constant."""
     del name

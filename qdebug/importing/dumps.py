@@ -1,8 +1,8 @@
-"""Dumps of other tools: which tensors they hold, and their values on demand.
+"""Dumps of other tools: lists of their tensors, with values on demand.
 
-A form of dump is one row of `SOURCES` and one function that lists its tensors. Listing reads headers alone. A size is
-held against the file that states it before anything is allocated, no file is followed out of the dump's own folder,
-and Python objects are never read.
+A format of dumps is one row of `SOURCES` and one function that lists its tensors. Listing reads headers only. A stated
+size is checked against the file before anything is allocated, links out of the dump's own folder are not followed, and
+Python objects are never read.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from qdebug.regular_file import read_regular
 __all__ = ["SOURCES", "TENSOR_NAMES", "Dump", "DumpFormat", "DumpedTensor", "read_dump"]
 
 TENSOR_NAMES = "tensor_names"
-"""Array of an .npz file that says which array holds which tensor: rows of two texts."""
+"""Name of an array in an .npz file that maps arrays to tensors: rows of two texts."""
 
 _MOST_DESCRIPTION = 64 << 20
 _LAST_PLACE = 1 << 32
@@ -45,16 +45,16 @@ class DumpedTensor:
     """Values of one tensor at one sample and step.
 
     Args:
-        name: The tensor, as the dump calls it.
+        name: The tensor's name in the dump.
         where: The file, and the array in it.
-        dtype: Dtype of the elements; bytes of no type where a file cannot name it.
+        dtype: Dtype of the elements; untyped bytes if a file cannot name it.
         shape: Its extents.
         load: Reads the values.
         place: Sample and step.
-        facts: What the dump says of it, as arguments of `Recorder.put`.
-        constant: Whether it is one.
-        flat: Whether nobody said a shape: only the number of elements is known.
-        raw: Whether nobody said a type either: only the bytes are known.
+        facts: Facts from the dump, as arguments of `Recorder.put`.
+        constant: Whether it is a constant.
+        flat: Whether no shape is stated, so that only the number of elements is known.
+        raw: Whether no type is stated either, so that only the bytes are known.
     """
 
     name: str
@@ -71,13 +71,13 @@ class DumpedTensor:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dump:
-    """What a dump holds.
+    """The content of a dump.
 
     Args:
-        tensors: In the order of the run, as far as the dump tells it.
+        tensors: In the order of the run, as far as the dump shows it.
         ignored: Files that were not read, with the reason.
-        facts: What the dump says of the run: "backend", "model", "outputs", "op_map".
-        graph: The graph of this dump, where its form tells more than the model; None if the model's.
+        facts: Facts of the run: "backend", "model", "outputs", "op_map".
+        graph: The graph of this dump, if its format tells more than the model; None for the model's.
         said: Further sentences on how the dump was understood.
     """
 
@@ -90,12 +90,12 @@ class Dump:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DumpFormat:
-    """A form of dump.
+    """A format of dumps.
 
     Args:
-        read: Lists its tensors, given its files, the source and the graph of the model, if there is one.
+        read: Lists the tensors, given the files, the source and the model's graph, if there is one.
         summary: One line for `--help`.
-        fits: Tells whether a source is of this form; forms that cannot be told must be named.
+        fits: Tells whether a source has this format; formats that cannot be recognized must be named.
     """
 
     read: Callable[[Files, Path, Graph | None], Dump]
@@ -111,15 +111,15 @@ def read_dump(
 
     Args:
         source: A folder or a file.
-        form: A name in `SOURCES`; found out if None.
-        graph: The graph of the model, which some forms need.
+        form: A name in `SOURCES`; recognized if None.
+        graph: The graph of the model, which some formats need.
         rename: Changes the names of tensors.
 
     Yields:
-        The name of the form, and what the dump holds.
+        The name of the format, and the content of the dump.
 
     Raises:
-        UsageError: The source is missing or of no known form, damaged, or holds no tensor.
+        UsageError: The source is missing, damaged, of unknown format, or has no tensor.
     """
     if not source.exists():
         raise UsageError(f"There is no file or folder {str(source)!r}.", hint="Give what holds the tensors.")
@@ -138,10 +138,10 @@ def read_dump(
 
 
 def _check(source: Path, dump: Dump) -> None:
-    """Refuse a dump that holds nothing, or a tensor twice.
+    """Reject a dump without tensors, or with a tensor twice.
 
     Raises:
-        UsageError: It does.
+        UsageError: It is such a dump.
     """
     if not dump.tensors:
         there = f"; not read: {', '.join(repr(name[-60:]) for name in [*dump.ignored][:3])}" if dump.ignored else ""
@@ -153,9 +153,9 @@ def _check(source: Path, dump: Dump) -> None:
             if raw
             else "Give a folder of .npy or .npz files, an .npz file, or a JSON description.",
         )
-    taken: dict[tuple[str, At], str] = {}
+    tensor_at: dict[tuple[str, At], str] = {}
     for entry in dump.tensors:
-        first = taken.setdefault((entry.name, entry.place), entry.where)
+        first = tensor_at.setdefault((entry.name, entry.place), entry.where)
         if first is not entry.where:
             raise UsageError(
                 f"Both {first!r} and {entry.where!r} give tensor {entry.name!r} for sample {entry.place[0]}, step "
@@ -164,48 +164,52 @@ def _check(source: Path, dump: Dump) -> None:
             )
 
 
-# -- folders and archives of numpy ----------------------------------------------------------------------------------
+# -- folders and archives of NumPy arrays ----------------------------------------------------------------------------
 
 
 def _read_arrays(files: Files, source: Path, graph: Graph | None) -> Dump:
-    """List the arrays of a folder, of an archive, or of one file; raw files too where a model knows their form."""
+    """List the arrays of a folder, an archive or a file, with raw files if a model knows their type."""
     tensors: list[DumpedTensor] = []
     ignored: dict[str, str] = {}
     if not source.is_dir():
         tensors += _arrays_of(files, source, (0, 0), "", ignored)
         return Dump(tensors=tensors, ignored=ignored)
-    said: list[str] = []
-    for place, path in _placed(source, said):
-        found = sorted(files.below(path) if path.is_dir() else [path], key=lambda each: _natural(str(each)))
-        for each in found:
-            raw = each.suffix.lower() in _RAW and graph is not None
-            if each.suffix.lower() not in (".npy", ".npz") and not raw:
-                ignored[os.path.relpath(each, source)] = _UNREAD.get(each.suffix.lower(), "neither .npy nor .npz")
-            elif not files.inside(each):
-                ignored[os.path.relpath(each, source)] = "it leads out of the folder"
+    remarks: list[str] = []
+    for place, path in _samples_and_steps(source, remarks):
+        paths = sorted(files.below(path) if path.is_dir() else [path], key=lambda file_path: _natural(str(file_path)))
+        for file_path in paths:
+            raw = file_path.suffix.lower() in _RAW and graph is not None
+            if file_path.suffix.lower() not in (".npy", ".npz") and not raw:
+                ignored[os.path.relpath(file_path, source)] = _UNREAD.get(
+                    file_path.suffix.lower(), "neither .npy nor .npz"
+                )
+            elif not files.inside(file_path):
+                ignored[os.path.relpath(file_path, source)] = "it leads out of the folder"
             else:
-                prefix = "" if each == path else str(each.relative_to(path).parent)
+                prefix = "" if file_path == path else str(file_path.relative_to(path).parent)
                 prefix = f"{prefix}/" if prefix not in ("", ".") else ""
                 tensors += (
-                    [_bytes(files, each, place, prefix)] if raw else _arrays_of(files, each, place, prefix, ignored)
+                    [_untyped_file(files, file_path, place, prefix)]
+                    if raw
+                    else _arrays_of(files, file_path, place, prefix, ignored)
                 )
-    return Dump(tensors=tensors, ignored=ignored, said=said)
+    return Dump(tensors=tensors, ignored=ignored, said=remarks)
 
 
 _RAW = (".raw", ".bin")
-"""Endings of files of nothing but elements."""
+"""Endings of files that hold elements without a header."""
 
 _UNREAD = dict.fromkeys(_RAW, "raw, and there is no --graph that knows its type and shape")
 
 
-def _bytes(files: Files, path: Path, place: At, prefix: str) -> DumpedTensor:
-    """Describe a file of nothing but elements, of which only the number of bytes is known."""
+def _untyped_file(files: Files, path: Path, place: At, prefix: str) -> DumpedTensor:
+    """Describe a file of elements of which only the number of bytes is known."""
     with files.opened(path) as (_, size):
         extents = (size,)
 
     def load() -> np.ndarray:
-        with files.opened(path) as (file, now):
-            if now != size:
+        with files.opened(path) as (file, current_size):
+            if current_size != size:
                 raise UsageError(f"The file {str(path)!r} changed while it was read.", hint="Import again.")
             return read_elements(file, np.dtype(np.uint8), extents, path, None)
 
@@ -221,41 +225,43 @@ def _bytes(files: Files, path: Path, place: At, prefix: str) -> DumpedTensor:
     )
 
 
-def _placed(source: Path, said: list[str]) -> Iterator[tuple[At, Path]]:
-    """Yield what holds each sample and step: numbered folders or archives if there is nothing else, else all."""
+def _samples_and_steps(source: Path, said: list[str]) -> Iterator[tuple[At, Path]]:
+    """Yield the folder or archive of each sample and step: numbered ones if there is nothing else, else the source."""
     numbered = _numbered(source)
     if numbered is None:
         yield (0, 0), source
         return
     first = min(numbered)
     steps = numbered[first].stem.lower().rstrip("_-.0123456789").endswith("step")
-    what = "step" if steps else "sample"
+    kind = "step" if steps else "sample"
     said.append(
-        f"{len(numbered)} {what}s by the numbers of {numbered[first].name!r} to {numbered[max(numbered)].name!r}"
+        f"{len(numbered)} {kind}s by the numbers of {numbered[first].name!r} to {numbered[max(numbered)].name!r}"
     )
     for number, path in sorted(numbered.items()):
         inner = None if steps or not path.is_dir() else _numbered(path)
         if inner is None or not next(iter(inner.values())).stem.lower().rstrip("_-.0123456789").endswith("step"):
             yield ((0, number - first) if steps else (number - first, 0)), path
         else:
-            yield from (((number - first, each - min(inner)), below) for each, below in sorted(inner.items()))
+            yield from (
+                ((number - first, inner_number - min(inner)), below) for inner_number, below in sorted(inner.items())
+            )
 
 
 def _numbered(folder: Path) -> dict[int, Path] | None:
-    """Return folders or archives that differ in their last number alone, by it; None if there is anything else."""
-    with os.scandir(folder) as found:
-        entries = [Path(entry.path) for _, entry in zip(range(MOST_FILES), found, strict=False)]
+    """Return folders or archives by their last number; None if the names differ elsewhere."""
+    with os.scandir(folder) as entries_of_folder:
+        entries = [Path(entry.path) for _, entry in zip(range(MOST_FILES), entries_of_folder, strict=False)]
     folders = all(entry.is_dir() and not entry.is_symlink() for entry in entries)
     if not entries or not (folders or (len(entries) > 1 and all(e.suffix.lower() == ".npz" for e in entries))):
         return None
     parts = [_NUMBERED.fullmatch(entry.name if folders else entry.stem) for entry in entries]
     numbers = {int(part[2]): entry for part, entry in zip(parts, entries, strict=True) if part is not None}
-    alike = {part[1] if part is not None else None for part in parts}
-    return numbers if len(numbers) == len(entries) and len(alike) == 1 else None
+    name_stems = {part[1] if part is not None else None for part in parts}
+    return numbers if len(numbers) == len(entries) and len(name_stems) == 1 else None
 
 
 def _natural(name: str) -> list[Any]:
-    """Return a key that sorts numbers in names by their size."""
+    """Return a sort key that orders numbers in names by value."""
     return [int(part) if part.isdecimal() and len(part) < 19 else part for part in _NUMBER.split(name)]
 
 
@@ -266,7 +272,7 @@ def _arrays_of(files: Files, path: Path, place: At, prefix: str, ignored: dict[s
         yield _array(files, path, None, name=prefix + path.stem, where=where, place=place)
         return
     members = files.members(path)
-    names = _said_names(files, path) if TENSOR_NAMES in members else {}
+    names = _stated_names(files, path) if TENSOR_NAMES in members else {}
     for member in members:
         name = names.get(member, member)
         if member == TENSOR_NAMES and names:
@@ -277,8 +283,8 @@ def _arrays_of(files: Files, path: Path, place: At, prefix: str, ignored: dict[s
             ignored[f"{where}:{member}.npy"] = "the array has no name"
 
 
-def _said_names(files: Files, path: Path) -> dict[str, str]:
-    """Return the tensor of each array where an archive says it, as `qdebug export npz` does."""
+def _stated_names(files: Files, path: Path) -> dict[str, str]:
+    """Return the tensor of each array if an archive states it, as `qdebug export npz` does."""
     with files.opened(path, TENSOR_NAMES) as (file, size):
         dtype, shape, _ = read_header(file, size, path, TENSOR_NAMES)
         if dtype.kind != "U" or len(shape) != 2 or shape[1] != 2:
@@ -317,31 +323,31 @@ def _read_description(files: Files, source: Path, graph: Graph | None) -> Dump:
     defaults = plain.get("defaults", {})
     entries = plain.get("tensors")
     outputs = plain.get("outputs", [])
-    said: dict[str, Any] = {name: plain[name] for name in ("backend", "model") if name in plain}
+    run_facts: dict[str, Any] = {name: plain[name] for name in ("backend", "model") if name in plain}
     if (
         not isinstance(defaults, dict)
         or not isinstance(entries, list)
-        or not all(isinstance(each, dict) for each in entries)
+        or not all(isinstance(item, dict) for item in entries)
         or not isinstance(outputs, list)
-        or not all(isinstance(each, str) and each for each in (*outputs, *said.values()))
+        or not all(isinstance(item, str) and item for item in (*outputs, *run_facts.values()))
     ):
-        raise _unclear(source, "backend and model are texts, outputs and tensors lists, and each tensor an object")
+        raise _invalid(source, "backend and model are texts, outputs and tensors lists, and each tensor an object")
     op_map = plain.get("op_map", {})
-    if not isinstance(op_map, dict) or not all(isinstance(each, str) and each for each in op_map.values()):
-        raise _unclear(source, "op_map gives for each operator of the dump the name of another one")
+    if not isinstance(op_map, dict) or not all(isinstance(item, str) and item for item in op_map.values()):
+        raise _invalid(source, "op_map gives for each operator of the dump the name of another one")
     tensors = [
         (
-            _whole(source, number, entry, "order", number),
-            _described(files, source, number, entry, graph=graph is not None),
+            _integer(source, number, entry, "order", number),
+            _described_tensor(files, source, number, entry, graph=graph is not None),
         )
-        for number, entry in enumerate({**defaults, **each} for each in entries)
+        for number, entry in enumerate({**defaults, **item} for item in entries)
     ]
     tensors.sort(key=lambda pair: pair[0])
-    known = {tensor.name for _, tensor in tensors} | (set() if graph is None else graph.tensors.keys())
-    unknown = next((name for name in outputs if name not in known), None)
+    names_known = {tensor.name for _, tensor in tensors} | (set() if graph is None else graph.tensors.keys())
+    unknown = next((name for name in outputs if name not in names_known), None)
     if unknown is not None:
-        raise _unclear(source, f"the output {unknown!r} is no tensor of it")
-    facts = {**said, "outputs": tuple(outputs), **({"op_map": op_map} if op_map else {})}
+        raise _invalid(source, f"the output {unknown!r} is no tensor of it")
+    facts = {**run_facts, "outputs": tuple(outputs), **({"op_map": op_map} if op_map else {})}
     return Dump(tensors=[tensor for _, tensor in tensors], facts=facts)
 
 
@@ -349,79 +355,81 @@ def _parsed(source: Path) -> dict[str, Any]:
     """Return the content of a description.
 
     Raises:
-        UsageError: It is none, or has unknown keys.
+        UsageError: It is not valid, or has unknown keys.
     """
     try:
-        plain = json.loads(read_regular(source, _MOST_DESCRIPTION), parse_constant=_no_number)
-        json.dumps(plain, ensure_ascii=False).encode()  # half a character is in no file name, recording or report
+        plain = json.loads(read_regular(source, _MOST_DESCRIPTION), parse_constant=_reject_constant)
+        json.dumps(plain, ensure_ascii=False).encode()  # a lone surrogate cannot be in a file name, recording or report
     except OSError as error:
         raise UsageError(f"{str(source)!r} cannot be read: {cause(error)}.", hint="Check the path.") from None
     except UnicodeEncodeError as error:
         around = error.object[max(error.start - 20, 0) : error.end + 20].encode("ascii", "backslashreplace").decode()
-        raise _unclear(source, f"it has text that is not valid Unicode, near '{around}'") from None
+        raise _invalid(source, f"it has text that is not valid Unicode, near '{around}'") from None
     except (ValueError, RecursionError) as error:
-        raise _unclear(source, f"it is no JSON ({str(error)[:100]})") from None
+        raise _invalid(source, f"it is no JSON ({str(error)[:100]})") from None
     if not isinstance(plain, dict) or plain.get("format") != "qdebug.dump" or plain.get("version") != 1:
-        raise _unclear(source, 'it does not say "format": "qdebug.dump", "version": 1')
+        raise _invalid(source, 'it does not say "format": "qdebug.dump", "version": 1')
     _check_keys(source, "", plain, _OF_RUN)
     return plain
 
 
-def _no_number(word: str) -> float:
+def _reject_constant(word: str) -> float:
     raise ValueError(f"it says {word}, which is no number of JSON's")
 
 
-def _described(files: Files, source: Path, number: int, entry: dict[str, Any], *, graph: bool) -> DumpedTensor:
+def _described_tensor(files: Files, source: Path, number: int, entry: dict[str, Any], *, graph: bool) -> DumpedTensor:
     title = f"tensors[{number}]"
     _check_keys(source, title, entry, (*_OF_FILE, *_PUT_FACTS))
     name = entry.get("file")
     if not isinstance(name, str) or not name or "\0" in name:
-        raise _unclear(source, f"{title} names no file")
+        raise _invalid(source, f"{title} names no file")
     tensor = entry.get("tensor", Path(name).stem)
     if not isinstance(tensor, str) or not tensor:
-        raise _unclear(source, f"{title} names no tensor")
+        raise _invalid(source, f"{title} names no tensor")
     constant = entry.get("constant", False)
     if not isinstance(constant, bool):
-        raise _unclear(source, f"constant of {title} is {constant!r}, not true or false")
-    place = _whole(source, number, entry, "sample", 0), _whole(source, number, entry, "step", 0)
+        raise _invalid(source, f"constant of {title} is {constant!r}, not true or false")
+    place = _integer(source, number, entry, "sample", 0), _integer(source, number, entry, "step", 0)
     facts = {key: entry[key] for key in _PUT_FACTS if entry.get(key) is not None}
     path = files.folder / name
     if path.suffix.lower() in (".npy", ".npz"):
         member = str(entry.get("array", tensor)) if path.suffix.lower() == ".npz" else None
-        found = _array(files, path, member, name=tensor, where=name, place=place)
+        tensor_found = _array(files, path, member, name=tensor, where=name, place=place)
         facts |= {"dtype": entry["dtype"]} if "dtype" in entry else {}
-        _check_shape(source, title, entry, found)
+        _check_shape(source, title, entry, tensor_found)
     else:
-        found = _raw(files, source, title, path, entry, graph=graph)
-    return replace(found, name=tensor, where=name, place=place, facts=facts, constant=constant)
+        tensor_found = _raw_file(files, source, title, path, entry, graph=graph)
+    return replace(tensor_found, name=tensor, where=name, place=place, facts=facts, constant=constant)
 
 
 def _check_shape(source: Path, title: str, entry: Mapping[str, Any], found: DumpedTensor) -> None:
     if entry.get("shape") is not None and entry["shape"] != list(found.shape):
-        raise _unclear(source, f"{title} has shape {entry['shape']}, and the file {list(found.shape)}")
+        raise _invalid(source, f"{title} has shape {entry['shape']}, and the file {list(found.shape)}")
 
 
-def _raw(files: Files, source: Path, title: str, path: Path, entry: Mapping[str, Any], *, graph: bool) -> DumpedTensor:
-    """Describe a file of nothing but elements."""
+def _raw_file(
+    files: Files, source: Path, title: str, path: Path, entry: Mapping[str, Any], *, graph: bool
+) -> DumpedTensor:
+    """Describe a file of elements without a header."""
     shape, offset = entry.get("shape"), entry.get("offset", 0)
     try:
         dtype = logical_dtype(str(entry.get("dtype")))
     except ValueError:
-        raise _unclear(
+        raise _invalid(
             source, f"{title} has dtype {entry.get('dtype')!r}; name it as numpy or ml_dtypes does"
         ) from None
     order = entry.get("byte_order", "little")
     if order not in ("little", "big"):
-        raise _unclear(source, f"byte_order of {title} is {order!r}, neither 'little' nor 'big'")
+        raise _invalid(source, f"byte_order of {title} is {order!r}, neither 'little' nor 'big'")
     if dtype.isbuiltin == 1:
         dtype = dtype.newbyteorder("<" if order == "little" else ">")
     if type(offset) is not int or offset < 0:
-        raise _unclear(source, f"offset of {title} is {offset!r}, not a number of bytes")
+        raise _invalid(source, f"offset of {title} is {offset!r}, not a number of bytes")
     flat = shape is None
     if flat and not graph:
-        raise _unclear(source, f"{title} has no shape, and there is no --graph that knows it")
+        raise _invalid(source, f"{title} has no shape, and there is no --graph that knows it")
     if not flat and not (isinstance(shape, list) and all(type(extent) is int and extent >= 0 for extent in shape)):
-        raise _unclear(source, f"shape of {title} is {shape!r}, not a list of extents")
+        raise _invalid(source, f"shape of {title} is {shape!r}, not a list of extents")
     with files.opened(path) as (_, size):
         there = size - offset
     extents = (max(there, 0) // dtype.itemsize,) if shape is None else tuple(shape)
@@ -443,22 +451,22 @@ def _raw(files: Files, source: Path, title: str, path: Path, entry: Mapping[str,
     return DumpedTensor(name="", where="", dtype=dtype, shape=extents, load=load, flat=flat)
 
 
-def _whole(source: Path, number: int, entry: Mapping[str, Any], key: str, default: int) -> int:
+def _integer(source: Path, number: int, entry: Mapping[str, Any], key: str, default: int) -> int:
     value = entry.get(key, default)
     if type(value) is not int or not 0 <= value < _LAST_PLACE:
-        raise _unclear(source, f"{key} of tensors[{number}] is {value!r}, not a whole number from 0")
+        raise _invalid(source, f"{key} of tensors[{number}] is {value!r}, not a whole number from 0")
     return value
 
 
 def _check_keys(source: Path, title: str, plain: Mapping[str, Any], known: Sequence[str]) -> None:
     unknown = [key for key in plain if key not in known]
     if unknown:
-        raise _unclear(
+        raise _invalid(
             source, f"{title + ' has' if title else 'it has'} a key {unknown[0]!r}; known are {', '.join(known)}"
         )
 
 
-def _unclear(source: Path, why: str) -> UsageError:
+def _invalid(source: Path, why: str) -> UsageError:
     return UsageError(
         f"The description {str(source)!r} cannot be understood: {why}.",
         hint="See `qdebug help import` for what a description says.",
@@ -471,10 +479,10 @@ _OP_FILE = re.compile(r"op_(\d{1,9})_.*\.raw", re.DOTALL)
 
 
 def _read_litert_debugger(files: Files, source: Path, graph: Graph | None) -> Dump:
-    """List the tensors that the LiteRT accuracy debugger wrote of one accelerator.
+    """List the tensors that the LiteRT accuracy debugger wrote for one accelerator.
 
-    It runs each operator by itself. What an operator was fed is a tensor of its own where it is not, bit for bit, what
-    the operator before gave.
+    It runs each operator by itself. The input of an operator is a tensor of its own if it differs in any bit from the
+    output of the operator before.
     """
     if graph is None or not source.is_dir():
         raise UsageError(
@@ -486,53 +494,55 @@ def _read_litert_debugger(files: Files, source: Path, graph: Graph | None) -> Du
     inputs: dict[tuple[int, str], DumpedTensor] = {}
     ignored: dict[str, str] = {}
     for path in sorted(files.below(source)):
-        found = _operand(graph, path)
-        if found is None:
+        operand = _operand_of_file(graph, path)
+        if operand is None:
             ignored[os.path.relpath(path, source)] = "no operand of the model's operators"
             continue
-        index, way, tensor = found
-        entry = _of_graph(files, path, graph.tensors[tensor])
-        if way == "out":
+        index, direction, tensor = operand
+        entry = _raw_file_of_graph(files, path, graph.tensors[tensor])
+        if direction == "out":
             outputs[tensor] = entry
         else:
             inputs[index, tensor] = entry
-    own: dict[tuple[int, str], str] = {}
+    own_inputs: dict[tuple[int, str], str] = {}
     for (index, tensor), entry in inputs.items():
         if tensor not in outputs and graph.producer(tensor) is None:
             outputs[tensor] = entry
         elif tensor not in outputs or outputs[tensor].load().tobytes() != entry.load().tobytes():
-            own[index, tensor] = f"{tensor} into {graph.nodes[index].name}"
-    fed = [replace(inputs[key], name=name) for key, name in own.items()]
-    many = "1 operand is" if len(own) == 1 else f"{len(own)} operands are"
-    said = [f"{many} not what the operator before gave: operators ran by themselves"] if own else []
-    return Dump(tensors=[*outputs.values(), *fed], ignored=ignored, graph=_fed_apart(graph, own), said=said)
+            own_inputs[index, tensor] = f"{tensor} into {graph.nodes[index].name}"
+    fed = [replace(inputs[key], name=name) for key, name in own_inputs.items()]
+    count = "1 operand is" if len(own_inputs) == 1 else f"{len(own_inputs)} operands are"
+    remarks = [f"{count} not what the operator before gave: operators ran by themselves"] if own_inputs else []
+    return Dump(
+        tensors=[*outputs.values(), *fed], ignored=ignored, graph=_with_own_inputs(graph, own_inputs), said=remarks
+    )
 
 
-def _operand(graph: Graph, path: Path) -> tuple[int, str, str] | None:
-    """Return the number of the operator, the direction and the tensor that a file's name says; None if none fits."""
+def _operand_of_file(graph: Graph, path: Path) -> tuple[int, str, str] | None:
+    """Return the operator's number, the direction and the tensor in a file's name; None if none fits."""
     number = _OP_FILE.fullmatch(path.name)
     index = int(number[1]) if number is not None else len(graph.nodes)
     if index >= len(graph.nodes):
         return None
     node = graph.nodes[index]
-    for way, names in (("out", node.outputs), ("in", node.inputs)):
+    for direction, names in (("out", node.outputs), ("in", node.inputs)):
         for name in filter(None, names):
             written = re.escape(re.sub(r"[()\[\]/: ]", "_", name))
-            if re.fullmatch(rf"op_\d+_.+_{way}_\d+_{written}\.raw", path.name, re.DOTALL):
-                return index, way, name
+            if re.fullmatch(rf"op_\d+_.+_{direction}_\d+_{written}\.raw", path.name, re.DOTALL):
+                return index, direction, name
     return None
 
 
-def _of_graph(files: Files, path: Path, info: TensorInfo) -> DumpedTensor:
-    """Describe a raw file by what the model says of its tensor."""
+def _raw_file_of_graph(files: Files, path: Path, info: TensorInfo) -> DumpedTensor:
+    """Describe a raw file by the model's facts of its tensor."""
     open_ = info.shape is None or None in info.shape
     entry = {"dtype": info.dtype, "shape": None if open_ else list(info.shape or ())}
-    found = _raw(files, path, f"the model's {info.name!r}", path, entry, graph=True)
-    return replace(found, name=info.name, where=os.path.relpath(path, files.folder))
+    dumped = _raw_file(files, path, f"the model's {info.name!r}", path, entry, graph=True)
+    return replace(dumped, name=info.name, where=os.path.relpath(path, files.folder))
 
 
-def _fed_apart(graph: Graph, own: Mapping[tuple[int, str], str]) -> Graph:
-    """Return the graph in which operators read tensors of their own."""
+def _with_own_inputs(graph: Graph, own: Mapping[tuple[int, str], str]) -> Graph:
+    """Return the graph in which operators read input tensors of their own."""
     nodes: list[Node] = [
         replace(node, inputs=tuple(own.get((index, name), name) for name in node.inputs))
         for index, node in enumerate(graph.nodes)
@@ -566,4 +576,4 @@ SOURCES: Mapping[str, DumpFormat] = MappingProxyType(
         ),
     }
 )
-"""Forms of dumps by the name that `--source-format` takes; the first that fits a source is taken."""
+"""Formats of dumps by their name in `--source-format`; the first that fits a source is taken."""

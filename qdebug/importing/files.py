@@ -1,4 +1,4 @@
-"""The files of a dump: opened one at a time, never followed out of their folder, held against the size they state."""
+"""Files of a dump: opened one at a time, only inside their folder, and checked against the size that they state."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from qdebug.running.feeds import UNREADABLE, check_expansion
 __all__ = ["MOST_FILES", "Files", "damaged", "read_elements", "read_header"]
 
 MOST_FILES = 100_000
-"""Files of a folder that are listed at most."""
+"""Largest number of files listed in a folder."""
 
 
 def read_header(
     file: BinaryIO, size: int, path: Path, member: str | None
 ) -> tuple[np.dtype[Any], tuple[int, ...], bool]:
-    """Read what an array in numpy's form says of itself, and hold it against the bytes that follow.
+    """Read the header of an array in NumPy's format, and check it against the bytes that follow.
 
     Raises:
-        UsageError: It is no such array, holds Python objects, or says another size than it has.
+        UsageError: It is no such array, holds Python objects, or its stated size is wrong.
     """
     try:
         version = np.lib.format.read_magic(file)
@@ -53,7 +53,7 @@ def read_header(
 def read_elements(
     file: BinaryIO, dtype: np.dtype[Any], shape: Sequence[int], path: Path, member: str | None, *, order: Any = "C"
 ) -> np.ndarray:
-    """Read elements whose bytes are known to be there."""
+    """Read elements whose bytes are known to exist."""
     try:
         content = file.read(math.prod(shape) * dtype.itemsize)
         return np.frombuffer(content, dtype).reshape(shape, order=order)
@@ -62,7 +62,7 @@ def read_elements(
 
 
 class Files:
-    """The files of a dump, each opened for reading once at a time; one archive is kept open.
+    """The files of a dump, each opened for reading once at a time; one archive stays open.
 
     Args:
         folder: The folder that they lie in.
@@ -74,26 +74,26 @@ class Files:
         self._archive: tuple[Path, zipfile.ZipFile, BinaryIO] | None = None
 
     def inside(self, path: Path) -> bool:
-        """Tell whether a path stays below the folder, links followed."""
+        """Tell whether a path stays below the folder, links resolved."""
         return os.path.commonpath([self._root, os.path.realpath(path)]) == self._root
 
     def below(self, path: Path) -> list[Path]:
-        """List the files below a folder; links to folders are not followed.
+        """Return the files below a folder; links to folders are not followed.
 
         Raises:
             UsageError: There are too many.
         """
-        found: list[Path] = []
+        paths: list[Path] = []
         for folder, _, names in os.walk(path):
-            found += [Path(folder, name) for name in names]
-            if len(found) > MOST_FILES:
+            paths += [Path(folder, name) for name in names]
+            if len(paths) > MOST_FILES:
                 raise UsageError(
                     f"The folder {str(path)!r} holds more than {MOST_FILES} files.", hint="Import a part of them."
                 )
-        return found
+        return paths
 
     def members(self, path: Path) -> list[str]:
-        """List the arrays of an archive.
+        """Return the arrays of an archive.
 
         Raises:
             UsageError: It is damaged, or its arrays are far larger than the file can hold.
@@ -131,7 +131,7 @@ class Files:
             raise UsageError(f"{str(path)!r} cannot be read: {cause(error)}.", hint="Check the path.") from None
 
     def close(self) -> None:
-        """Close the archive that is open, if there is one."""
+        """Close the open archive, if there is one."""
         if self._archive is not None:
             _, archive, file = self._archive
             archive.close()
@@ -152,7 +152,7 @@ class Files:
 
 
 class _Counted:
-    """A stream that is read forwards and tells how far."""
+    """A forward-only stream that knows its position."""
 
     def __init__(self, file: Any) -> None:
         self._file, self._at = file, 0
@@ -171,7 +171,7 @@ def _titled(path: Path, member: str | None) -> str:
 
 
 def damaged(path: Path, member: str | None, why: str) -> UsageError:
-    """Return the error that a file, or an array of an archive, is none that numpy wrote."""
+    """Return the error for a file, or an array of an archive, that NumPy did not write."""
     return UsageError(
         f"{_titled(path, member)} is no array that numpy wrote, or is damaged: {why[:200]}.",
         hint="Write it again with numpy.save or numpy.savez, or leave it out of the folder.",

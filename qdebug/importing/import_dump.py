@@ -1,7 +1,7 @@
-"""Make a recording of a dump: find out which tensor each file is, hold it against the model's graph, write it.
+"""Converts a dump to a recording: finds the tensor of each file, checks it against the model's graph, and writes it.
 
-What does not fit the graph is recorded as it was dumped, and said. Nothing is turned, cast or scaled unless the dump
-itself bears it out bit for bit.
+A tensor that does not fit the graph is recorded as dumped, with a note. Nothing is transposed, cast or scaled unless
+the dump itself confirms it bit for bit.
 """
 
 from __future__ import annotations
@@ -37,33 +37,33 @@ __all__ = ["ImportSummary", "import_dump"]
 
 _HDF5 = b"\x89HDF\r\n\x1a\n"
 _ROUNDINGS = 2
-"""Units in the last place that scale * (code - zero_point) may be off, however a tool rounds it."""
+"""Largest error of scale * (code - zero_point), in units in the last place, however a tool rounds it."""
 _EXACT_CODES = 1 << 24
-"""Distance from the zero point up to which float32 tells codes apart."""
+"""Distance from the zero point up to which float32 distinguishes codes."""
 _ABSENT = "the dump holds no values of it"
 
 
 Prepare = Callable[[np.ndarray], np.ndarray]
-"""Makes the array to record of the dumped one."""
+"""Returns the array to record for a dumped one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImportSummary(JsonObject):
-    """What an import came to.
+    """The result of an import.
 
     Args:
         path: The recording.
-        form: The form of the dump.
+        form: The format of the dump.
         tensors: Number of tensors with values, constants included.
         files: Number of files or arrays that were read.
         samples: Number of samples.
         steps: Number of steps of each sample.
-        matched: Which tensor of the graph each name is.
-        unmatched: Names of the dump that are no tensor of the graph, with the reason; recorded without a node.
-        absent: Tensors of the graph that the dump holds no values of, constants apart.
+        matched: The tensor of the graph for each name of the dump.
+        unmatched: Names of the dump without a tensor in the graph, with the reason; recorded without a node.
+        absent: Tensors of the graph without values in the dump, constants excluded.
         constants: Number of constants that came from the model.
         ignored: Files that were not read, with the reason.
-        notes: How tensors differ from what the graph says of them, and what was done.
+        notes: How tensors differ from the graph, and what was done about it.
         said: How the dump was understood.
     """
 
@@ -88,7 +88,7 @@ class ImportSummary(JsonObject):
 
 
 class _Model(NamedTuple):
-    """What a model file or a recording gives to a dump; `info` says of a recording which tensors no run of it makes."""
+    """A model file or a recording as a dump needs it; `info` of a recording lists tensors that no run computes."""
 
     name: str
     sha256: str
@@ -99,13 +99,13 @@ class _Model(NamedTuple):
 
 
 class _Fit(NamedTuple):
-    """How a tensor of the dump goes into the recording.
+    """How a tensor of the dump is recorded.
 
     Args:
-        info: What is said of it.
-        prepare: Makes the array to record of the dumped one.
-        note: What differs from the graph; "" if nothing.
-        facts: What the dump says of it, as arguments of `Recorder.put`, in the order of dimensions that is recorded.
+        info: Its facts.
+        prepare: Returns the array to record for the dumped one.
+        note: Its difference from the graph; "" if there is none.
+        facts: Facts from the dump, as arguments of `Recorder.put`, in the recorded order of dimensions.
     """
 
     info: TensorInfo
@@ -125,35 +125,35 @@ def import_dump(
     force: bool = False,
     on_progress: OnProgress | None = None,
 ) -> ImportSummary:
-    """Write the recording of a dump. On an error, or if it is interrupted, nothing is left behind.
+    """Write the recording of a dump. After an error or an interrupt nothing is left behind.
 
     Args:
-        source: A folder or a file, in a form of `qdebug.importing.dumps.SOURCES`.
+        source: A folder or a file, in a format of `qdebug.importing.dumps.SOURCES`.
         out: The recording to make.
-        graph: A model file or a recording: its graph, constants and quantization hold for tensors of the same names.
-        form: The form of the dump; found out if None.
-        layout: Order of the dimensions of tensors that have as many, where the dump does not say it: "NHWC".
+        graph: A model file or a recording whose graph, constants and quantization apply to tensors of equal names.
+        form: The format of the dump; recognized if None.
+        layout: Order of the dimensions of tensors with as many dimensions, if the dump does not state it: "NHWC".
         rename: Changes the names of the dump, see `qdebug.importing.names.renaming`.
         force: Whether `out` may be replaced.
         on_progress: Called with (done, total, label).
 
     Raises:
-        UsageError: The dump is missing, damaged, of no known form, or has no tensor in common with the graph; or nobody
-            knows the layout.
+        UsageError: The dump is missing, damaged, of unknown format, or shares no tensor with the graph; or the layout
+            is unknown.
         MissingExtraError: A package that reads the model file is not installed.
         OutputExistsError: `out` exists and `force` is not set.
-        RecordingError: `out` cannot be written, or what the dump says contradicts itself.
+        RecordingError: `out` cannot be written, or the dump contradicts itself.
     """
     source, out = Path(source), Path(out)
     if layout is not None:
         rank_of(layout)
     check_target(out, force=force)
-    _check_apart(source, graph, out)
+    _check_paths_differ(source, graph, out)
     with (
         _model(graph) as model,
-        read_dump(source, form, None if model is None else model.graph, rename=rename) as (found, dump),
+        read_dump(source, form, None if model is None else model.graph, rename=rename) as (found_form, dump),
     ):
-        return _imported(source, out, found, dump, model, layout=layout, force=force, on_progress=on_progress)
+        return _imported(source, out, found_form, dump, model, layout=layout, force=force, on_progress=on_progress)
 
 
 def _imported(
@@ -167,10 +167,10 @@ def _imported(
     force: bool,
     on_progress: OnProgress | None,
 ) -> ImportSummary:
-    """Write the recording of a dump that is open."""
-    known = Graph() if model is None else dump.graph or model.graph
+    """Write the recording of an open dump."""
+    known_graph = Graph() if model is None else dump.graph or model.graph
     names = list(dict.fromkeys(entry.name for entry in dump.tensors))
-    matched, unmatched = match_names(names, known) if model is not None else ([], {})
+    matched, unmatched = match_names(names, known_graph) if model is not None else ([], {})
     ignored = dict(dump.ignored)
     for entry in dump.tensors:
         if entry.raw and entry.name in unmatched:
@@ -179,17 +179,17 @@ def _imported(
     if model is not None and not matched:
         raise UsageError(
             f"None of the {len(names)} names of {str(source)!r} is a tensor of {model.name!r}; the dump has "
-            f"{few(names)}, the model {few(list(known.tensors))}.",
+            f"{few(names)}, the model {few(list(known_graph.tensors))}.",
             hint="Name the files after the model's tensors (`qdebug info FILE --tensors`), or leave --graph out.",
         )
     tensors = {match.name: match.tensor for match in matched}
     entries = [
-        _laid_out(_typed(replace(entry, name=tensors.get(entry.name, entry.name)), known), known, layout)
+        _with_layout(_typed(replace(entry, name=tensors.get(entry.name, entry.name)), known_graph), known_graph, layout)
         for entry in dump.tensors
         if entry.where not in ignored
     ]
-    fits = _fits(entries, known)
-    work = _Work(entries, fits, known=known, model=model, dump=dump)
+    fits = _fits(entries, known_graph)
+    work = _ImportJob(entries, fits, known=known_graph, model=model, dump=dump)
     facts = _facts(source, form, dump, model, partly=bool(unmatched))
     work.write(Recorder(out, graph=work.graph, force=force, **facts), on_progress)
     with opened_recording(out) as recording:
@@ -212,22 +212,22 @@ def _imported(
 
 
 def _notes(entries: Sequence[DumpedTensor], fits: Mapping[str, _Fit]) -> dict[str, str]:
-    """Return what is to be said of tensors: how they differ from the graph, and where they have no values."""
+    """Return notes on tensors: how they differ from the graph, and where they have no values."""
     places: dict[str, set[tuple[int, int]]] = {}
     for entry in entries:
         if fits[entry.name].info.role is not Role.CONSTANT:
             places.setdefault(entry.name, set()).add(entry.place)
     every = set().union(*places.values())
     notes = {name: fit.note for name, fit in fits.items() if fit.note}
-    for name, known in places.items():
-        if known != every:
-            sample, step = min(every - known)
-            said = f"it has values at {len(known)} of {len(every)} places; none at sample {sample}, step {step}"
-            notes[name] = "; ".join(filter(None, (notes.get(name), said)))
+    for name, known_places in places.items():
+        if known_places != every:
+            sample, step = min(every - known_places)
+            note = f"it has values at {len(known_places)} of {len(every)} places; none at sample {sample}, step {step}"
+            notes[name] = "; ".join(filter(None, (notes.get(name), note)))
     return notes
 
 
-def _check_apart(source: Path, graph: str | Path | None, out: Path) -> None:
+def _check_paths_differ(source: Path, graph: str | Path | None, out: Path) -> None:
     for path in (source, *(() if graph is None else (Path(graph),))):
         if out.exists() and path.exists() and out.samefile(path):
             raise UsageError(
@@ -237,7 +237,7 @@ def _check_apart(source: Path, graph: str | Path | None, out: Path) -> None:
 
 @contextmanager
 def _model(graph: str | Path | None) -> Iterator[_Model | None]:
-    """Open a model file or a recording, whose constants can be read inside the block; None of none."""
+    """Open a model file or a recording, whose constants can be read inside the block; None for no model."""
     if graph is None:
         yield None
         return
@@ -260,7 +260,7 @@ def _model(graph: str | Path | None) -> Iterator[_Model | None]:
 
 
 def _facts(source: Path, form: str, dump: Dump, model: _Model | None, *, partly: bool) -> dict[str, Any]:
-    """Return what is said of the run: on which machine it ran, nobody knows."""
+    """Return the facts of the run; the machine it ran on is unknown."""
     options = {"source": source.name, "source_format": form}
     if model is not None:
         options["graph"] = model.name
@@ -278,39 +278,39 @@ def _facts(source: Path, form: str, dump: Dump, model: _Model | None, *, partly:
     }
 
 
-# -- holding values against the graph -------------------------------------------------------------------------------
+# -- checking values against the graph -------------------------------------------------------------------------------
 
 
 def _fits(entries: Sequence[DumpedTensor], graph: Graph) -> dict[str, _Fit]:
-    """Hold each tensor of the dump against what the graph says of it."""
+    """Check each tensor of the dump against the graph."""
     grouped: dict[str, list[DumpedTensor]] = {}
     for entry in entries:
         grouped.setdefault(entry.name, []).append(entry)
     turns = any("layout" in entry.facts for entry in entries) and has_channels_second(graph)
-    return {name: _fit(alike, graph.tensors.get(name), turns=turns) for name, alike in grouped.items()}
+    return {name: _fit(same_name, graph.tensors.get(name), turns=turns) for name, same_name in grouped.items()}
 
 
 def _typed(entry: DumpedTensor, graph: Graph) -> DumpedTensor:
-    """Give bytes of no type the one of the model's tensor, or float32 where they are as many as of that.
+    """Give untyped bytes the type of the model's tensor, or float32 if their number fits that.
 
     Raises:
-        UsageError: Neither has so many bytes.
+        UsageError: The number of bytes fits neither.
     """
     if not entry.raw:
         return entry
     info = graph.tensors[entry.name]
     model = None if info.dtype is None else logical_dtype(info.dtype)
     count = None if info.shape is None or None in info.shape else math.prod(e or 0 for e in info.shape)
-    known = math.prod(e or 1 for e in info.shape or ())
+    element_count = math.prod(e or 1 for e in info.shape or ())
     (size,) = entry.shape
     for dtype in dict.fromkeys(filter(None, (model, np.dtype(np.float32)))):
-        extents, rest = divmod(size, dtype.itemsize)
-        if not rest and (extents == count or (count is None and not extents % (known or 1))):
+        extents, remainder = divmod(size, dtype.itemsize)
+        if not remainder and (extents == count or (count is None and not extents % (element_count or 1))):
             return _of_type(entry, dtype.newbyteorder("<") if dtype.isbuiltin == 1 else dtype)
-    said = f"{info.dtype or 'no known type'} of shape {'?' if info.shape is None else _extents(info.shape)}"
+    stated = f"{info.dtype or 'no known type'} of shape {'?' if info.shape is None else _extents(info.shape)}"
     raise UsageError(
-        f"The file {entry.where!r} has {size} bytes; the model's tensor {entry.name!r} is {said}, and float32 does not "
-        "fit either.",
+        f"The file {entry.where!r} has {size} bytes; the model's tensor {entry.name!r} is {stated}, and float32 "
+        "does not fit either.",
         hint="Say its dtype and shape in a description, see `qdebug help import`.",
     )
 
@@ -322,48 +322,48 @@ def _of_type(entry: DumpedTensor, dtype: np.dtype[Any]) -> DumpedTensor:
     return replace(entry, dtype=dtype, shape=extents, load=lambda: load().view(dtype), raw=False)
 
 
-def _laid_out(entry: DumpedTensor, graph: Graph, layout: str | None) -> DumpedTensor:
-    """State the layout that a person gave for all tensors of so many dimensions; of others nothing."""
+def _with_layout(entry: DumpedTensor, graph: Graph, layout: str | None) -> DumpedTensor:
+    """Apply the layout that the user gave to tensors with that many dimensions."""
     if layout is None or "layout" in entry.facts or entry.constant:
         return entry
     info = graph.tensors.get(entry.name)
     if info is not None and info.role is Role.CONSTANT:
         return entry
-    known = None if info is None or info.shape is None else len(info.shape)
-    rank = known if known is not None else None if entry.flat else len(entry.shape)
+    dimensions = None if info is None or info.shape is None else len(info.shape)
+    rank = dimensions if dimensions is not None else None if entry.flat else len(entry.shape)
     return replace(entry, facts={**entry.facts, "layout": layout}) if rank == rank_of(layout) else entry
 
 
 def _fit(entries: Sequence[DumpedTensor], known: TensorInfo | None, *, turns: bool) -> _Fit:
-    """Hold one tensor, at all its samples and steps, against the graph.
+    """Check one tensor, at all its samples and steps, against the graph.
 
     Args:
         entries: Its values at each sample and step.
-        known: What the graph says of it; None if nothing.
-        turns: Whether what is said to be in another order is turned into the graph's.
+        known: The graph's facts; None if there are none.
+        turns: Whether values in another stated order are transposed to the graph's.
 
     Raises:
-        UsageError: Its files are of several types, or of none.
+        UsageError: Its files have several types, or none.
     """
     first = entries[0]
-    other = next((entry for entry in entries if entry.dtype != first.dtype or entry.facts != first.facts), None)
-    if other is not None:
+    differing = next((entry for entry in entries if entry.dtype != first.dtype or entry.facts != first.facts), None)
+    if differing is not None:
         raise UsageError(
-            f"{first.where!r} and {other.where!r} are both tensor {first.name!r}, and are of {first.dtype} and "
-            f"{other.dtype}, or are described differently.",
+            f"{first.where!r} and {differing.where!r} are both tensor {first.name!r}, and are of {first.dtype} and "
+            f"{differing.dtype}, or are described differently.",
             hint="Give all samples of a tensor in one form.",
         )
     info = known or TensorInfo(name=first.name, role=Role.CONSTANT if first.constant else Role.ACTIVATION)
     facts = dict(first.facts)
-    turned = _turned(entries, info) if turns and "layout" in facts else None
+    turned = _layout_conversion(entries, info) if turns and "layout" in facts else None
     if turned is None:
         info, shaped, notes = _shaped(entries, info, known)
     else:
         shaped, notes = turned
-        facts = _in_order(facts, _arranged(first, info))
+        facts = _facts_in_model_order(facts, _arrangement_of(first, info))
         info = replace(info, shape=None if info.shape is None or None in info.shape else info.shape)
-    said = str(facts["dtype"]) if "dtype" in facts else None
-    dtype = said or _named(first, info)
+    stated_dtype = str(facts["dtype"]) if "dtype" in facts else None
+    dtype = stated_dtype or _dtype_name(first, info)
     if "scale" in facts and info.quant is not None:
         notes.append("its quantization is the description's, not the model's")
         info = replace(info, quant=None)
@@ -373,31 +373,31 @@ def _fit(entries: Sequence[DumpedTensor], known: TensorInfo | None, *, turns: bo
         stands_for=None if "stands_for" in facts else info.stands_for,
     )
     fit = _Fit(info, shaped, "; ".join(notes), facts)
-    if said is not None or known is None or known.dtype is None:
-        return fit._replace(info=replace(info, dtype=dtype), prepare=_cast(first.name, shaped, said))
+    if stated_dtype is not None or known is None or known.dtype is None:
+        return fit._replace(info=replace(info, dtype=dtype), prepare=_cast(first.name, shaped, stated_dtype))
     if dtype == known.dtype:
         return fit._replace(prepare=_cast(first.name, shaped, dtype))
     return _retyped(entries, fit, dtype)
 
 
-def _arranged(entry: DumpedTensor, info: TensorInfo) -> Arrangement | None:
-    """Return how the dump keeps values, by what is said of their layout; None if they do not fit that."""
+def _arrangement_of(entry: DumpedTensor, info: TensorInfo) -> Arrangement | None:
+    """Return the arrangement of dumped values by their stated layout; None if they do not fit it."""
     if info.shape is None:
         return None
-    found = arrangement(str(entry.facts["layout"]), info.shape, None if entry.flat else entry.shape)
-    return None if found is None or _resolved(entry, found.shape) is None else found
+    arranged = arrangement(str(entry.facts["layout"]), info.shape, None if entry.flat else entry.shape)
+    return None if arranged is None or _resolved(entry, arranged.shape) is None else arranged
 
 
-def _turned(entries: Sequence[DumpedTensor], info: TensorInfo) -> tuple[Prepare, list[str]] | None:
-    """Return what brings values of a stated layout into the model's order; None if a file does not fit that."""
+def _layout_conversion(entries: Sequence[DumpedTensor], info: TensorInfo) -> tuple[Prepare, list[str]] | None:
+    """Return the conversion of a stated layout to the model's order; None if a file does not fit the layout."""
     extents: dict[tuple[int, ...], tuple[int, ...]] = {}
-    kept = [_arranged(entry, info) for entry in entries]
-    for entry, each in zip(entries, kept, strict=True):
-        resolved = None if each is None else _resolved(entry, each.shape)
+    arrangements = [_arrangement_of(entry, info) for entry in entries]
+    for entry, arranged in zip(entries, arrangements, strict=True):
+        resolved = None if arranged is None else _resolved(entry, arranged.shape)
         if resolved is None:
             return None
         extents[entry.shape] = resolved
-    first = kept[0]
+    first = arrangements[0]
     if first is None:
         return None
     restored = first.restored
@@ -405,20 +405,20 @@ def _turned(entries: Sequence[DumpedTensor], info: TensorInfo) -> tuple[Prepare,
     return lambda array: np.ascontiguousarray(restored(array.reshape(extents[array.shape]))), [note]
 
 
-def _in_order(facts: Mapping[str, Any], kept: Arrangement | None) -> dict[str, Any]:
-    """Return what is said of a tensor, for the model's order of its dimensions."""
-    found = {key: value for key, value in facts.items() if key != "layout"}
-    if kept is not None and kept.axes is not None and isinstance(found.get("axis"), int):
-        axis = found["axis"] % len(kept.axes)
-        found["axis"] = kept.axes.index(axis)
-    return found
+def _facts_in_model_order(facts: Mapping[str, Any], kept: Arrangement | None) -> dict[str, Any]:
+    """Return the facts of a tensor for the model's order of its dimensions."""
+    ordered = {key: value for key, value in facts.items() if key != "layout"}
+    if kept is not None and kept.axes is not None and isinstance(ordered.get("axis"), int):
+        axis = ordered["axis"] % len(kept.axes)
+        ordered["axis"] = kept.axes.index(axis)
+    return ordered
 
 
-def _named(entry: DumpedTensor, info: TensorInfo) -> str:
-    """Return the logical dtype of dumped elements; bytes of no type are what the graph says, if that has their size.
+def _dtype_name(entry: DumpedTensor, info: TensorInfo) -> str:
+    """Return the logical dtype of dumped elements; untyped bytes get the graph's dtype, if it has their size.
 
     Raises:
-        UsageError: Nobody knows their type.
+        UsageError: Their type is unknown.
     """
     if entry.dtype.kind == "V" and info.dtype is not None:
         expected = logical_dtype(info.dtype)
@@ -436,50 +436,52 @@ def _named(entry: DumpedTensor, info: TensorInfo) -> str:
 
 def _cast(name: str, shaped: Prepare, dtype: str | None) -> Prepare:
     def prepare(array: np.ndarray) -> np.ndarray:
-        return _viewed(name, shaped(array), dtype)
+        return _as_dtype(name, shaped(array), dtype)
 
     return prepare
 
 
-def _viewed(name: str, array: np.ndarray, dtype: str | None) -> np.ndarray:
-    """Return elements as a dtype that holds all of them exactly; bytes of no type as its bits.
+def _as_dtype(name: str, array: np.ndarray, dtype: str | None) -> np.ndarray:
+    """Return elements as a dtype that holds all of them exactly; untyped bytes are reinterpreted.
 
     Raises:
-        RecordingError: It does not.
+        RecordingError: The dtype does not hold them.
     """
     if array.dtype.kind == "V" and dtype is not None:
-        wanted = logical_dtype(dtype)
-        if wanted.isbuiltin != 1 and wanted.itemsize == array.dtype.itemsize:
-            return array.view(wanted)
+        target = logical_dtype(dtype)
+        if target.isbuiltin != 1 and target.itemsize == array.dtype.itemsize:
+            return array.view(target)
     return as_array(name, array, dtype)
 
 
 def _retyped(entries: Sequence[DumpedTensor], fit: _Fit, dtype: str) -> _Fit:
-    """Choose the type of a tensor that the graph says to be of another one.
+    """Choose the type of a tensor whose dumped type differs from the graph's.
 
-    A type that files of numpy cannot name is taken from the graph, and codes are taken from real values, where all
-    values bear it out. Else the dump's type holds, and its values stand for themselves.
+    A type that NumPy files cannot name comes from the graph, and so do codes that were dumped as real values, if all
+    values agree with it. Otherwise the dump's type is kept, and its values stand for themselves.
     """
     info, shaped = fit.info, fit.prepare
-    name, wanted, quant = info.name, str(info.dtype), info.quant
+    name, graph_dtype, quant = info.name, str(info.dtype), info.quant
 
-    def noted(said: str) -> str:
-        return "; ".join(filter(None, (fit.note, said)))
+    def noted(note: str) -> str:
+        return "; ".join(filter(None, (fit.note, note)))
 
-    if logical_dtype(wanted).isbuiltin != 1 and all(_holds(name, entry, wanted) for entry in entries):
-        said = f"{dtype} values are all {wanted} values"
-        return fit._replace(prepare=_cast(name, shaped, wanted), note=noted(said))
-    if quant is not None and is_integer(wanted) and is_float(dtype):
+    if logical_dtype(graph_dtype).isbuiltin != 1 and all(_can_hold(name, entry, graph_dtype) for entry in entries):
+        note = f"{dtype} values are all {graph_dtype} values"
+        return fit._replace(prepare=_cast(name, shaped, graph_dtype), note=noted(note))
+    if quant is not None and is_integer(graph_dtype) and is_float(dtype):
         if all(_codes(shaped(entry.load()), quant) is not None for entry in entries):
-            said = f"real values that are all scale * (code - zero_point): recorded as {wanted} codes"
-            return fit._replace(prepare=lambda array: _certain(_codes(shaped(array), quant)), note=noted(said))
-        said = f"the model says {wanted} codes, the dump holds {dtype} values off their grid: recorded as real values"
-        return fit._replace(info=replace(info, dtype=dtype, quant=None), note=noted(said))
-    said = f"the model says {wanted}, the dump holds {dtype}" + (": its scale does not hold" if quant else "")
-    return fit._replace(info=replace(info, dtype=dtype, quant=None), note=noted(said))
+            note = f"real values that are all scale * (code - zero_point): recorded as {graph_dtype} codes"
+            return fit._replace(prepare=lambda array: _certain(_codes(shaped(array), quant)), note=noted(note))
+        note = (
+            f"the model says {graph_dtype} codes, the dump holds {dtype} values off their grid: recorded as real values"
+        )
+        return fit._replace(info=replace(info, dtype=dtype, quant=None), note=noted(note))
+    note = f"the model says {graph_dtype}, the dump holds {dtype}" + (": its scale does not hold" if quant else "")
+    return fit._replace(info=replace(info, dtype=dtype, quant=None), note=noted(note))
 
 
-def _holds(name: str, entry: DumpedTensor, dtype: str) -> bool:
+def _can_hold(name: str, entry: DumpedTensor, dtype: str) -> bool:
     """Tell whether a dtype holds all dumped values exactly."""
     with suppress(RecordingError):
         as_array(name, entry.load(), dtype)
@@ -488,20 +490,20 @@ def _holds(name: str, entry: DumpedTensor, dtype: str) -> bool:
 
 
 def _codes(values: np.ndarray, quant: QuantParams) -> np.ndarray | None:
-    """Return the codes that real values stand for; None if a value is no code's."""
+    """Return the codes of real values; None if a value belongs to no code."""
     try:
         codes = quantize(values, quant)
         real = dequantize(codes, quant, double=True)
     except QdebugError:
         return None
     wide = values.astype(np.float64)
-    steps = np.abs(codes.astype(np.int64) - _along(quant, values.ndim))
+    steps = np.abs(codes.astype(np.int64) - _along_axis(quant, values.ndim))
     near = np.abs(real - wide) <= _ROUNDINGS * np.spacing(np.abs(values.astype(np.float32)))
     return codes if bool(np.all(near & (steps < _EXACT_CODES))) else None
 
 
-def _along(quant: QuantParams, rank: int) -> np.ndarray:
-    """Return zero points so that they go along their axis; the largest where they are given for blocks."""
+def _along_axis(quant: QuantParams, rank: int) -> np.ndarray:
+    """Return zero points shaped to broadcast along their axis; the largest if they are given for blocks."""
     zero = quant.zero_point
     if zero.size == 1 or quant.axis is None or quant.block_size is not None:
         return np.asarray(np.abs(zero).max(initial=0))
@@ -517,7 +519,7 @@ def _certain(codes: np.ndarray | None) -> np.ndarray:
 def _shaped(
     entries: Sequence[DumpedTensor], info: TensorInfo, known: TensorInfo | None
 ) -> tuple[TensorInfo, Prepare, list[str]]:
-    """Hold the shape of dumped values against the graph's; extents of 1 alone may come and go."""
+    """Check the shape of dumped values against the graph's; only extents of 1 may differ."""
     first, shape = entries[0], None if known is None else known.shape
     if shape is None:
         if first.flat:
@@ -526,31 +528,31 @@ def _shaped(
                 hint="Say the shape in the description.",
             )
         return info, _as_is, []
-    wanted = [_resolved(entry, shape) for entry in entries]
-    if all(each is not None for each in wanted):
+    shapes = [_resolved(entry, shape) for entry in entries]
+    if all(resolved is not None for resolved in shapes):
         info = replace(info, shape=None if None in shape else shape)  # open extents are those of the values
-        if all(entry.shape == each for entry, each in zip(entries, wanted, strict=True)):
+        if all(entry.shape == resolved for entry, resolved in zip(entries, shapes, strict=True)):
             return info, _as_is, []
         added = [] if first.flat else ["axes of one element are the model's"]
-        by_size = {entry.shape: each for entry, each in zip(entries, wanted, strict=True)}
+        by_size = {entry.shape: resolved for entry, resolved in zip(entries, shapes, strict=True)}
         return info, lambda array: array.reshape(by_size[array.shape]), added
-    found = next(entry for entry, each in zip(entries, wanted, strict=True) if each is None)
+    misfit = next(entry for entry, resolved in zip(entries, shapes, strict=True) if resolved is None)
     if first.flat:
         raise UsageError(
-            f"{found.where!r} has {found.shape[0]} elements; the model's tensor {found.name!r} has shape "
+            f"{misfit.where!r} has {misfit.shape[0]} elements; the model's tensor {misfit.name!r} has shape "
             f"{_extents(shape)}.",
             hint="Say the shape in the description.",
         )
-    alike = None not in shape and sorted(found.shape) == sorted(extent or 0 for extent in shape)
-    count = [math.prod(extent or 0 for extent in extents) for extents in (found.shape, shape)]
+    is_permuted = None not in shape and sorted(misfit.shape) == sorted(extent or 0 for extent in shape)
+    count = [math.prod(extent or 0 for extent in extents) for extents in (misfit.shape, shape)]
     same = None not in shape and count[0] == count[1]
-    why = "the axes may be turned" if alike else "the same number of elements" if same else "another size"
-    said = f"the model says shape {_extents(shape)}, the dump holds {_extents(found.shape)} ({why})"
-    said += ": recorded as dumped"
+    why = "the axes may be turned" if is_permuted else "the same number of elements" if same else "another size"
+    note = f"the model says shape {_extents(shape)}, the dump holds {_extents(misfit.shape)} ({why})"
+    note += ": recorded as dumped"
     quant = info.quant if info.quant is not None and not info.quant.per_channel else None
     if info.quant is not None and quant is None:
-        said += ", without the scales of its channels"
-    return replace(info, shape=None, quant=quant), _as_is, [said]
+        note += ", without the scales of its channels"
+    return replace(info, shape=None, quant=quant), _as_is, [note]
 
 
 def _as_is(array: np.ndarray) -> np.ndarray:
@@ -564,11 +566,11 @@ def _resolved(entry: DumpedTensor, shape: tuple[int | None, ...]) -> tuple[int, 
             return entry.shape
         closed = tuple(1 if extent is None else extent for extent in shape)
         return closed if [e for e in closed if e != 1] == [e for e in entry.shape if e != 1] else None
-    (count,), known = entry.shape, int(np.prod([e for e in shape if e is not None], dtype=np.int64))
+    (count,), known_count = entry.shape, int(np.prod([e for e in shape if e is not None], dtype=np.int64))
     open_ = shape.count(None)
-    if open_ > 1 or (not open_ and known != count) or (open_ and (not known or count % known)):
+    if open_ > 1 or (not open_ and known_count != count) or (open_ and (not known_count or count % known_count)):
         return None
-    return tuple(count // known if extent is None else extent for extent in shape)
+    return tuple(count // known_count if extent is None else extent for extent in shape)
 
 
 def _extents(shape: Sequence[int | None]) -> str:
@@ -578,7 +580,7 @@ def _extents(shape: Sequence[int | None]) -> str:
 # -- writing --------------------------------------------------------------------------------------------------------
 
 
-class _Work:
+class _ImportJob:
     """One import: constants of the model, then the dump in its order."""
 
     def __init__(
@@ -604,12 +606,12 @@ class _Work:
                 opset=known.opset,
             )
         )
-        given = [] if model is None else model.constants
-        self.from_model = [name for name in given if name not in fits and known.is_constant(name)]
+        constants = [] if model is None else model.constants
+        self.from_model = [name for name in constants if name not in fits and known.is_constant(name)]
         self.absent = [name for name in known.tensors if name not in fits and not known.is_constant(name)]
 
     def write(self, recorder: Recorder, on_progress: OnProgress | None) -> None:
-        """Write everything; on an error, nothing is left."""
+        """Write everything; after an error, nothing is left."""
         try:
             if self._model is not None:
                 for name in self.from_model:

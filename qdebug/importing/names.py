@@ -1,4 +1,4 @@
-"""The names in a dump: changed as a person asks, cleaned as tools write them, and the tensors that they stand for."""
+"""Names in a dump: renamed as the user asks, cleaned as tools do, and matched to the tensors of a graph."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from qdebug.model import Graph
 __all__ = ["NameMatch", "Rename", "cleaned", "few", "match_names", "renaming"]
 
 Rename = Callable[[str], str]
-"""Returns the name that a tensor of a dump gets."""
+"""Returns the new name of a dumped tensor."""
 
 _ELSEWHERE = re.compile(r"[^A-Za-z0-9]")
 
 
 @dataclass(frozen=True, slots=True)
 class NameMatch:
-    """Which tensor a name of the dump is.
+    """The tensor of the graph that a name of the dump stands for.
 
     Args:
         name: The name in the dump.
@@ -39,20 +39,19 @@ def cleaned(name: str) -> str:
 
 
 def renaming(rules: Sequence[str]) -> Rename:
-    """Return what changes names by rules, one after the other.
+    """Return a function that applies rename rules, one after the other.
 
     Args:
-        rules: Each "REGEX=TEXT", as `re.sub` takes them: wherever the expression matches, the text stands; the last
-            "=" of a rule parts them.
+        rules: Each "REGEX=TEXT", as `re.sub` takes them; the last "=" of a rule separates them.
 
     Raises:
-        UsageError: A rule has no "=", or its expression or text is none.
+        UsageError: A rule has no "=", or its expression or text is invalid.
     """
     compiled: list[tuple[re.Pattern[str], str]] = []
     for rule in rules:
-        expression, found, text = rule.rpartition("=")
+        expression, separator, text = rule.rpartition("=")
         try:
-            if not found or not expression:
+            if not separator or not expression:
                 raise re.error("it is not REGEX=TEXT")
             compiled.append((re.compile(expression), text))
             compiled[-1][0].sub(text, "")
@@ -66,7 +65,7 @@ def renaming(rules: Sequence[str]) -> Rename:
         for expression, text in compiled:
             try:
                 name = expression.sub(text, name)
-            except (re.error, IndexError) as error:  # a group that the text names
+            except (re.error, IndexError) as error:  # the text names a missing group
                 raise UsageError(
                     f"The rename to {text!r} cannot be understood: {error}.", hint=r"Groups are \1, \2 ..."
                 ) from None
@@ -76,40 +75,45 @@ def renaming(rules: Sequence[str]) -> Rename:
 
 
 def match_names(names: Sequence[str], graph: Graph) -> tuple[list[NameMatch], dict[str, str]]:
-    """Find the tensor of the graph that each name of a dump is.
+    """Match the names of a dump to tensors of a graph.
 
     Args:
         names: The names.
         graph: The graph.
 
     Returns:
-        The matches, and the names without one with the reason. A name that fits several tensors fits none.
+        The matches, and the names without a match with the reason. A name that fits several tensors matches none.
     """
-    single = {node.name: made[0] for node in graph.nodes if len(made := [name for name in node.outputs if name]) == 1}
-    ways = (
+    single = {
+        node.name: outputs[0] for node in graph.nodes if len(outputs := [name for name in node.outputs if name]) == 1
+    }
+    lookups = (
         ("exact", str, {name: [name] for name in graph.tensors}),
         ("node", str, {name: [tensor] for name, tensor in single.items()}),
         ("cleaned", cleaned, _grouped((cleaned(name), name) for name in graph.tensors)),
         ("cleaned node", cleaned, _grouped((cleaned(name), tensor) for name, tensor in single.items())),
     )
-    found: dict[str, NameMatch] = {}
-    taken: dict[str, str] = {}
+    matches: dict[str, NameMatch] = {}
+    name_of_tensor: dict[str, str] = {}
     reasons: dict[str, str] = {}
-    for how, written, tensors in ways:
-        asking = _grouped((written(name), name) for name in names if name not in found)
-        for key, alike in asking.items():
+    for how, written, tensors in lookups:
+        asking = _grouped((written(name), name) for name in names if name not in matches)
+        for key, same_target in asking.items():
             fitting = [tensor for tensor in tensors.get(key, ()) if key]
-            free = [tensor for tensor in fitting if tensor not in taken]
-            if len(alike) == 1 and len(free) == 1:
-                found[alike[0]], taken[free[0]] = NameMatch(alike[0], free[0], how), alike[0]
+            free = [tensor for tensor in fitting if tensor not in name_of_tensor]
+            if len(same_target) == 1 and len(free) == 1:
+                matches[same_target[0]], name_of_tensor[free[0]] = (
+                    NameMatch(same_target[0], free[0], how),
+                    same_target[0],
+                )
             elif free:
-                why = f"its name fits {few(free)}" if len(free) > 1 else f"{few(alike)} fit {free[0]!r}"
-                reasons |= dict.fromkeys(alike, why)
+                why = f"its name fits {few(free)}" if len(free) > 1 else f"{few(same_target)} fit {free[0]!r}"
+                reasons |= dict.fromkeys(same_target, why)
             elif fitting:
-                reasons |= dict.fromkeys(alike, f"{taken[fitting[0]]!r} is {fitting[0]!r} already")
-    left = [name for name in names if name not in found]
-    return [found[name] for name in names if name in found], {
-        name: reasons.get(name, "no tensor of the model is called so") for name in left
+                reasons |= dict.fromkeys(same_target, f"{name_of_tensor[fitting[0]]!r} is {fitting[0]!r} already")
+    unmatched = [name for name in names if name not in matches]
+    return [matches[name] for name in names if name in matches], {
+        name: reasons.get(name, "no tensor of the model is called so") for name in unmatched
     }
 
 
@@ -121,5 +125,5 @@ def _grouped(pairs: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
 
 
 def few(names: Sequence[str]) -> str:
-    """Return the first three of some names, and how many more there are."""
+    """Return the first three of some names, and the number of the others."""
     return ", ".join(map(repr, names[:3])) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
