@@ -1,8 +1,8 @@
-"""Finds the reference tensor for each backend tensor: from names and the structure of both graphs.
+"""Pairs each backend tensor with its reference tensor, by names and the structure of both graphs.
 
 `align` applies strategies in order to one context: `FIRST` to the inputs, then `EVIDENCE` to one backend tensor after
-the other, in topological order, then `AFTERWARDS` to all that was found. The first strategy that has a pair for a
-tensor wins, and its pair says why. Nothing is ever paired by a name's ending or by position.
+the other, in topological order, then `AFTERWARDS` to all pairs. The first strategy that finds a pair for a tensor wins,
+and the pair states why. Tensors are never paired by the ending of a name or by position.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ from qdebug.model import Node, Recording, operators
 __all__ = ["align", "align_runs"]
 
 FIRST = (as_given, inputs_of_a_name, lone_input, inputs_of_values, lone_input)
-"""What pairs by hand, and what pairs the inputs."""
+"""Strategies for stated pairs and for the inputs."""
 EVIDENCE = (strong_name, structure_over_name, weak_name, absorbed, structure, by_weights)
-"""What pairs a node's output, the best evidence first."""
+"""Strategies for the output of a node, the best evidence first."""
 LAST_RESORT = (by_data, by_left_name)
-"""What pairs tensors to which none of the evidence leads; each pair may lead on to others."""
+"""Strategies for tensors without other evidence; each pair may lead to further ones."""
 AFTERWARDS = (by_scopes, held_to_codes, as_laid_out, as_values_tell, with_channels_second, with_folded)
-"""What adds pairs, or adds to them, when all tensors have been gone through."""
+"""Strategies that add pairs, or complete them, after all tensors were visited."""
 _STAGES = 90
-"""Into how many parts the walk is divided for who wants to know how far it is."""
+"""Number of progress reports during the walk."""
 
 
 def align(reference: Recording, backend: Recording, *, given: PairList | None = None) -> Alignment:
@@ -46,14 +46,14 @@ def align(reference: Recording, backend: Recording, *, given: PairList | None = 
     Args:
         reference: The reference run.
         backend: The backend run.
-        given: What a person says of the pairs; it goes before all that is found.
+        given: Pairs that the user stated; they take precedence over all others.
 
     Returns:
-        Pairs in the backend's topological order, and every recorded tensor that has no partner, with its reason.
+        Pairs in the backend's topological order, and every recorded tensor without a partner, with the reason.
 
     Raises:
-        AlignmentError: Not one tensor beyond the network's inputs has a partner.
-        UsageError: What is given names a tensor of which there are no values.
+        AlignmentError: No tensor beyond the network's inputs has a partner.
+        UsageError: A stated pair names a tensor without values.
     """
     runs = IndexedRecording.of(reference), IndexedRecording.of(backend)
     return align_runs(*runs, told=lambda _: None, given=given)
@@ -71,8 +71,8 @@ def align_runs(
     Args:
         reference: The reference run.
         backend: The backend run.
-        told: Called with what is being done, a hundred times at the most; what it raises gives the search up.
-        given: What a person says of the pairs; it goes before all that is found.
+        told: Called with the current stage, at most a hundred times; an exception from it ends the search.
+        given: Pairs that the user stated; they take precedence over all others.
     """
     context = Context(ref=reference.expanded(), be=backend.expanded(), given=given or PairList())
     _apply(FIRST, context)
@@ -96,7 +96,7 @@ def align_runs(
 
 
 def _apply(strategies: Iterable[Callable[[Context], Iterator[Pair]]], context: Context) -> int:
-    """Add what strategies find to a context, one pair after the other, so that each sees those before it; count it."""
+    """Add the pairs of some strategies one by one, so that each sees the earlier ones; return their number."""
     count = 0
     for strategy in strategies:
         for pair in strategy(context):
@@ -106,10 +106,10 @@ def _apply(strategies: Iterable[Callable[[Context], Iterator[Pair]]], context: C
 
 
 def _walk(context: Context, told: Callable[[str], object]) -> None:
-    """Find the partner of each tensor that a node makes; tell now and then how many are done."""
+    """Find the partner of each node's output, and report progress now and then."""
     unsure = (
         context.undecided | context.withdrawn | {*context.given.alone}
-    )  # by elimination they would have a partner in a later walk
+    )  # they would get a partner by elimination in a later walk
     order = [name for name in context.order if not context.be.folds(name) and name not in unsure]
     often = max(len(order) // _STAGES, 1)
     for number, tensor in enumerate(order):

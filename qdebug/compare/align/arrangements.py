@@ -1,7 +1,7 @@
-"""In which orders two tensors of as many elements may hold the same values, and a few places that tell which it is.
+"""Orders in which two tensors of equal size may hold the same values, and sampled elements that tell them apart.
 
-Any order of dimensions is one, dimensions of one element may be missing on either side, and neighbouring dimensions may
-be one. Places are spread evenly and are the same in every run: nothing here is random.
+Any permutation of dimensions is possible, dimensions of extent 1 may be missing on either side, and neighbouring
+dimensions may be merged. Samples are spread evenly and are the same in every run: nothing here is random.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ _KEPT_PAIRS_OF_SHAPES = 4096
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AxisOrder:
-    """How two tensors are brought into one order: at most one of both is turned.
+    """Permutations that bring two tensors into one order; at most one of both is permuted.
 
     Args:
-        reference: For each dimension of the common order, which of the reference's it is; None if in order.
+        reference: For each dimension of the common order, the reference's dimension; None for no permutation.
         backend: The same of the backend's.
     """
 
@@ -37,41 +37,45 @@ class AxisOrder:
 
 
 def merges(shape: Shape, merged: Shape) -> bool:
-    """Tell whether a shape becomes another by making neighbours one, or is it; but for dimensions of one element."""
-    left = [extent for extent in shape if extent != 1]
+    """Tell whether merging neighbouring dimensions turns a shape into another, ignoring extents of 1."""
+    extents = [extent for extent in shape if extent != 1]
     for extent in (extent for extent in merged if extent != 1):
         product = 1
-        while left and product < extent:
-            product *= left.pop(0)
+        while extents and product < extent:
+            product *= extents.pop(0)
         if product != extent:
             return False
-    return not left
+    return not extents
 
 
 @lru_cache(maxsize=_KEPT_PAIRS_OF_SHAPES)
 def arrangements(reference: Shape, backend: Shape) -> tuple[AxisOrder, ...]:
-    """Return all orders in which tensors of two shapes may be alike, the plain one first.
+    """Return all orders in which tensors of two shapes may hold the same values, the plain one first.
 
-    A side that has its neighbouring dimensions made one is left as it is, and the other is turned. With more than
-    `ARRANGED_MAX_RANK` dimensions of several elements, only the plain order is one.
+    A side with merged dimensions is kept as it is, and the other one is permuted. With more than `ARRANGED_MAX_RANK`
+    dimensions of several elements, only the plain order is tried.
     """
-    theirs, ours = (tuple(extent for extent in shape if extent != 1) for shape in (reference, backend))
-    found: dict[AxisOrder, None] = {}
-    if merges(theirs, ours) or merges(ours, theirs):
-        moved = len(reference) == len(backend) and reference != backend and theirs == ours  # dimensions of one element
-        found[AxisOrder(backend=_with_ones(range(len(ours)), backend, reference) if moved else None)] = None
-    turns_backend = len(ours) >= len(theirs)
-    turned, other = (ours, theirs) if turns_backend else (theirs, ours)
+    reference_extents, backend_extents = (
+        tuple(extent for extent in shape if extent != 1) for shape in (reference, backend)
+    )
+    orders: dict[AxisOrder, None] = {}
+    if merges(reference_extents, backend_extents) or merges(backend_extents, reference_extents):
+        moved = (
+            len(reference) == len(backend) and reference != backend and reference_extents == backend_extents
+        )  # dimensions of one element
+        orders[AxisOrder(backend=_with_ones(range(len(backend_extents)), backend, reference) if moved else None)] = None
+    turns_backend = len(backend_extents) >= len(reference_extents)
+    turned, other = (backend_extents, reference_extents) if turns_backend else (reference_extents, backend_extents)
     whole, against = (backend, reference) if turns_backend else (reference, backend)
     for order in permutations(range(len(turned))) if len(turned) <= ARRANGED_MAX_RANK else ():
         if order != tuple(range(len(order))) and merges(tuple(turned[axis] for axis in order), other):
             turn = _with_ones(order, whole, against)
-            found[AxisOrder(backend=turn) if turns_backend else AxisOrder(reference=turn)] = None
-    return tuple(found)
+            orders[AxisOrder(backend=turn) if turns_backend else AxisOrder(reference=turn)] = None
+    return tuple(orders)
 
 
 def _with_ones(order: Sequence[int], shape: Shape, wanted: Shape) -> Shape:
-    """Return an order of the dimensions of several elements with those of one put in: where another shape has them."""
+    """Insert dimensions of extent 1 into an order, where another shape has them."""
     several = iter([axis for axis, extent in enumerate(shape) if extent != 1][axis] for axis in order)
     ones = iter([axis for axis, extent in enumerate(shape) if extent == 1])
     if len(shape) != len(wanted) or shape.count(1) != wanted.count(1):
@@ -93,10 +97,10 @@ def places(size: int) -> np.ndarray:
 
 @lru_cache(maxsize=_KEPT_PAIRS_OF_SHAPES)
 def matched_places(order: AxisOrder, reference: Shape, backend: Shape) -> np.ndarray:
-    """Return where in a reference tensor, in C order, the elements at the sampled places of a backend tensor are.
+    """Return the flat indices in a reference tensor, in C order, of the sampled elements of a backend tensor.
 
     Args:
-        order: How both are brought into one order.
+        order: The permutations of both.
         reference: Extents of the reference tensor.
         backend: Extents of the backend tensor.
     """
@@ -108,5 +112,5 @@ def matched_places(order: AxisOrder, reference: Shape, backend: Shape) -> np.nda
     if order.reference is None:
         return at
     there = np.unravel_index(at, [reference[axis] for axis in order.reference])
-    own = [there[order.reference.index(axis)] for axis in range(len(reference))]
-    return np.ravel_multi_index(own, reference).astype(np.int64)
+    indices = [there[order.reference.index(axis)] for axis in range(len(reference))]
+    return np.ravel_multi_index(indices, reference).astype(np.int64)

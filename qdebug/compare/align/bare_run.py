@@ -1,4 +1,4 @@
-"""A run of which nobody stated a graph: its order, inputs and outputs are those of the run that it is compared with."""
+"""A run without a stated graph: it takes order, inputs and outputs from the run that it is compared with."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["in_order_of", "is_bare"]
 
 
 def is_bare(recording: Recording) -> bool:
-    """Tell whether nobody said of any node of a recording what it reads."""
+    """Tell whether no node of a recording states its inputs."""
     graph = recording.graph
     return bool(graph.nodes) and all(map(says_nothing, graph.nodes))
 
@@ -28,8 +28,8 @@ def in_order_of(reference: Recording, backend: Recording, alignment: Alignment) 
     """
     if not is_bare(backend) or is_bare(reference):
         return backend, alignment
-    known = reference.graph
-    places = {name: place for place, name in enumerate((*known.inputs, *_made(known)))}
+    known_graph = reference.graph
+    places = {name: place for place, name in enumerate((*known_graph.inputs, *_computed_tensors(known_graph)))}
     pairs = tuple(sorted(alignment.pairs, key=lambda pair: places.get(pair.reference, len(places))))
     return _Ordered(backend, reference, alignment), replace(alignment, pairs=pairs)
 
@@ -38,13 +38,13 @@ class _Ordered(View):
     """A recording of bare values in the order of another run."""
 
     def __init__(self, recording: Recording, other: Recording, alignment: Alignment) -> None:
-        graph, known = recording.graph, other.graph
+        graph, known_graph = recording.graph, other.graph
         partners: dict[str, str] = {}
         for pair in alignment.pairs:
             partners.setdefault(pair.reference, pair.backend)
-        inputs = [partners[name] for name in known.inputs if name in partners]
-        outputs = graph.outputs or [partners[name] for name in known.outputs if name in partners]
-        order = {partners[name]: at for at, name in enumerate(_made(known)) if name in partners}
+        inputs = [partners[name] for name in known_graph.inputs if name in partners]
+        outputs = graph.outputs or [partners[name] for name in known_graph.outputs if name in partners]
+        order = {partners[name]: at for at, name in enumerate(_computed_tensors(known_graph)) if name in partners}
         nodes = sorted(graph.nodes, key=lambda node: min(order.get(name, len(order)) for name in node.outputs))
         super().__init__(
             recording,
@@ -65,6 +65,6 @@ class _Ordered(View):
         return self._info
 
 
-def _made(graph: Graph) -> list[str]:
-    """Return the tensors that nodes make, in order."""
+def _computed_tensors(graph: Graph) -> list[str]:
+    """Return the tensors that nodes compute, in order."""
     return [name for node in graph.nodes for name in node.outputs if name]

@@ -1,14 +1,14 @@
-"""Finds the reference tensors that hold the values of backend tensors to which neither a name nor a graph leads.
+"""Finds partners by values, for backend tensors to which neither a name nor a graph leads.
 
-The last evidence, and only where a harness said its part of a graph in words of its own, or nothing of it: what qdebug
-recorded itself is matched by what its nodes do. All tensors without partner are held against all of their size, at a
-few places, in every order of dimensions (`sampling`). Near ties are settled over all elements, then by what comes
-before and after: no tensor is made of what its partner's heir answers to. What stays a tie has no partner. Behind a
-large error no tensor is alike any more, and none is taken.
+This is the last evidence, and only used where a harness described its graph in words of its own, or not at all:
+qdebug's own recordings are paired by their operators. Every tensor without a partner is compared with all of its size,
+at a few elements, in every order of dimensions (`sampling`). Near ties are decided over all elements, then by the
+graph: if a depends on b, then partner(a) must not be upstream of partner(b). A remaining tie has no partner. Behind a
+large error no tensor is similar any more, and none is paired.
 
-The confidence of a pair is the least of three numbers: 1 - distance^2, the part of the partner's energy that is no
-error; 1 - 2 w for each rival, where w is how much of the way from the partner to the rival the tensor may have gone
-(`sampling.ways_between`): midway it is 0; and 1 - 2/n, as n values can be alike by chance. Copies are no rivals.
+The confidence of a pair is the smallest of three numbers: 1 - distance^2, the share of the partner's energy that is no
+error; 1 - 2 w for each rival, where w is the fraction of the way from the partner to the rival that the tensor may have
+gone (`sampling.ways_between`), 0 at midway; and 1 - 2/n, as n values can agree by chance. Copies are no rivals.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ __all__ = ["by_data", "by_left_name"]
 
 
 def by_data(context: Context) -> Iterator[Pair]:
-    """Pair the tensors that have no partner yet with those that have their values, the surest first."""
+    """Pair tensors without a partner with those of equal values, the most certain first."""
     if not context.loose:
         return
     waiting = [name for name in context.order if _is_open(context, name)]
@@ -55,40 +55,46 @@ def by_data(context: Context) -> Iterator[Pair]:
         context.candidates.update(_ranked(context, *group))
     candidates = {name: context.candidates[name] for name in waiting if context.candidates.get(name)}
     for least in (PAIR_SURE_MIN_CONFIDENCE, DATA_PAIR_MIN_CONFIDENCE):
-        lineage = _Lineage.of(context, [name for each in candidates.values() for one in each for name in one.names])
+        lineage = _Lineage.of(
+            context, [name for options in candidates.values() for candidate in options for name in candidate.names]
+        )
         for name in [name for name in waiting if name in candidates and name not in context.found]:
-            pair = _chosen(context, name, candidates[name], lineage if least < PAIR_SURE_MIN_CONFIDENCE else None)
+            pair = _choose_partner(
+                context, name, candidates[name], lineage if least < PAIR_SURE_MIN_CONFIDENCE else None
+            )
             if pair is not None and pair.confidence >= least:
                 yield pair
-    left = [name for name in waiting if name in candidates and name not in context.found]
-    yield from _in_order(context, left, candidates)
+    unpaired = [name for name in waiting if name in candidates and name not in context.found]
+    yield from _in_order(context, unpaired, candidates)
 
 
 def by_left_name(context: Context) -> Iterator[Pair]:
-    """Pair tensors by a name that no graph bears out, where a harness says their node in words of its own."""
+    """Pair tensors by a name that no graph confirms, where a harness describes their node in words of its own."""
     for tensor in context.order:
-        named = None if tensor in context.found or tensor in context.given.alone else _left_name(context, tensor)
-        if named is not None:
+        partner = (
+            None if tensor in context.found or tensor in context.given.alone else _unconfirmed_name(context, tensor)
+        )
+        if partner is not None:
             reason = "same name and shape, and nothing leads to another tensor"
-            pair = settled(context, paired(tensor, named, Match.EXACT, reason))
+            pair = settled(context, paired(tensor, partner, Match.EXACT, reason))
             yield replace(pair, confidence=LEFT_NAME_CONFIDENCE)
 
 
-def _left_name(context: Context, tensor: str) -> str | None:
+def _unconfirmed_name(context: Context, tensor: str) -> str | None:
     """Return the reference tensor of a tensor's name and shape that no other tensor has a claim to."""
     node = context.be.graph.producer(tensor)
     if node is None or not (is_loose(node) or is_unknown(node)):
         return None
     if tensor in context.withdrawn or tensor in context.undecided or context.be.root(tensor) != tensor:
         return None
-    named = namesake(context, tensor)
-    if named is None or is_claimed(context, named, tensor):
+    partner = namesake(context, tensor)
+    if partner is None or is_claimed(context, partner, tensor):
         return None
-    return named if same_kind(context.ref, named, context.be, tensor) else None
+    return partner if same_kind(context.ref, partner, context.be, tensor) else None
 
 
 def _is_open(context: Context, tensor: str) -> bool:
-    """Tell whether a backend tensor that a node makes is still without partner, and has values that may tell one."""
+    """Tell whether a node's output in the backend has no partner yet, and values that may find one."""
     be = context.be
     if (
         tensor in context.found
@@ -108,32 +114,32 @@ def _groups(context: Context, waiting: Sequence[str]) -> Iterator[tuple[list[str
     for name in waiting:
         if be.has(name) and be.size(name) * len(context.sampler.runs) >= VALUE_MATCH_MIN_VALUES:
             sizes.setdefault(be.size(name), []).append(name)
-    theirs: dict[int, list[str]] = {}
+    references: dict[int, list[str]] = {}
     for name in ref.recording.names if sizes else ():
         if name in ref.recorded and not (ref.folds(name) or ref.of_shape(name)) and ref.has(name):
-            theirs.setdefault(ref.size(name), []).append(name)
-    return ((rows, theirs[size]) for size, rows in sizes.items() if size in theirs)
+            references.setdefault(ref.size(name), []).append(name)
+    return ((rows, references[size]) for size, rows in sizes.items() if size in references)
 
 
 def _ranked(context: Context, rows: Sequence[str], columns: Sequence[str]) -> dict[str, list[Candidate]]:
     """Return the candidates of backend tensors among some reference tensors, the nearest first."""
     sampler = context.sampler
     distances = sampler.table(columns, rows)
-    found: dict[str, list[Candidate]] = {name: [] for name in rows}
+    ranking: dict[str, list[Candidate]] = {name: [] for name in rows}
     for row, name in enumerate(rows):
         least = float(np.min(distances[row], initial=np.inf))
-        if least >= VALUE_CANDIDATE_MAX_REL_DISTANCE:  # a few places tell little of few large elements
+        if least >= VALUE_CANDIDATE_MAX_REL_DISTANCE:  # a few samples say little about rare large elements
             continue
         near = min(VALUE_TIE_MAX_RATIO * least + COPY_MAX_DISTANCE, VALUE_CANDIDATE_MAX_REL_DISTANCE)
         columns_near = np.flatnonzero(distances[row] <= near)
         order = columns_near[np.argsort(distances[row, columns_near], kind="stable")]
-        ranked = _settled_ties(context, name, [columns[at] for at in order])
-        found[name] = ranked if ranked and ranked[0].distance <= VALUE_MATCH_MAX_REL_ERROR else []
-    return found
+        ranked = _decide_ties(context, name, [columns[at] for at in order])
+        ranking[name] = ranked if ranked and ranked[0].distance <= VALUE_MATCH_MAX_REL_ERROR else []
+    return ranking
 
 
-def _settled_ties(context: Context, tensor: str, near: Sequence[str]) -> list[Candidate]:
-    """Return the nearest candidates, with copies as one; all elements are read where the sampled ones cannot tell."""
+def _decide_ties(context: Context, tensor: str, near: Sequence[str]) -> list[Candidate]:
+    """Return the nearest candidates, with copies merged; all elements are read where the samples do not decide."""
     sampler, classes = context.sampler, list[list[str]]()
     for name in near:
         home = next((group for group in classes if _is_copy(context, group[0], name)), None)
@@ -143,65 +149,73 @@ def _settled_ties(context: Context, tensor: str, near: Sequence[str]) -> list[Ca
             classes.append([name])
         else:
             break
-    ours = sampler.of_backend(tensor)
-    theirs = [sampler.nearest(group[0], tensor)[0].reference for group in classes]
-    if ours is None:
+    values = sampler.of_backend(tensor)
+    reference_values = [sampler.nearest(group[0], tensor)[0].reference for group in classes]
+    if values is None:
         return []
-    found = _compared(classes, theirs, ours)
-    unsure = [at for at, each in enumerate(found) if at and 1 - 2 * found[0].ways[at] < PAIR_SURE_MIN_CONFIDENCE]
-    doubtful = found[0].distance > VALUE_MATCH_MAX_REL_ERROR
+    compared = _compared(classes, reference_values, values)
+    unsure = [at for at, entry in enumerate(compared) if at and 1 - 2 * compared[0].ways[at] < PAIR_SURE_MIN_CONFIDENCE]
+    doubtful = compared[0].distance > VALUE_MATCH_MAX_REL_ERROR
     if (unsure or doubtful) and context.be.size(tensor) > SAMPLED_PLACES:
         classes = [classes[at] for at in (0, *unsure)]
-        found = _compared(classes, [sampler.in_order_of(tensor, each[0]) for each in classes], sampler.all_of(tensor))
+        compared = _compared(
+            classes, [sampler.in_order_of(tensor, entry[0]) for entry in classes], sampler.all_of(tensor)
+        )
     at = context.recorded_at.__getitem__
-    return [replace(each, names=tuple(sorted(each.names, key=at))) for each in found]
+    return [replace(entry, names=tuple(sorted(entry.names, key=at))) for entry in compared]
 
 
-def _compared(classes: Sequence[Sequence[str]], theirs: Sequence[np.ndarray], ours: np.ndarray) -> list[Candidate]:
+def _compared(
+    classes: Sequence[Sequence[str]], references: Sequence[np.ndarray], tensor_values: np.ndarray
+) -> list[Candidate]:
     """Return candidates, the nearest first, by their values in the order of a backend tensor's."""
-    far = [relative(ours - values, values) for values in theirs]
+    far = [relative(tensor_values - values, values) for values in references]
     order = sorted(range(len(classes)), key=far.__getitem__)
-    ways = ways_between(np.array([theirs[at] for at in order]), ours)
+    ways = ways_between(np.array([references[at] for at in order]), tensor_values)
     return [
-        Candidate(names=tuple(classes[at]), distance=far[at], values=len(ours), ways=tuple(ways[place]))
+        Candidate(names=tuple(classes[at]), distance=far[at], values=len(tensor_values), ways=tuple(ways[place]))
         for place, at in enumerate(order)
     ]
 
 
-def _is_copy(context: Context, one: str, other: str) -> bool:
+def _is_copy(context: Context, first: str, second: str) -> bool:
     ref = context.ref
-    return ref.root(one) == ref.root(other) or context.sampler.apart(one, other) <= COPY_MAX_DISTANCE
+    return ref.root(first) == ref.root(second) or context.sampler.apart(first, second) <= COPY_MAX_DISTANCE
 
 
-def _chosen(context: Context, tensor: str, ranked: Sequence[Candidate], lineage: _Lineage | None) -> Pair | None:
+def _choose_partner(
+    context: Context, tensor: str, ranked: Sequence[Candidate], lineage: _Lineage | None
+) -> Pair | None:
     """Return the pair of a tensor with its best candidate, with its confidence; None, with a note, if there is none.
 
     Args:
-        context: What is known.
+        context: The state of the alignment.
         tensor: The backend tensor.
         ranked: Its candidates.
-        lineage: What pairs before and after tell; None if they are not asked.
+        lineage: Restrictions from pairs before and after; None to ignore them.
     """
-    allowed = [at for at, each in enumerate(ranked) if lineage is None or lineage.allows(tensor, each.names)]
+    allowed = [at for at, candidate in enumerate(ranked) if lineage is None or lineage.allows(tensor, candidate.names)]
     if not allowed:
         return None
     chosen = min(allowed, key=lambda at: ranked[at].distance)
-    best, shown = ranked[chosen], f"relative distance {ranked[chosen].distance:.2g}"
+    best, distance_text = ranked[chosen], f"relative distance {ranked[chosen].distance:.2g}"
     confidence = best.confidence(at for at in allowed if at != chosen)
     free = [name for name in best.names if not (_is_named(context, name, tensor) or is_claimed(context, name, tensor))]
     if not free:
-        context.unpaired(tensor, f"it has the values of {best.names[0]!r} ({shown}), which is compared with another")
+        context.unpaired(
+            tensor, f"it has the values of {best.names[0]!r} ({distance_text}), which is compared with another"
+        )
         return None
     if confidence < DATA_PAIR_MIN_CONFIDENCE:
-        others = ", ".join(repr(ranked[at].names[0]) for at in allowed)
-        context.unpaired(tensor, f"its values may be those of each of {others} ({shown})")
+        rivals = ", ".join(repr(ranked[at].names[0]) for at in allowed)
+        context.unpaired(tensor, f"its values may be those of each of {rivals} ({distance_text})")
         return None
     if stage(context, tensor, free[0]) != free[0]:
         return None
-    reason = f"no name and no node leads to it; its values are nearest to those of {free[0]!r}, {shown}"
-    named = namesake(context, tensor)
-    if named is not None and named not in best.names:
-        if not _disproved(context, named, free[0], best.distance, tensor):
+    reason = f"no name and no node leads to it; its values are nearest to those of {free[0]!r}, {distance_text}"
+    same_name = namesake(context, tensor)
+    if same_name is not None and same_name not in best.names:
+        if not _disproved(context, same_name, free[0], best.distance, tensor):
             return None
         reason = f"its values are those of {free[0]!r}, and not at all those of its namesake"
     if len(best.names) > 1:
@@ -210,45 +224,49 @@ def _chosen(context: Context, tensor: str, ranked: Sequence[Candidate], lineage:
 
 
 def _in_order(context: Context, left: Sequence[str], candidates: Mapping[str, Sequence[Candidate]]) -> Iterator[Pair]:
-    """Pair tensors that near ties leave without partner, where their order alone leaves one way to do so.
+    """Pair tensors that near ties leave without a partner, if their order leaves only one way.
 
-    As many tensors as there are candidates for them, one made of the other on both sides, answer to each other in turn.
+    A chain of tensors, each computed from the one before, corresponds to an equally long chain of candidates.
     """
-    lineage = _Lineage.of(context, [name for each in left for one in candidates[each] for name in one.names])
+    lineage = _Lineage.of(
+        context, [name for tensor_name in left for candidate in candidates[tensor_name] for name in candidate.names]
+    )
     contenders = {name: _contenders(context, name, candidates[name], lineage) for name in left} if lineage else {}
-    own = {name: 1 << at for at, name in enumerate(left)}
-    mine = _gathered(context.be, own, graph=_has_graph(context.be), back=False)
+    bits = {name: 1 << at for at, name in enumerate(left)}
+    ancestors = _transitive_marks(context.be, bits, graph=_has_graph(context.be), back=False)
     while contenders:
-        group, wanted = {next(iter(contenders))}, set[str]()
-        while len(wanted) < len(wanted := {each for name in group for each in contenders[name]}):
-            group |= {name for name, each in contenders.items() if not wanted.isdisjoint(each)}
-        chain = _chain(sorted(group, key=left.index), {name: mine.get(name, 0) for name in group}, left.index)
-        theirs = _chain(sorted(wanted), lineage.ups, lineage.place) if lineage else []
-        for name, partner in zip(chain, theirs, strict=True) if len(chain) == len(theirs) == len(group) else ():
+        group, partners = {next(iter(contenders))}, set[str]()
+        while len(partners) < len(partners := {tensor_name for name in group for tensor_name in contenders[name]}):
+            group |= {name for name, tensor_name in contenders.items() if not partners.isdisjoint(tensor_name)}
+        chain = _chain(sorted(group, key=left.index), {name: ancestors.get(name, 0) for name in group}, left.index)
+        reference_chain = _chain(sorted(partners), lineage.ups, lineage.place) if lineage else []
+        for name, partner in (
+            zip(chain, reference_chain, strict=True) if len(chain) == len(reference_chain) == len(group) else ()
+        ):
             if partner in contenders[name] and stage(context, name, partner) == partner:
                 reason = f"several tensors are about as near; in their order it answers to {partner!r}"
                 yield _pair(context, name, partner, reason, DATA_PAIR_MIN_CONFIDENCE)
-        contenders = {name: each for name, each in contenders.items() if name not in group}
+        contenders = {name: tensor_name for name, tensor_name in contenders.items() if name not in group}
 
 
 def _contenders(context: Context, tensor: str, ranked: Sequence[Candidate], lineage: _Lineage | None) -> list[str]:
     """Return the candidates of a tensor that its values do not rule out, and no other pair does."""
-    best, found = ranked[0], list[str]()
-    for at, each in enumerate(ranked):
-        free = [name for name in each.names if not is_claimed(context, name, tensor)]
+    best, names = ranked[0], list[str]()
+    for at, candidate in enumerate(ranked):
+        free = [name for name in candidate.names if not is_claimed(context, name, tensor)]
         possible = at == 0 or 1 - 2 * best.ways[at] < DATA_PAIR_MIN_CONFIDENCE
         if free and possible and (lineage is None or lineage.allows(tensor, free[:1])):
-            found.append(free[0])
-    return found
+            names.append(free[0])
+    return names
 
 
 def _chain(names: Sequence[str], before: Mapping[str, int], place: Callable[[str], int]) -> list[str]:
-    """Return tensors in the order in which each is made of those before; empty if they are no such chain.
+    """Return tensors in the order in which each depends on those before; empty if they form no such chain.
 
     Args:
         names: The tensors.
-        before: For each, a bit for each of those that it is made of.
-        place: Tells which bit is a tensor's.
+        before: For each, the bits of the tensors it depends on.
+        place: Returns the number of a tensor's bit.
     """
     ordered = sorted(names, key=lambda name: sum(before.get(name, 0) >> place(other) & 1 for other in names))
     linked = all(before.get(later, 0) >> place(earlier) & 1 for earlier, later in pairwise(ordered))
@@ -270,7 +288,7 @@ def _is_named(context: Context, reference: str, tensor: str) -> bool:
 
 
 def _disproved(context: Context, named: str, nearest: str, distance: float, tensor: str) -> bool:
-    """Tell whether values prove a name wrong: another tensor is far nearer, and not one that the named is made of."""
+    """Tell whether values disprove a name: another tensor is far nearer, and the named one does not depend on it."""
     ref = context.ref
     if not ref.has(named) or nearest in in_turn(ref, named) or named in in_turn(ref, nearest):
         return False
@@ -279,15 +297,17 @@ def _disproved(context: Context, named: str, nearest: str, distance: float, tens
 
 
 class _Lineage:
-    """Which reference tensors cannot be a backend tensor's partner, since pairs before or after speak against it.
+    """Reference tensors that cannot be a backend tensor's partner, because of the pairs before and after it.
 
-    A tensor that is made of another one, or was recorded after it, has no partner of which that one's is made.
+    If a tensor depends on another one, or was recorded after it, its partner must not be upstream of the other's
+    partner.
 
     Args:
-        bits: A bit for each reference tensor that is asked for.
-        ups: For each reference tensor, the bits of those that it is made of.
-        before: For each backend tensor, the reference tensors that only come before the partners of those before it.
-        after: The same of those that come after.
+        bits: A bit for each reference tensor of interest.
+        ups: For each reference tensor, the bits of those it depends on.
+        before: For each backend tensor, references already ruled out because they lie upstream of a predecessor's
+            partner.
+        after: The same for successors.
     """
 
     def __init__(
@@ -297,22 +317,25 @@ class _Lineage:
 
     @classmethod
     def of(cls, context: Context, names: Iterable[str]) -> _Lineage | None:
-        """Work out what the pairs found so far tell of some reference tensors; None if neither side has a graph."""
+        """Return the restrictions that the pairs found so far put on some reference tensors; None without any graph."""
         ref, be = context.ref, context.be
         bits = {name: 1 << place for place, name in enumerate(dict.fromkeys(names))}
-        known = [_has_graph(run) for run in (ref, be)]
-        if not bits or not any(known):
+        graphs_known = [_has_graph(run) for run in (ref, be)]
+        if not bits or not any(graphs_known):
             return None
-        ups, downs = (_gathered(ref, bits, graph=known[0], back=back) for back in (False, True))
+        ups, downs = (_transitive_marks(ref, bits, graph=graphs_known[0], back=back) for back in (False, True))
         copied = {name for name, ranked in context.candidates.items() if ranked and len(ranked[0].names) > 1}
         partners = {name: pair.reference for name, pair in context.found.items() if name not in copied}
-        own = [{name: made[other] for name, other in partners.items() if other in made} for made in (ups, downs)]
+        partner_marks = [
+            {name: made[other] for name, other in partners.items() if other in made} for made in (ups, downs)
+        ]
         before, after = (
-            _gathered(be, marks, graph=known[1], back=back) for marks, back in zip(own, (False, True), strict=True)
+            _transitive_marks(be, marks, graph=graphs_known[1], back=back)
+            for marks, back in zip(partner_marks, (False, True), strict=True)
         )
         lineage = cls(bits, ups, before, after)
         known_pairs = [(name, partner) for name, partner in partners.items() if partner in bits]
-        # what speaks against a pair that was found tells nothing: somebody recorded in an order of his own
+        # found pairs contradict the order of recording: it says nothing
         return lineage if all(lineage.allows(name, [partner]) for name, partner in known_pairs) else None
 
     def place(self, name: str) -> int:
@@ -329,24 +352,24 @@ def _has_graph(run: IndexedRecording) -> bool:
     return not all(map(says_nothing, run.graph.nodes))
 
 
-def _gathered(run: IndexedRecording, marks: Mapping[str, int], *, graph: bool, back: bool) -> dict[str, int]:
-    """Return for each tensor the marks of all that it is made of, or that are made of it; its own is not among them.
+def _transitive_marks(run: IndexedRecording, marks: Mapping[str, int], *, graph: bool, back: bool) -> dict[str, int]:
+    """Return for each tensor the marks of all it depends on, or of all that depend on it, without its own.
 
-    Of a run that says nothing of its graph, all that was recorded earlier counts as what a tensor is made of.
+    In a run without a graph, a tensor depends on everything recorded earlier.
     """
-    found: dict[str, int] = {}
+    marks_of: dict[str, int] = {}
     if not graph:
-        seen = 0
+        earlier = 0
         for name in reversed(run.recording.names) if back else run.recording.names:
-            found[name] = seen
-            seen |= marks.get(name, 0)
-        return found
+            marks_of[name] = earlier
+            earlier |= marks.get(name, 0)
+        return marks_of
     for node in reversed(run.graph.nodes) if back else run.graph.nodes:
         start, end = (node.outputs, node.inputs) if back else (node.inputs, node.outputs)
-        seen = 0
+        earlier = 0
         for name in start:
-            seen |= found.get(name, 0) | marks.get(name, 0)
+            earlier |= marks_of.get(name, 0) | marks.get(name, 0)
         for name in end:
             if name:
-                found[name] = found.get(name, 0) | seen
-    return found
+                marks_of[name] = marks_of.get(name, 0) | earlier
+    return marks_of

@@ -1,4 +1,4 @@
-"""Pairs that a person gives, before anything is looked for."""
+"""Pairs stated by the user; they come before all others."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ __all__ = ["as_given"]
 
 
 def as_given(context: Context) -> Iterator[Pair]:
-    """Pair what the list of pairs says.
+    """Pair tensors as the user stated.
 
     Raises:
-        UsageError: One of the two recordings has no values of a tensor that the list names.
+        UsageError: One of the recordings has no values of a stated tensor.
     """
     for tensor in context.given.alone:
         _check(context.be, tensor, Side.BACKEND)

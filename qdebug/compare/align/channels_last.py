@@ -1,10 +1,9 @@
-"""Pairs of a run that keeps channels last in all of its tensors, and of one that keeps them second.
+"""Orders of dimensions for pairs of a run that keeps channels last and one that keeps them second.
 
-Frameworks have an order of their own: TensorFlow Lite computes N, H, W, C from the first tensor to the last; no node
-turns anything. What a recording says of a tensor's layout holds; else the extents of what convolutions and pools give
-tell which side has channels last, and in all other tensors it is followed wherever it makes extents equal. Where both
-orders fit, the values tell. So they do where one tensor alone has its partner's extents in another order: an optimizer
-may have moved a Transpose past its node.
+Frameworks have an order of their own: TensorFlow Lite computes N, H, W, C from the first tensor to the last, without a
+Transpose. A recorded layout decides; else the extents at convolutions and pools show which side has channels last, and
+all other tensors follow wherever that makes extents equal. Where both orders fit, the values decide. They also decide
+where only one tensor has its partner's extents in another order: an optimizer may have moved a Transpose past its node.
 """
 
 from __future__ import annotations
@@ -44,21 +43,25 @@ def moved_shape(shape: tuple[int, ...]) -> tuple[int, ...]:
 def with_channels_second(context: Context) -> Iterator[Pair]:
     """Add to pairs how the side that keeps channels last is brought into the other's order."""
     ref, be, pairs = context.ref, context.be, context.pairs
-    said = {is_channels_last(info.layout) for run in (ref, be) for info in run.graph.tensors.values()}
-    sides = [(True in said and _said(context, pair)) or _told(context, pair) for pair in pairs]
+    layouts = {is_channels_last(info.layout) for run in (ref, be) for info in run.graph.tensors.values()}
+    sides = [(True in layouts and _side_by_layout(context, pair)) or _side_by_extents(context, pair) for pair in pairs]
     ahead = sides.count(Side.BACKEND) > sides.count(Side.REFERENCE)
     last = Side.BACKEND if ahead else Side.REFERENCE if any(sides) else None
-    unsaid = any(_is_turn_unsaid(node) for run in (be, ref) for node in kinds_of(run.graph.nodes))
-    other = {pair.backend for pair in pairs if _is_turned(context, pair)}
-    if not (last or unsaid or other or any(pair.match is Match.DATA for pair in pairs)):
+    unsaid = any(_is_unstated_transpose(node) for run in (be, ref) for node in kinds_of(run.graph.nodes))
+    permuted = {pair.backend for pair in pairs if _is_permuted(context, pair)}
+    if not (last or unsaid or permuted or any(pair.match is Match.DATA for pair in pairs)):
         return
     side, turned = last or Side.BACKEND, dict[str, tuple[int, ...]]()
     for pair in pairs:
         node = be.graph.producer(pair.backend)
-        made = node, ref.graph.producer(pair.reference)
-        asked = last or pair.match is Match.DATA or pair.backend in other
-        asked = asked or any(each is not None and _is_turn_unsaid(each) for each in made)
-        order = _order(context, pair, side, turned) if asked and _plain(pair) else None
+        producers = node, ref.graph.producer(pair.reference)
+        values_decide = last or pair.match is Match.DATA or pair.backend in permuted
+        values_decide = values_decide or any(
+            producer is not None and _is_unstated_transpose(producer) for producer in producers
+        )
+        order = (
+            _order_with_channels_second(context, pair, side, turned) if values_decide and _has_no_order(pair) else None
+        )
         if order is not None:
             turned[pair.backend] = order
             view = replace(pair.view_of(side) or Transform(), transpose=order)
@@ -66,24 +69,25 @@ def with_channels_second(context: Context) -> Iterator[Pair]:
 
 
 def as_values_tell(context: Context) -> Iterator[Pair]:
-    """Add to pairs the order of dimensions in which their values are plainly nearest, where a run has odd extents.
+    """Add the order of dimensions in which the values of a pair agree best, in a run with unexpected extents.
 
-    A run has if tensors have their partner's elements in other extents than the graphs account for: a harness may hand
-    over each tensor in an order of its own. Where extents fit as they are, a node that arranges its input is left out:
-    an order of its own would hide that it does it wrongly. A pair made by hand gets the order in which it is nearest.
+    A run has such extents if its tensors have their partner's elements in other extents than the graphs explain: a
+    harness may hand over each tensor in an order of its own. Where the extents fit as they are, a node that rearranges
+    its input is skipped: an order of its own would hide a wrong rearrangement. A stated pair gets the order in which
+    its values agree best.
     """
-    pairs = [pair for pair in context.pairs if _plain(pair) and not _is_turn_said(context, pair)]
+    pairs = [pair for pair in context.pairs if _has_no_order(pair) and not _is_stated_transpose(context, pair)]
     odd = {pair.backend for pair in pairs if _is_odd(context, pair)}
-    others = any(pair.backend in odd and not _arranges(context, pair) for pair in pairs)
+    has_unexpected = any(pair.backend in odd and not _arranges(context, pair) for pair in pairs)
     for pair in pairs:
         is_odd, by_hand = pair.backend in odd, pair.match is Match.MANUAL
-        if not (is_odd or by_hand or (others and not _arranges(context, pair))):
+        if not (is_odd or by_hand or (has_unexpected and not _arranges(context, pair))):
             continue
-        wrong = is_odd and not _same_but_ones(context, pair)  # may be: it has other extents than the model's
-        told = context.sampler.order(pair.reference, pair.backend, as_stored=wrong)
+        wrong = is_odd and not _differs_in_ones_only(context, pair)  # possibly: its extents differ from the model's
+        order = context.sampler.order(pair.reference, pair.backend, as_stored=wrong)
         least = 0.0 if by_hand else DATA_PAIR_MIN_CONFIDENCE if is_odd else PAIR_SURE_MIN_CONFIDENCE
-        if told is not None and told[1] >= least:
-            for side, turn in ((Side.REFERENCE, told[0].reference), (Side.BACKEND, told[0].backend)):
+        if order is not None and order[1] >= least:
+            for side, turn in ((Side.REFERENCE, order[0].reference), (Side.BACKEND, order[0].backend)):
                 if turn is not None:
                     view = replace(pair.view_of(side) or Transform(), transpose=turn)
                     yield pair.with_view(side, view, f"dimensions read as {turn}, as the values tell")
@@ -91,16 +95,20 @@ def as_values_tell(context: Context) -> Iterator[Pair]:
 
 def _is_odd(context: Context, pair: Pair) -> bool:
     """Tell whether a tensor has as many elements as its partner in other extents than nodes account for."""
-    theirs, ours = _shape(context.ref, pair.reference), _shape(context.be, pair.backend)
-    if theirs is None or ours is None or math.prod(theirs) != math.prod(ours):
+    reference_shape, backend_shape = _shape(context.ref, pair.reference), _shape(context.be, pair.backend)
+    if reference_shape is None or backend_shape is None or math.prod(reference_shape) != math.prod(backend_shape):
         return False
-    return theirs != ours if len(theirs) == len(ours) else not (merges(theirs, ours) or merges(ours, theirs))
+    return (
+        reference_shape != backend_shape
+        if len(reference_shape) == len(backend_shape)
+        else not (merges(reference_shape, backend_shape) or merges(backend_shape, reference_shape))
+    )
 
 
-def _same_but_ones(context: Context, pair: Pair) -> bool:
-    """Tell whether only dimensions of one element stand elsewhere in a pair's extents."""
-    theirs, ours = _shape(context.ref, pair.reference), _shape(context.be, pair.backend)
-    return theirs is not None and ours is not None and same_elements(theirs, ours)
+def _differs_in_ones_only(context: Context, pair: Pair) -> bool:
+    """Tell whether a pair's extents differ only in the position of extents of 1."""
+    reference_shape, backend_shape = _shape(context.ref, pair.reference), _shape(context.be, pair.backend)
+    return reference_shape is not None and backend_shape is not None and same_elements(reference_shape, backend_shape)
 
 
 def _arranges(context: Context, pair: Pair) -> bool:
@@ -109,54 +117,59 @@ def _arranges(context: Context, pair: Pair) -> bool:
     return any(node is not None and operators.plain(node).moves for node in makers)
 
 
-def _is_turn_said(context: Context, pair: Pair) -> bool:
-    """Tell whether a pair's backend tensor is made by a Transpose that says its order."""
+def _is_stated_transpose(context: Context, pair: Pair) -> bool:
+    """Tell whether a pair's backend tensor is the output of a Transpose with a stated order."""
     node = context.be.graph.producer(pair.backend)
-    return node is not None and operators.plain(node).transposes and not _is_turn_unsaid(node)
+    return node is not None and operators.plain(node).transposes and not _is_unstated_transpose(node)
 
 
-def _said(context: Context, pair: Pair) -> Side | None:
-    """Return the side whose tensor is said to have channels last while the other is not."""
+def _side_by_layout(context: Context, pair: Pair) -> Side | None:
+    """Return the side whose tensor is recorded as channels last while the other is not."""
     last = [side for side in Side if is_channels_last(context.run(side).graph.tensors[pair.of(side)].layout)]
     return last[0] if len(last) == 1 else None
 
 
-def _told(context: Context, pair: Pair) -> Side | None:
+def _side_by_extents(context: Context, pair: Pair) -> Side | None:
     """Return the side whose tensor has channels last, as the extents of a convolution's or pool's result tell."""
     ref, be = context.ref, context.be
     node = be.graph.producer(pair.backend)
     fed = pair.backend in be.graph.inputs and pair.reference in ref.graph.inputs
-    if not (fed or (node is not None and operators.plain(node).spatial)) or not _plain(pair):
+    if not (fed or (node is not None and operators.plain(node).spatial)) or not _has_no_order(pair):
         return None
-    theirs, ours = _shape(ref, pair.reference), _shape(be, pair.backend)
-    if theirs is None or ours is None or theirs == ours:
+    reference_shape, backend_shape = _shape(ref, pair.reference), _shape(be, pair.backend)
+    if reference_shape is None or backend_shape is None or reference_shape == backend_shape:
         return None
-    if len(ours) < CHANNEL_AXIS_MIN_RANK or len(theirs) != len(ours):
+    if len(backend_shape) < CHANNEL_AXIS_MIN_RANK or len(reference_shape) != len(backend_shape):
         return None
-    if moved_shape(ours) == theirs:
+    if moved_shape(backend_shape) == reference_shape:
         return Side.BACKEND
-    return Side.REFERENCE if moved_shape(theirs) == ours else None
+    return Side.REFERENCE if moved_shape(reference_shape) == backend_shape else None
 
 
-def _is_turned(context: Context, pair: Pair) -> bool:
-    """Tell whether a tensor has the extents of its partner in another order, and its node is none that turns them.
+def _is_permuted(context: Context, pair: Pair) -> bool:
+    """Tell whether a tensor has its partner's extents in another order although its node does not transpose.
 
     An optimizer may have moved a Transpose from before some nodes to after them.
     """
     node = context.be.graph.producer(pair.backend)
-    if node is None or operators.plain(node).arranges or not _plain(pair):
+    if node is None or operators.plain(node).arranges or not _has_no_order(pair):
         return False
-    theirs, ours = _shape(context.ref, pair.reference), _shape(context.be, pair.backend)
-    return theirs is not None and ours is not None and theirs != ours and sorted(theirs) == sorted(ours)
+    reference_shape, backend_shape = _shape(context.ref, pair.reference), _shape(context.be, pair.backend)
+    return (
+        reference_shape is not None
+        and backend_shape is not None
+        and reference_shape != backend_shape
+        and sorted(reference_shape) == sorted(backend_shape)
+    )
 
 
-def _is_turn_unsaid(node: Node) -> bool:
-    """Tell whether a node turns a tensor in an order that its recording does not say."""
+def _is_unstated_transpose(node: Node) -> bool:
+    """Tell whether a node transposes in an order that is not recorded."""
     return operators.plain(node).transposes and "perm" not in node.attrs
 
 
-def _plain(pair: Pair) -> bool:
-    """Tell whether nothing is known of the order of a pair's dimensions."""
+def _has_no_order(pair: Pair) -> bool:
+    """Tell whether a pair has no order of dimensions yet."""
     views = [view for view in (pair.reference_view, pair.backend_view) if view is not None]
     return all(view.transpose is None and view.channel_block is None for view in views)
 
@@ -167,25 +180,27 @@ def _shape(run: IndexedRecording, tensor: str) -> tuple[int, ...] | None:
         return outline.shape
     if run.has(tensor):
         return run.shape(tensor)
-    known = run.graph.tensors[tensor].shape
-    return None if known is None or None in known else tuple(int(extent or 0) for extent in known)
+    shape = run.graph.tensors[tensor].shape
+    return None if shape is None or None in shape else tuple(int(extent or 0) for extent in shape)
 
 
-def _order(context: Context, pair: Pair, last: Side, turned: Mapping[str, tuple[int, ...]]) -> tuple[int, ...] | None:
+def _order_with_channels_second(
+    context: Context, pair: Pair, last: Side, turned: Mapping[str, tuple[int, ...]]
+) -> tuple[int, ...] | None:
     """Return the order in which one side of a pair has the other's dimensions; None if that is its own.
 
-    Channels are put second where that alone gives the other's extents. Where several orders do, the values tell, and
-    where they do not, what the tensor is made of.
+    Channels move to the second dimension if only that gives the other's extents. If several orders do, the values
+    decide, and if they do not, the inputs of the tensor.
     """
     be = context.be
-    mine, other = (_shape(context.run(side), pair.of(side)) for side in (last, last.other))
-    if mine is None or other is None or sorted(mine) != sorted(other):
+    shape, other_shape = (_shape(context.run(side), pair.of(side)) for side in (last, last.other))
+    if shape is None or other_shape is None or sorted(shape) != sorted(other_shape):
         return None
-    if not CHANNEL_AXIS_MIN_RANK <= len(mine) <= CHANNEL_AXIS_MAX_RANK:
+    if not CHANNEL_AXIS_MIN_RANK <= len(shape) <= CHANNEL_AXIS_MAX_RANK:
         return None
-    second = (0, len(mine) - 1, *range(1, len(mine) - 1))
-    orders = [o for o in permutations(range(len(mine))) if tuple(mine[axis] for axis in o) == other]
-    plain = tuple(range(len(mine)))
+    second = (0, len(shape) - 1, *range(1, len(shape) - 1))
+    orders = [o for o in permutations(range(len(shape))) if tuple(shape[axis] for axis in o) == other_shape]
+    plain = tuple(range(len(shape)))
     if second in orders and plain not in orders:
         return second
     likely = [order for order in (plain, second) if order in orders] or orders
@@ -198,14 +213,14 @@ def _order(context: Context, pair: Pair, last: Side, turned: Mapping[str, tuple[
 
 
 def _by_values(context: Context, pair: Pair, last: Side, orders: Sequence[tuple[int, ...]]) -> tuple[int, ...] | None:
-    """Return the order in which two tensors are plainly more alike than in any other; None if there is none."""
+    """Return the order in which two tensors agree clearly better than in any other; None if there is none."""
     sides = [(context.run(side), pair.of(side)) for side in (last, last.other)]
     if not all(run.has(tensor) for run, tensor in sides) or context.be.size(pair.backend) > VALUES_READ_MAX_ELEMENTS:
         return None
-    mine, other = (run.values(tensor) for run, tensor in sides)
-    errors = sorted((float(np.linalg.norm(mine.transpose(order) - other)), order) for order in orders)
+    values, other_values = (run.values(tensor) for run, tensor in sides)
+    errors = sorted((float(np.linalg.norm(values.transpose(order) - other_values)), order) for order in orders)
     clear = len(errors) == 1 or errors[0][0] < CLEARER_CANDIDATE_MAX_ERROR_RATIO * errors[1][0]
-    near = errors[0][0] < float(np.linalg.norm(other))
+    near = errors[0][0] < float(np.linalg.norm(other_values))
     if not any(error for error, _ in errors):
         return errors[0][1]
     return errors[0][1] if clear and near else None

@@ -1,4 +1,4 @@
-"""What the range of a tensor's codes does in place of a Relu or Clip, on either side."""
+"""Ranges of codes that take the place of a Relu or Clip, on either side."""
 
 from __future__ import annotations
 
@@ -32,19 +32,19 @@ __all__ = [
 
 
 def bounds_of(run: IndexedRecording, node: Node) -> tuple[float, float] | None:
-    """Return the interval that a Relu or Clip of a run clamps to, if it is known."""
+    """Return the interval that a Relu or Clip clamps to; None if unknown."""
     recording = run.recording
     constants = {name: recording.load(name) for name in node.inputs[1:] if name and recording.has(name)}
     return clamp_bounds(node, constants)
 
 
 def codes_clamp(run: IndexedRecording, tensor: str, bounds: tuple[float, float] | None) -> bool:
-    """Tell whether the range of a tensor's codes does what a clamp to an interval does.
+    """Tell whether the range of a tensor's codes has the effect of a clamp to an interval.
 
     Args:
         run: The run that has the tensor.
         tensor: Its name; a tensor without integer codes clamps nothing.
-        bounds: The interval; None clamps nothing that is known.
+        bounds: The interval; None for an unknown one, which nothing replaces.
     """
     quant, span = run.graph.tensors[tensor].quant, code_span(run, tensor)
     if quant is None or span is None or bounds is None:
@@ -56,16 +56,16 @@ def codes_clamp(run: IndexedRecording, tensor: str, bounds: tuple[float, float] 
 def clamped_inside(
     run: IndexedRecording, tensor: str, other: IndexedRecording, before: str, bounds: tuple[float, float] | None
 ) -> bool:
-    """Tell whether the real values of a tensor show a Relu or Clip that the other run does in a node of its own.
+    """Tell whether a tensor's values show a Relu or Clip that the other run computes in a node of its own.
 
-    Not every harness says what its convolutions have inside. Nobody looks where a recording says all of what it did.
+    A harness may omit what its convolutions fuse. Recordings with complete graphs are not searched.
 
     Args:
         run: The run that may have one inside the node of the tensor.
         tensor: The tensor.
         other: The other run.
-        before: What enters its Relu or Clip.
-        bounds: The interval of that.
+        before: The input of its Relu or Clip.
+        bounds: Its interval.
     """
     node = run.recording.graph.producer(tensor)
     if bounds is None or node is None or not (is_foreign(node) or says_nothing(node)):
@@ -88,51 +88,51 @@ def within(run: IndexedRecording, tensor: str, bounds: tuple[float, float]) -> b
 
 
 def code_span(run: IndexedRecording, tensor: str) -> tuple[float, float] | None:
-    """Return the least and the greatest real number that a tensor's integer codes can stand for; None without codes."""
+    """Return the smallest and the largest real value of a tensor's integer codes; None without codes."""
     quant = run.graph.tensors[tensor].quant
     return None if quant is None else quant.span
 
 
 def is_codes_without_scale(run: IndexedRecording, tensor: str) -> bool:
-    """Tell whether a tensor is of codes that a product sums up as they are, and nobody states what one stands for.
+    """Tell whether a tensor holds codes that a product sums directly and whose scale is not stated.
 
-    Its scale may have gone into a constant that the sums are multiplied with: then no real numbers are known of it.
+    The scale may be part of a constant that multiplies the sums; then the tensor has no known real values.
     """
     info = run.graph.tensors[tensor]
     if info.quant is not None or info.dtype is None or not is_integer(info.dtype):
         return False
-    waiting, seen = [tensor], {tensor}
+    waiting, visited = [tensor], {tensor}
     while waiting:
         name = waiting.pop()
         for node in run.graph.consumers(name):
             row = operators.of(node.op)
             if row.sums_codes and name in node.inputs[:2]:
                 return True
-            made = set(node.outputs) - seen - {""} if row.moves and name in operands(node) else set()
-            waiting += made
-            seen |= made
+            moved = set(node.outputs) - visited - {""} if row.moves and name in operands(node) else set()
+            waiting += moved
+            visited |= moved
     return False
 
 
 def clamp_left_to_codes(context: Context, tensor: str, reference: str) -> Node | None:
-    """Return the Relu or Clip that makes a reference tensor if the backend leaves it to the codes that follow."""
+    """Return the Relu or Clip of a reference tensor if the backend leaves it to the codes that follow."""
     ref, be = context.ref, context.be
-    ours, theirs = be.graph.producer(tensor), ref.graph.producer(reference)
-    if ours is None or theirs is None or not operators.of(theirs.op).clamps:
+    backend_node, reference_node = be.graph.producer(tensor), ref.graph.producer(reference)
+    if backend_node is None or reference_node is None or not operators.of(reference_node.op).clamps:
         return None
-    if be.is_after_codes(tensor) or same_family(ours, theirs):
+    if be.is_after_codes(tensor) or same_family(backend_node, reference_node):
         return None
-    before = ref.graph.producer(theirs.inputs[0])
-    while before is not None and not same_family(before, ours):
+    before = ref.graph.producer(reference_node.inputs[0])
+    while before is not None and not same_family(before, backend_node):
         row, fed = operators.of(before.op), ref.data_inputs(before)
         if not (row.goes_into_weights or row.keeps_values) or len(fed) != 1:
             return None
         before = ref.graph.producer(fed[0])
-    return theirs if before is not None and _codes_follow(context, tensor, theirs) else None
+    return reference_node if before is not None and _codes_follow(context, tensor, reference_node) else None
 
 
 def _codes_follow(context: Context, tensor: str, clamp: Node) -> bool:
-    """Tell whether all that reads a backend tensor turns it into codes that do what a reference clamp does."""
+    """Tell whether all readers of a backend tensor convert it to codes with the effect of a reference clamp."""
     bounds = bounds_of(context.ref, clamp)
     readers = context.be.graph.consumers(tensor)
     return bool(readers) and all(
@@ -141,7 +141,7 @@ def _codes_follow(context: Context, tensor: str, clamp: Node) -> bool:
 
 
 def note_clamp_after(context: Context, pair: Pair) -> None:
-    """Note the result of the reference's Relu or Clip that the codes of a backend tensor's readers stand for."""
+    """Note the result of the reference's Relu or Clip that the codes of a backend tensor's readers replace."""
     readers = context.ref.consumers(pair.reference)
     if len(readers) != 1 or not operators.of(readers[0].op).clamps or context.be.is_after_codes(pair.backend):
         return
@@ -158,16 +158,16 @@ def settled(context: Context, pair: Pair) -> Pair:
 
 
 def is_clamped_later(context: Context, tensor: str, reference: str, clamp: Node) -> bool:
-    """Tell whether the reference leaves a backend's Relu or Clip to the codes that a tensor turns into."""
-    theirs = context.ref.graph.producer(reference) if operators.of(clamp.op).clamps else None
-    if theirs is None or same_family(theirs, clamp):
+    """Tell whether the reference leaves a backend's Relu or Clip to the codes that follow."""
+    reference_node = context.ref.graph.producer(reference) if operators.of(clamp.op).clamps else None
+    if reference_node is None or same_family(reference_node, clamp):
         return False
     form, bounds = after_codes(context, tensor, reference), bounds_of(context.be, clamp)
     return form != reference and any(codes_clamp(context.ref, name, bounds) for name in context.ref.members(form))
 
 
 def after_codes(context: Context, tensor: str, reference: str) -> str:
-    """Choose among the forms of a reference tensor: after its codes if there are any, of the same name if so."""
+    """Return the form of a reference tensor after its codes if there is one, preferring an equal name."""
     ref = context.ref
     forms = ref.forms_after_codes(reference)
     if not forms:
