@@ -1,4 +1,4 @@
-"""What is known while two recordings are aligned: both of them indexed, the pairs found so far, and what has none."""
+"""The state of an alignment: both recordings indexed, the pairs found so far, and notes on tensors without one."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["Context", "PairMap", "add_partner", "only_result", "paired"]
 
 
 def paired(backend: str, reference: str, match: Match, reason: str, view: Transform | None = None) -> Pair:
-    """Return a pair of which at most the backend's values are changed first."""
+    """Return a pair of which only the backend's values may have a view."""
     return Pair(backend=backend, reference=reference, match=match, reason=reason, backend_view=view)
 
 
@@ -40,7 +40,7 @@ class PairMap(dict[str, Pair]):
         self.taken: dict[str, str] = {}
 
     def add(self, pair: Pair) -> None:
-        """Add a pair; one that its backend tensor has already is replaced."""
+        """Add a pair; it replaces an earlier one of its backend tensor."""
         self[pair.backend] = pair
         add_partner(self.partners, self._be.root(pair.backend), self._ref.root(pair.reference))
         self.taken.setdefault(pair.reference, pair.backend)
@@ -58,29 +58,29 @@ class PairMap(dict[str, Pair]):
 
 
 def add_partner(partners: dict[str, tuple[str, ...]], backend: str, reference: str) -> None:
-    """Note that a class of the backend's answers to one of the reference's; nearly always to no other."""
-    known = partners.get(backend, ())
-    if reference not in known:
-        partners[backend] = (*known, reference)
+    """Note that a class of backend tensors corresponds to a class of the reference's; rarely to several."""
+    earlier = partners.get(backend, ())
+    if reference not in earlier:
+        partners[backend] = (*earlier, reference)
 
 
 @dataclass(kw_only=True)
 class Context:
-    """What the strategies read, and add to.
+    """What the strategies read and change.
 
     Args:
         ref: The reference run.
         be: The backend run.
-        given: What a person says of the pairs.
+        given: Pairs that the user stated.
 
     Attributes:
         found: The pairs found so far.
         notes: Why a backend tensor has no partner.
         undecided: Backend tensors that several reference tensors fit equally well.
-        withdrawn: Backend tensors whose values speak against what the graphs lead to.
-        clamped_later: Results of the reference's Relu or Clip that the codes of backend tensors answer to, by these.
-        by_structure: Pairs that the graphs lead to, before anything else is asked.
-        candidates: The reference tensors that hold the values of a backend tensor as far as these tell, once asked.
+        withdrawn: Backend tensors whose values contradict the pair that the graphs suggest.
+        clamped_later: Results of the reference's Relu or Clip that codes replace, by the backend tensor.
+        by_structure: Pairs that the graphs suggest, before any other evidence.
+        candidates: Reference tensors with about the values of a backend tensor, once searched.
     """
 
     ref: IndexedRecording
@@ -116,10 +116,10 @@ class Context:
     @cached_property
     def kinds(self) -> dict[tuple[str, bool], list[Node]]:
         """The reference's nodes, grouped by `kind`."""
-        found: dict[tuple[str, bool], list[Node]] = {}
+        nodes_by_kind: dict[tuple[str, bool], list[Node]] = {}
         for node in self.ref.graph.nodes:
-            found.setdefault(kind(node), []).append(node)
-        return found
+            nodes_by_kind.setdefault(kind(node), []).append(node)
+        return nodes_by_kind
 
     @cached_property
     def recorded_at(self) -> dict[str, int]:
@@ -138,7 +138,7 @@ class Context:
 
     @cached_property
     def loose(self) -> bool:
-        """Whether values are looked at: a harness said some of what it recorded in words of its own, or not at all."""
+        """Whether values count as evidence: a harness described some nodes in words of its own, or not at all."""
         return any(has_loose(run.recording.graph) for run in (self.ref, self.be))
 
     @cached_property
@@ -148,31 +148,31 @@ class Context:
 
     @cached_property
     def forms(self) -> dict[str, str]:
-        """The reference tensor that stands for each tensor of the source model, one that was recorded if there is."""
-        found: dict[str, str] = {}
+        """The reference tensor for each tensor of the source model, a recorded one if there is."""
+        forms_found: dict[str, str] = {}
         for info in self.ref.graph.tensors.values():
-            if info.stands_for and (info.stands_for not in found or info.name in self.ref.recorded):
-                found[info.stands_for] = info.name
-        return found
+            if info.stands_for and (info.stands_for not in forms_found or info.name in self.ref.recorded):
+                forms_found[info.stands_for] = info.name
+        return forms_found
 
     @cached_property
     def results(self) -> dict[str, str]:
-        """What each reference node makes, by its name; only nodes that make one tensor."""
-        return {node.name: made for node in self.ref.graph.nodes if (made := only_result(node)) is not None}
+        """The output of each reference node with one output, by the node's name."""
+        return {node.name: result for node in self.ref.graph.nodes if (result := only_result(node)) is not None}
 
     def run(self, side: Side) -> IndexedRecording:
         """Return the run of one side."""
         return self.be if side is Side.BACKEND else self.ref
 
     def unpaired(self, tensor: str, reason: str, *, undecided: bool = False) -> None:
-        """Note why a backend tensor has no partner, as far as is known."""
+        """Note why a backend tensor has no partner."""
         self.notes[tensor] = reason
         (self.undecided.add if undecided else self.undecided.discard)(tensor)
 
     def add(self, pair: Pair) -> None:
-        """Add a pair that a strategy found; one that was made by hand stays."""
-        known = self.found.get(pair.backend)
-        if known is not None and known.match is Match.MANUAL and pair.match is not Match.MANUAL:
+        """Add a pair; a stated pair is never replaced."""
+        earlier = self.found.get(pair.backend)
+        if earlier is not None and earlier.match is Match.MANUAL and pair.match is not Match.MANUAL:
             return
         self.found.add(pair)
         self.notes.pop(pair.backend, None)
@@ -180,6 +180,6 @@ class Context:
 
 
 def only_result(node: Node) -> str | None:
-    """Return the one tensor that a node makes; None if it makes several."""
-    made = [name for name in node.outputs if name]
-    return made[0] if len(made) == 1 else None
+    """Return the only output of a node; None if it has several."""
+    results = [name for name in node.outputs if name]
+    return results[0] if len(results) == 1 else None

@@ -1,7 +1,7 @@
-"""Shows what a node computes along with its own operator as nodes of their own: a fused activation, a sum, a count.
+"""Splits nodes that compute more than their operator: a fused activation, sum or count becomes a node of its own.
 
-Two graphs of one network differ in what their nodes do at once. Where each does one thing, they can be walked together,
-whichever of them is the more optimized. The tensors in between were never made and so were never recorded.
+Two graphs of one network differ in what they fuse. Once each node does one thing, they can be walked together,
+whichever of them is the more optimized. The tensors in between were never computed and so were never recorded.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ __all__ = ["alike", "clamps_at_zero", "expanded", "goes_into_weights", "kind", "
 
 
 def goes_into_weights(reader: Node, node: Node) -> bool:
-    """Tell whether what reads a node can have been folded into the node's constants, be it with one of its own.
+    """Tell whether the reader of a node can be folded into the node's constants, possibly with one of its own.
 
-    A product without bias can be scaled by its weights, but nothing can be added to it. A factor takes in factors, and
-    a term terms.
+    A product without a bias can be scaled by its weights, but nothing can be added to it. A factor absorbs factors, and
+    a term absorbs terms.
     """
     row, neutral = operators.of(reader.op), operators.plain(node).neutral
     if not row.goes_into_weights:
@@ -38,14 +38,14 @@ def _takes_bias(node: Node) -> bool:
 
 
 def says_nothing(node: Node) -> bool:
-    """Tell whether nobody said what a node reads: a harness may hand over values and know nothing of the graph."""
+    """Tell whether the inputs of a node are unknown: a harness may hand over values without a graph."""
     return not any(node.inputs) and not operators.of(node.op).reads_nothing
 
 
 def alike(one: Node, other: Node) -> bool:
-    """Tell whether two nodes of either graph can do the same: never where one gives sums of codes and no real numbers.
+    """Tell whether two nodes may compute the same; never if one gives sums of codes and the other reals.
 
-    Such sums have no scale; what multiplies them with one answers to the other.
+    Such sums have no scale; the node that multiplies them with one corresponds to the other.
     """
     return kind(one) == kind(other)
 
@@ -56,11 +56,11 @@ def kind(node: Node) -> tuple[str, bool]:
 
 
 _POOLS = frozenset({"max_pool", "average_pool", "global_average_pool", "reduce_mean"})
-"""What gives no number below 0 of numbers that are not below 0, by `Operator.unit`."""
+"""Operators with no negative result for non-negative inputs, by `Operator.unit`."""
 
 
 def clamps_at_zero(graph: Graph, tensor: str) -> bool:
-    """Tell whether a tensor is the output of a Relu, seen through what keeps, picks or averages values."""
+    """Tell whether a tensor is the output of a Relu, looking through nodes that keep, pick or average values."""
     for _ in range(len(graph.nodes)):
         node = graph.producer(tensor)
         if node is None:
@@ -77,9 +77,9 @@ def clamps_at_zero(graph: Graph, tensor: str) -> bool:
 
 
 def expanded(graph: Graph) -> Graph:
-    """Return a graph in words of ONNX in which no node computes an activation, a sum or a count beside its operator.
+    """Return a graph in ONNX's operators in which no node computes an activation, sum or count beside its operator.
 
-    Every tensor of the given graph is one of the new graph; the last node of several keeps the name of the output.
+    Every tensor of the given graph is in the new graph; the last of several nodes keeps the name of the output.
     """
     if not (
         any(_extends(node) or is_foreign(node) for node in kinds_of(graph.nodes)) or any(map(_reads_more, graph.nodes))
@@ -90,13 +90,13 @@ def expanded(graph: Graph) -> Graph:
     infos, nodes = dict(graph.tensors), list[Node]()
     for node in graph.nodes:
         parts = list(_parts(in_words_of_onnx(node), taken, names))
-        kept = next((infos[name].layout for name in node.outputs if name in infos), None)  # one kernel, one layout
+        layout = next((infos[name].layout for name in node.outputs if name in infos), None)  # one kernel, one layout
         for name in (name for part in parts for name in part.outputs):
             if name and name not in infos:
-                infos[name] = TensorInfo(name=name, layout=kept)
+                infos[name] = TensorInfo(name=name, layout=layout)
         nodes += parts
     for name in (name for node in nodes for name in node.inputs):
-        if name and name not in infos:  # what was an attribute
+        if name and name not in infos:  # it was an attribute
             infos[name] = TensorInfo(name=name, role=Role.CONSTANT)
     return Graph(
         nodes,
@@ -109,28 +109,28 @@ def expanded(graph: Graph) -> Graph:
 
 
 def parts_of(node: Node) -> tuple[Node, ...]:
-    """Return the nodes that one node is shown as: itself if it does nothing beside its own operator."""
+    """Return the nodes that replace a node: itself if it computes nothing beside its operator."""
     return tuple(_parts(node, set(), {node.name}))
 
 
 def _extends(node: Node) -> bool:
-    """Tell whether a node computes more than its own operator as far as operator and attributes tell."""
+    """Tell whether a node computes more than its operator, by operator and attributes."""
     return fused_activation(node) is not None or operators.of(node.op).gate is not None
 
 
 def _reads_more(node: Node) -> bool:
-    """Tell whether a node computes more than its own operator as far as what it reads tells."""
-    return _summed(node) is not None or _counted(node) is not None
+    """Tell whether a node computes more than its operator, by its inputs."""
+    return _added_tensor(node) is not None or _counting_mask_place(node) is not None
 
 
-def _counted(node: Node) -> int | None:
-    """Return the place of a mask whose ones a node counts, which the rest of it knows nothing of; None if none."""
+def _counting_mask_place(node: Node) -> int | None:
+    """Return the position of a mask whose ones a node counts and does not use otherwise; None if there is none."""
     place = operators.of(node.op).mask
     counts = place is not None and any(node.inputs[place : place + 1]) and any(node.outputs[1:2])
     return place if counts else None
 
 
-def _summed(node: Node) -> str | None:
+def _added_tensor(node: Node) -> str | None:
     """Return the tensor that a node adds to its result; standard operators have no such input."""
     place = operators.of(node.op).added
     if place is None or len(node.inputs) <= place or not (node.domain or operators.of(node.op).plain != node.op):
@@ -140,7 +140,7 @@ def _summed(node: Node) -> str | None:
 
 def _parts(node: Node, taken: set[str], names: set[str]) -> Iterator[Node]:
     for part in _fused(node, taken, names):
-        gate, place = operators.of(part.op).gate, _counted(part)
+        gate, place = operators.of(part.op).gate, _counting_mask_place(part)
         if gate is not None and part.inputs:
             yield from _gated(part, gate, taken, names)
         elif place is not None:
@@ -167,17 +167,17 @@ def _gated(node: Node, gate: operators.Gate, taken: set[str], names: set[str]) -
 
 
 def _fused(node: Node, taken: set[str], names: set[str]) -> Iterator[Node]:
-    activation, summed = fused_activation(node), _summed(node)
+    activation, summed = fused_activation(node), _added_tensor(node)
     if activation is None and summed is None:
         yield node
         return
     output = node.outputs[0]
     extra = [*(["Add"] if summed else []), *([activation] if activation else [])]
-    made = [_fresh(f"{output}/before {op}", taken) for op in extra]
+    names_between = [_fresh(f"{output}/before {op}", taken) for op in extra]
     bare = {name: value for name, value in node.attrs.items() if not name.startswith("activation")}
     inputs = node.inputs[: operators.of(node.op).added] if summed else node.inputs
-    yield replace(node, inputs=inputs, outputs=(made[0], *node.outputs[1:]), attrs=bare)
-    for op, source, target in zip(extra, made, (*made[1:], output), strict=True):
+    yield replace(node, inputs=inputs, outputs=(names_between[0], *node.outputs[1:]), attrs=bare)
+    for op, source, target in zip(extra, names_between, (*names_between[1:], output), strict=True):
         yield Node(
             name=_fresh(f"{node.name}/{op}", names),
             op=op,
@@ -189,13 +189,13 @@ def _fused(node: Node, taken: set[str], names: set[str]) -> Iterator[Node]:
 
 
 def _attributes(node: Node, activation: str) -> dict[str, AttrValue]:
-    given = node.attrs.get("activation_params", ())
-    values = given if isinstance(given, tuple) else ()
-    known: dict[str, AttrValue] = dict(zip(operators.of(activation).parameters, values, strict=False))
+    parameters = node.attrs.get("activation_params", ())
+    values = parameters if isinstance(parameters, tuple) else ()
+    attributes: dict[str, AttrValue] = dict(zip(operators.of(activation).parameters, values, strict=False))
     for name, value in node.attrs.items():  # FusedGemm has them by name
         if name.startswith("activation_") and name != "activation_params":
-            known[name.removeprefix("activation_")] = value
-    return known
+            attributes[name.removeprefix("activation_")] = value
+    return attributes
 
 
 def _fresh(name: str, taken: set[str]) -> str:

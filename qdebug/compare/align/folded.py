@@ -1,8 +1,8 @@
-"""Says of a convolution that the nodes behind the reference's are folded into its weights, if the constants show it.
+"""Recognizes nodes of the reference that are folded into the weights of a backend convolution.
 
-A node that scales each channel, be it a BatchNormalization or a product with a constant, is folded as
-w * gain, for a BatchNormalization gain = scale / sqrt(var + epsilon). The gain is measured: the reference's nodes are
-computed on 0 and on 1.
+A node that scales each channel, a BatchNormalization or a product with a constant, is folded as w * gain; for a
+BatchNormalization gain = scale / sqrt(var + epsilon). The gain is measured: the reference's nodes are computed on 0 and
+on 1.
 """
 
 from __future__ import annotations
@@ -28,32 +28,32 @@ __all__ = ["folded_distance", "with_folded"]
 def with_folded(context: Context) -> Iterator[Pair]:
     """Add to the reasons of pairs which of the reference's nodes are folded into the backend's weights."""
     for pair in context.pairs:
-        apart, folded = list[Node](), list[Node]()
-        ours = _product(context.be, pair.backend, apart)
-        theirs = None if ours is None or apart else _product(context.ref, pair.reference, folded)
-        if ours is None or theirs is None or not folded:
+        unfolded, folded = list[Node](), list[Node]()
+        backend_node = _product(context.be, pair.backend, unfolded)
+        reference_node = None if backend_node is None or unfolded else _product(context.ref, pair.reference, folded)
+        if backend_node is None or reference_node is None or not folded:
             continue
-        distance = folded_distance(context, ours, theirs, folded)
+        distance = folded_distance(context, backend_node, reference_node, folded)
         if distance is not None:
             names = " and ".join(f"{node.op} {node.name!r}" for node in folded)
-            said = f"the weights have {names} folded in: w x gain, relative distance {distance:.2g}"
-            yield replace(pair, reason=f"{pair.reason}; {said}")
+            note = f"the weights have {names} folded in: w x gain, relative distance {distance:.2g}"
+            yield replace(pair, reason=f"{pair.reason}; {note}")
 
 
 def folded_distance(context: Context, ours: Node, theirs: Node, folded: Sequence[Node]) -> float | None:
-    """Return how far a backend's weights are from the reference's with nodes folded in; None if farther than without.
+    """Return the distance of weights from the reference's with nodes folded in; None if larger than without.
 
     Args:
-        context: What is known.
+        context: The state of the alignment.
         ours: The backend's convolution.
         theirs: The reference's.
         folded: The reference's nodes behind it, in order.
     """
     gain = _gain(context.ref, theirs, folded)
-    plain, known = weight_of(context.ref, theirs), weight_of(context.be, ours)
-    if gain is None or plain is None or known is None or plain.shape[0] != gain.size:
+    plain, weights = weight_of(context.ref, theirs), weight_of(context.be, ours)
+    if gain is None or plain is None or weights is None or plain.shape[0] != gain.size:
         return None
-    distance = array_distance(plain * gain.reshape(-1, *[1] * (plain.ndim - 1)), known, product=True)
+    distance = array_distance(plain * gain.reshape(-1, *[1] * (plain.ndim - 1)), weights, product=True)
     before = weight_distance(context.ref, theirs, context.be, ours)
     return distance if distance < WEIGHT_MAX_REL_DISTANCE and before is not None and distance < before else None
 
@@ -92,9 +92,11 @@ def _gain(run: IndexedRecording, product: Node, nodes: Sequence[Node]) -> np.nda
         values = np.full((1, len(weight), *[1] * (weight.ndim - 2)), start, np.float32)
         for node in nodes:
             data = run.data_inputs(node)[0]
-            held = {name: run.values(name).astype(np.float32) for name in node.inputs if name != data and run.has(name)}
+            constants = {
+                name: run.values(name).astype(np.float32) for name in node.inputs if name != data and run.has(name)
+            }
             try:
-                values = run_node(node, {**held, data: values}, run.recording.graph.opset)[node.outputs[0]]
+                values = run_node(node, {**constants, data: values}, run.recording.graph.opset)[node.outputs[0]]
             except KernelError:
                 return None
         ends.append(values)

@@ -1,4 +1,4 @@
-"""What one side computes in one node and the other in several: nodes folded into weights, activations, codes."""
+"""Pairs across fusions: nodes folded into weights, activations inside a node, and codes that clamp."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["absorbed", "behind_turn", "done_later", "has_bias", "reads_only", "t
 
 
 def absorbed(context: Context, tensor: str, node: Node) -> Pair | None:
-    """Pair what a node makes of a tensor with that tensor's partner, if the reference computes both in one."""
+    """Pair a node's output with the partner of its input, if the reference computes both in one node."""
     ref, be = context.ref, context.be
     inputs = be.data_inputs(node)
     pair = context.found.get(inputs[0]) if len(inputs) == 1 else None
@@ -36,7 +36,7 @@ def absorbed(context: Context, tensor: str, node: Node) -> Pair | None:
         inside = clamped_inside(ref, pair.reference, be, inputs[0], bounds)
         if not inside:
             return _left_to_codes(context, tensor, node, pair, bounds)
-    alone = len(be.consumers(inputs[0])) == 1  # what others read as well is not folded away
+    alone = len(be.consumers(inputs[0])) == 1  # a tensor with other readers is not folded away
     if not alone or not (inside or _takes_in(context, tensor, pair.reference, node)):
         return None
     context.found.drop(pair.backend)
@@ -48,12 +48,24 @@ def absorbed(context: Context, tensor: str, node: Node) -> Pair | None:
 def _adds_its_bias(context: Context, pair: Pair, node: Node) -> bool:
     """Tell whether a node adds the bias that the backend's product of a pair lacks and the reference's has.
 
-    Both products may have one name, and what they make is not the same.
+    Both products may have one name although their results differ.
     """
-    ours, theirs = context.be.graph.producer(pair.backend), context.ref.graph.producer(pair.reference)
-    if ours is None or theirs is None or not operators.plain(node).adds_term or not same_family(ours, theirs):
+    backend_product, reference_product = (
+        context.be.graph.producer(pair.backend),
+        context.ref.graph.producer(pair.reference),
+    )
+    if (
+        backend_product is None
+        or reference_product is None
+        or not operators.plain(node).adds_term
+        or not same_family(backend_product, reference_product)
+    ):
         return False
-    return operators.plain(ours).bias is not None and not has_bias(ours) and has_bias(theirs)
+    return (
+        operators.plain(backend_product).bias is not None
+        and not has_bias(backend_product)
+        and has_bias(reference_product)
+    )
 
 
 def has_bias(node: Node) -> bool:
@@ -65,7 +77,7 @@ def has_bias(node: Node) -> bool:
 def _left_to_codes(
     context: Context, tensor: str, node: Node, pair: Pair, bounds: tuple[float, float] | None
 ) -> Pair | None:
-    """Pair the result of a Relu or Clip with the codes that do its work in the reference, if there are such codes."""
+    """Pair the result of a Relu or Clip with codes that replace it in the reference, if there are any."""
     ref = context.ref
     if bounds is None or not any(codes_clamp(ref, form, bounds) for form in ref.members(pair.reference)):
         return None
@@ -77,23 +89,26 @@ def _left_to_codes(
 
 
 def _takes_in(context: Context, tensor: str, reference: str, reader: Node) -> bool:
-    """Tell whether the constants of the node that makes a reference tensor can do what a backend tensor's does.
+    """Tell whether the constants of a reference tensor's node can include the operation of a backend node.
 
-    A runtime folds a factor before a product into the product as well as one behind it: where the reference's product
-    behind the tensor has a factor that the backend's has not, what comes before the factor has not taken it in.
+    A runtime folds factors before and behind a product into it. If the reference's product behind the tensor has a
+    factor that the backend's lacks, the node before has not absorbed it.
     """
     node = context.ref.graph.producer(reference)
     if node is None or not goes_into_weights(reader, node):
         return False
     if operators.of(reader.op).neutral == 1:
-        ours, theirs = _factors_behind(context.be, tensor), _factors_behind(context.ref, reference)
-        if ours and theirs and ours.isdisjoint(theirs):
+        backend_factors, reference_factors = (
+            _factors_behind(context.be, tensor),
+            _factors_behind(context.ref, reference),
+        )
+        if backend_factors and reference_factors and backend_factors.isdisjoint(reference_factors):
             return False
     return any(name and context.ref.folds(name) for name in operands(node))
 
 
 def _factors_behind(run: IndexedRecording, tensor: str) -> set[float]:
-    """Return the factors that products have which read a tensor, or what is only moved of it."""
+    """Return the factors of the products that read a tensor, or an arrangement of it."""
     found: set[float] = set()
     waiting = [tensor]
     for _ in range(FUSED_CHAIN_MAX_NODES):
@@ -140,21 +155,21 @@ def through_folded(context: Context, tensor: str, output: str, *, into_weights: 
 
 
 def reads_only(ref: IndexedRecording, reader: Node, tensor: str) -> bool:
-    """Tell whether a reference node reads one tensor beside constants, and a given one: shapes are none."""
+    """Tell whether a reference node reads one given tensor and otherwise constants or shapes."""
     return [ref.root(name) for name in ref.data_inputs(reader)] == [ref.root(tensor)]
 
 
 def behind_turn(ref: IndexedRecording, output: str) -> str | None:
-    """Return what the one reader of a reference tensor makes of it if that turns it: a backend may do so later."""
+    """Return the output of a reference tensor's only reader if that transposes it: a backend may do so later."""
     readers = ref.consumers(output)
     return readers[0].outputs[0] if len(readers) == 1 and operators.of(readers[0].op).transposes else None
 
 
 def done_later(context: Context, tensor: str, node: Node) -> bool:
-    """Tell whether the backend does what a reference node does right after a tensor.
+    """Tell whether the backend computes right behind a tensor what a reference node computes.
 
-    Activations are left aside, and so is what only arranges values, and what adds or multiplies by a constant: a bias
-    may be a node of its own. Behind these, constants alone tell a node from others.
+    Activations are ignored, as are nodes that only arrange values, add or multiply by a constant: a bias may be a node
+    of its own. Behind these, only constants distinguish one node from another.
     """
     waiting, moved = [tensor], False
     for _ in range(FUSED_CHAIN_MAX_NODES):
@@ -170,14 +185,14 @@ def done_later(context: Context, tensor: str, node: Node) -> bool:
     return False
 
 
-def _does_the_same(context: Context, ours: Node, theirs: Node, *, by_constants: bool) -> bool:
-    """Tell whether a backend node may do what a reference node does with one tensor and constants.
+def _does_the_same(context: Context, backend_node: Node, reference_node: Node, *, by_constants: bool) -> bool:
+    """Tell whether a backend node may compute what a reference node computes of one tensor and constants.
 
-    A sum of two tensors does not add a constant, and one that adds another constant does something else.
+    A sum of two tensors adds no constant, and a sum with another constant is another operation.
     """
-    if not same_family(ours, theirs) or len(context.be.data_inputs(ours)) != 1:
+    if not same_family(backend_node, reference_node) or len(context.be.data_inputs(backend_node)) != 1:
         return False
-    sides = context.ref, theirs, context.be, ours
+    sides = context.ref, reference_node, context.be, backend_node
     distance = weight_distance(*sides)
     if distance is None:
         return not by_constants or same_scalar(*sides)

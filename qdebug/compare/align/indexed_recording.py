@@ -24,33 +24,33 @@ __all__ = ["IndexedRecording", "same_kind", "tensor_order"]
 
 
 class IndexedRecording:
-    """A recording, and what its graph tells of each tensor.
+    """A recording with facts about each tensor that follow from its graph.
 
-    Tensors are grouped by the real numbers they stand for: a tensor, its codes and the codes dequantized form one
-    class. Its root is the member nearest the graph's input. Rounding to codes is not a change of meaning, so it does
-    not part a class.
+    Tensors are grouped by the real numbers they stand for: a tensor, its codes and the dequantized codes form one
+    class. Its root is the member nearest to the graph's input. Rounding to codes does not change the meaning, so it
+    does not split a class.
 
     Args:
         recording: The recording.
         graph: Its graph, or that with fused activations and sums as nodes of their own.
-        neutral: Nodes whose constants change nothing (times 1, plus 0, slices of all there is), with what they hand on.
+        neutral: Nodes whose constants change nothing (times 1, plus 0, full slices), with the tensor they pass on.
 
     Attributes:
         recording: The recording.
         graph: The graph.
-        recorded: Names of recorded tensors that do not hang on constants alone.
+        recorded: Names of recorded tensors that depend on more than constants.
     """
 
     def __init__(self, recording: Recording, graph: Graph, neutral: Mapping[str, str]) -> None:
         self.recording, self.graph, self._neutral = recording, graph, neutral
-        self._root: dict[str, str] = {}  # of tensors that are another form of an earlier one: few are
-        self._classes: dict[str, list[str]] = {}  # of more than one tensor, by the root
-        self._readers: dict[str, tuple[Node, ...]] = {}  # of such classes, once they are asked for
-        self._coded_forms: dict[str, tuple[str, ...]] = {}  # likewise
+        self._root: dict[str, str] = {}  # only of tensors that are another form of an earlier one
+        self._classes: dict[str, list[str]] = {}  # classes of more than one tensor, by root
+        self._readers: dict[str, tuple[Node, ...]] = {}  # readers of such classes, filled on demand
+        self._coded_forms: dict[str, tuple[str, ...]] = {}  # filled on demand
         self._turned: dict[
             str, tuple[str, tuple[int, ...]]
-        ] = {}  # what a tensor is with its dimensions turned, and how
-        self._turned_back: dict[str, str] = {}  # what a node turns back into the order that it had, by the node
+        ] = {}  # the tensor that a tensor is a transpose of, and its order
+        self._turned_back: dict[str, str] = {}  # the tensor that a Transpose restores, by the node
         folded = {name for name, info in graph.tensors.items() if info.role is Role.CONSTANT}
         folded -= {name for name in folded if graph.producer(name) is not None}
         self._folded, self._shapes = folded, set[str]()
@@ -72,14 +72,14 @@ class IndexedRecording:
         return self if graph is self.graph else IndexedRecording(self.recording, graph, self._neutral)
 
     def read_through(self, recording: Recording) -> IndexedRecording:
-        """Return the same index with values from a recording that stands before this one."""
-        other = copy(self)
-        other.recording = recording
-        return other
+        """Return the same index with values from a recording that wraps this one."""
+        duplicate = copy(self)
+        duplicate.recording = recording
+        return duplicate
 
     @cached_property
     def unread(self) -> frozenset[str]:
-        """Tensors that no output of the graph is made of; none where not all is known of what nodes read."""
+        """Tensors that no output of the graph depends on; empty if the inputs of some node are unknown."""
         graph = self.recording.graph
         if not graph.outputs or any(map(says_nothing, graph.nodes)):
             return frozenset()
@@ -91,7 +91,7 @@ class IndexedRecording:
 
     @cached_property
     def reads_undeclared_codes(self) -> bool:
-        """Whether nodes may read codes that nobody says they do."""
+        """Whether nodes may read codes that are not declared as such."""
         return has_loose(self.recording.graph) and computes_with_codes(self.recording)
 
     def values(self, tensor: str) -> np.ndarray:
@@ -111,20 +111,20 @@ class IndexedRecording:
         return math.prod(self.shape(tensor))
 
     def _follow(self, node: Node) -> None:
-        """Derive what a node's outputs hang on from what its inputs do."""
+        """Derive the facts of a node's outputs from those of its inputs."""
         folded, shapes = self._folded, self._shapes
         fed = [tensor for tensor in node.inputs if tensor]
-        made = [tensor for tensor in node.outputs if tensor]
+        outputs = [tensor for tensor in node.outputs if tensor]
         row = operators.named(node.op)
         if (fed or row.constant) and folded.issuperset(fed):
-            folded.update(made)
+            folded.update(outputs)
         elif row.counts is operators.Count.EXTENTS or (
             not shapes.isdisjoint(fed) and all(t in shapes or t in folded for t in fed)
         ):
-            shapes.update(made)
+            shapes.update(outputs)
 
     def _group(self, node: Node) -> None:
-        """Put what a node only hands on into the class of what it reads."""
+        """Put an output that only passes its input on into the input's class."""
         row = operators.of(node.op)
         if row.transposes:
             self._follow_turn(node)
@@ -139,7 +139,7 @@ class IndexedRecording:
             self._through_codes.update(filter(None, node.outputs))
 
     def _follow_turn(self, node: Node) -> None:
-        """Note what a Transpose makes of a tensor, together with those before it: several may undo each other."""
+        """Combine a Transpose with those before it: several may undo each other."""
         perm = node.attrs.get("perm")
         if not isinstance(perm, tuple) or not (node.inputs and node.inputs[0] and node.outputs[0]):
             return
@@ -154,20 +154,20 @@ class IndexedRecording:
             self._turned[node.outputs[0]] = start, order
 
     def is_after_codes(self, tensor: str) -> bool:
-        """Tell whether a tensor has been through codes: it is made of them, or they were made real numbers again."""
+        """Tell whether a tensor was rounded to codes: it depends on codes or was dequantized from them."""
         return tensor in self._through_codes
 
     def forms_after_codes(self, tensor: str) -> tuple[str, ...]:
-        """Return the first codes and the first real numbers of a tensor's class that have been through codes.
+        """Return the first codes and the first real numbers of a tensor's class after rounding to codes.
 
-        Recorded ones go before all others. Where the class has one kind alone, that comes twice; empty if it has none.
+        Recorded ones come first. If the class has one kind only, that is returned twice; empty if it has none.
         """
         root = self.root(tensor)
         if root not in self._coded_forms:
             after = [name for name in self.members(root) if name in self._through_codes]
-            held = [name for name in after if name in self.recorded] or after
-            coded = [self.graph.tensors[name].quant is not None for name in held]
-            forms = (held[coded.index(kind) if kind in coded else 0] for kind in (True, False) if held)
+            candidates = [name for name in after if name in self.recorded] or after
+            coded = [self.graph.tensors[name].quant is not None for name in candidates]
+            forms = (candidates[coded.index(kind) if kind in coded else 0] for kind in (True, False) if candidates)
             self._coded_forms[root] = tuple(forms)
         return self._coded_forms[root]
 
@@ -196,7 +196,7 @@ class IndexedRecording:
         return (before.stands_for or before.name) == (after.stands_for or after.name)
 
     def _changes_format(self, node: Node) -> bool:
-        """Tell whether a node only casts real numbers from one float format to another, or to the format they have."""
+        """Tell whether a node only casts between float formats, or to the format of its input."""
         if not operators.of(node.op).casts or not (node.outputs and node.outputs[0]):
             return False
         before, after = (self.graph.tensors[name].dtype for name in (node.inputs[0], node.outputs[0]))
@@ -206,48 +206,48 @@ class IndexedRecording:
 
     @cached_property
     def _numbers(self) -> dict[str, int]:
-        """Number of the computation that makes each tensor."""
-        seen: dict[Hashable, int] = {}
+        """Number of the computation of each tensor."""
+        number_of: dict[Hashable, int] = {}
         numbers: dict[str, int] = {}
         for name in self.graph.tensors:
             if self.graph.producer(name) is None:
                 value = _constant_key(self.recording, name) if name in self._folded else None
-                numbers[name] = seen.setdefault(name if value is None else ("constant", value), len(seen))
+                numbers[name] = number_of.setdefault(name if value is None else ("constant", value), len(number_of))
         for node in self.graph.nodes:
             read = tuple(numbers.get(self.root(name), -1) for name in node.inputs)
             work = (node.op, node.domain, _attrs_key(node), node.name if says_nothing(node) else read)
             for slot, tensor in enumerate(node.outputs):
                 if tensor:
-                    numbers[tensor] = seen.setdefault((*work, slot), len(seen))
+                    numbers[tensor] = number_of.setdefault((*work, slot), len(number_of))
         return numbers
 
     def number(self, tensor: str) -> int:
-        """Return a number that tensors share if the same operators make them of the same inputs (value numbering).
+        """Return a number that tensors share if the same operators compute them from the same inputs (value numbering).
 
-        Forms of one tensor share it as well, and so do small constants of the same values.
+        Forms of one tensor share it as well, and so do small constants of equal values.
         """
         return self._numbers.get(self.root(tensor), -1)
 
     def forget_numbers(self) -> None:
-        """Let go of what `number` keeps; it is derived anew when somebody asks again."""
+        """Free the numbers; `number` computes them again."""
         self.__dict__.pop("_numbers", None)
 
     def alike(self, one: Sequence[str], other: Sequence[str], *, in_order: bool = True) -> bool:
-        """Tell whether two lists of tensors hold the same real numbers, one by one or in any order.
+        """Tell whether two lists of tensors hold the same real numbers, in order or in any order.
 
-        What the same operators make of the same inputs twice over is the same: an optimizer keeps one of the two.
+        Repeated computations of the same inputs count as one: an optimizer keeps one of them.
         """
         if len(one) != len(other):
             return False
         arranged = list if in_order else sorted
-        mine, theirs = ([self.root(name) for name in names] for names in (one, other))
-        if mine == theirs or (not in_order and arranged(mine) == arranged(theirs)):
+        first_roots, second_roots = ([self.root(name) for name in names] for names in (one, other))
+        if first_roots == second_roots or (not in_order and arranged(first_roots) == arranged(second_roots)):
             return True
-        numbers = ([self.number(name) for name in names] for names in (mine, theirs))
+        numbers = ([self.number(name) for name in names] for names in (first_roots, second_roots))
         return arranged(next(numbers)) == arranged(next(numbers))
 
     def root(self, tensor: str) -> str:
-        """Return the first tensor that holds the same real numbers; the tensor itself if it is the first."""
+        """Return the first tensor that holds the same real numbers; possibly the tensor itself."""
         return self._root.get(tensor, tensor)
 
     def members(self, tensor: str) -> tuple[str, ...]:
@@ -288,9 +288,9 @@ def _attrs_key(node: Node) -> Hashable:
 
 
 def _constant_key(recording: Recording, name: str) -> Hashable:
-    """Return what tells a small constant, of which graphs have many, from those of other values; None of others."""
+    """Return a key that is equal for small constants of equal values; None for other tensors."""
     info = recording.graph.tensors.get(name)
-    if info is None:  # of a part that a node is shown as: it is recorded nowhere
+    if info is None:  # a part of an expanded node is not recorded
         return None
     shape = info.shape or ()
     if math.prod(extent or 1 for extent in shape) > SHARED_CONSTANT_MAX_ELEMENTS or not recording.has(name):
@@ -303,16 +303,16 @@ def _constant_key(recording: Recording, name: str) -> Hashable:
 
 
 _ENDLESS = 2**31 - 1
-"""The end from which a Slice takes all there is: exporters write the largest integer of 32 or 64 bits."""
+"""Smallest end of a Slice that means "to the end": exporters write the largest integer of 32 or 64 bits."""
 
 
 def _takes_all(recording: Recording, node: Node, read: dict[Hashable, np.ndarray]) -> bool:
-    """Tell whether a Slice gives all that it reads: from 0 to the end, whatever the extents are.
+    """Tell whether a Slice returns its whole input: from 0 to the end, whatever the extents.
 
     Args:
         recording: The run.
         node: The Slice.
-        read: Constants that were read before, by what tells them apart.
+        read: Cache of constants, by key.
     """
     for slot, name in ((1, "starts"), (4, "steps"), (2, "ends")):
         tensor = node.inputs[slot] if len(node.inputs) > slot else ""
@@ -334,16 +334,16 @@ def _takes_all(recording: Recording, node: Node, read: dict[Hashable, np.ndarray
 def _neutral_nodes(recording: Recording) -> dict[str, str]:
     """Find the nodes that multiply by 1, add 0 or slice off nothing, which runtimes leave out."""
     graph = recording.graph
-    found: dict[str, str] = {}
+    passed_on: dict[str, str] = {}
     constants = {name: name for name, info in graph.tensors.items() if info.role is Role.CONSTANT}
     read: dict[Hashable, np.ndarray] = {}
     for node in graph.nodes:
         row = operators.of(node.op)
         if row.arranges and node.inputs and node.inputs[0] in constants:
-            constants[node.outputs[0]] = constants[node.inputs[0]]  # to extents that may be known at run time alone
+            constants[node.outputs[0]] = constants[node.inputs[0]]  # to extents that may only be known at run time
         if row.moves is operators.Move.SLICE:
             if _takes_all(recording, node, read):
-                found[node.name] = node.inputs[0]
+                passed_on[node.name] = node.inputs[0]
             continue
         if constants.keys().isdisjoint(node.inputs):
             continue
@@ -351,11 +351,11 @@ def _neutral_nodes(recording: Recording) -> dict[str, str]:
         done = operators.of(form.op)
         if done.neutral is None or len(form.inputs) != 2 or "activation" in form.attrs:
             continue
-        held = {slot: constants[name] for slot, name in enumerate(form.inputs) if name in constants}
-        slots = [slot for slot, name in held.items() if recording.has(name)]
+        constant_inputs = {slot: constants[name] for slot, name in enumerate(form.inputs) if name in constants}
+        slots = [slot for slot, name in constant_inputs.items() if recording.has(name)]
         if len(slots) != 1 or (slots == [0] and not done.commutes):
             continue
-        name = held[slots[0]]
+        name = constant_inputs[slots[0]]
         if math.prod(shape_of(recording, name)) > NEUTRAL_CONSTANT_MAX_ELEMENTS:
             continue
         constant = recording.load(name)
@@ -364,15 +364,15 @@ def _neutral_nodes(recording: Recording) -> dict[str, str]:
             values = np.asarray(dequantize(constant, quant), np.float64)
             hair = 0.0 if quant is None else FLOAT32_STORED_REL_ERROR
             if bool(np.all(np.abs(values - done.neutral) <= hair)):
-                found[node.name] = form.inputs[1 - slots[0]]
-    return found
+                passed_on[node.name] = form.inputs[1 - slots[0]]
+    return passed_on
 
 
 def tensor_order(graph: Graph) -> tuple[str, ...]:
     """Return the tensors of a graph, constants left out: inputs first, then outputs node by node."""
     produced = [tensor for node in graph.nodes for tensor in node.outputs if tensor]
-    made = set(produced)
-    free = [name for name, info in graph.tensors.items() if name not in made and info.role is not Role.CONSTANT]
+    done = set(produced)
+    free = [name for name, info in graph.tensors.items() if name not in done and info.role is not Role.CONSTANT]
     return tuple(dict.fromkeys([*graph.inputs, *free, *produced]))
 
 
@@ -380,5 +380,8 @@ def same_kind(ref: IndexedRecording, reference: str, be: IndexedRecording, backe
     """Tell whether two tensors were recorded with one shape, or are declared with one shape and dtype."""
     if ref.has(reference) and be.has(backend):
         return ref.shape(reference) == be.shape(backend)
-    theirs, ours = ref.graph.tensors[reference], be.graph.tensors[backend]
-    return theirs.shape is not None and (theirs.shape, theirs.dtype) == (ours.shape, ours.dtype)
+    reference_info, backend_info = ref.graph.tensors[reference], be.graph.tensors[backend]
+    return reference_info.shape is not None and (reference_info.shape, reference_info.dtype) == (
+        backend_info.shape,
+        backend_info.dtype,
+    )

@@ -1,7 +1,7 @@
-"""In which order a backend keeps the dimensions of its tensors, compared with the reference.
+"""Orders of dimensions of a backend's tensors, compared with the reference.
 
-Backends turn NCHW into NHWC, or into blocks of channels, where their kernels like it. Each such tensor still answers
-to its reference tensor; it is only to be brought back into the reference's order before the two are compared.
+Backends change NCHW to NHWC, or to blocks of channels, where their kernels prefer it. Such a tensor still corresponds
+to its reference tensor; it only has to be brought into the reference's order before the two are compared.
 """
 
 from __future__ import annotations
@@ -33,65 +33,65 @@ __all__ = [
 ]
 
 CHANNELS_SECOND = (0, 3, 1, 2)
-"""How four dimensions are turned whose channels come last."""
+"""Transpose of four dimensions with channels last to channels second."""
 _TURNS_INSIDE = ("transA", "transB", "layout")
-"""Attributes by which an operator that knows its dimensions by place reads them in another order."""
+"""Attributes that change the order in which an operator reads its dimensions."""
 
 
 def _drops_dimensions(node: Node) -> bool:
-    """Tell whether a node gives fewer dimensions than it reads: a Squeeze, or a reduction that keeps none."""
+    """Tell whether a node removes dimensions: a Squeeze, or a reduction that keeps none."""
     row = operators.of(node.op)
     return row.moves is operators.Move.SQUEEZE or (row.reduces and node.attrs.get("keepdims", 1) == 0)
 
 
 def _without_dimensions(before: Transform, node: Node, run: IndexedRecording) -> Transform | None:
-    """Return the layout of what a node makes by taking dimensions of its input out."""
+    """Return the layout of a node's output that lacks some dimensions of its input."""
     if before.transpose is None or before.channel_block is not None:
         return None
     rank = len(before.transpose)
     gone = {axis % rank for axis in _axes(node, run)}
-    left = [axis for axis in before.transpose if axis not in gone]
-    turned = tuple(sorted(left).index(axis) for axis in left)
-    return Transform(transpose=turned) if gone and turned != tuple(range(len(left))) else None
+    remaining = [axis for axis in before.transpose if axis not in gone]
+    turned = tuple(sorted(remaining).index(axis) for axis in remaining)
+    return Transform(transpose=turned) if gone and turned != tuple(range(len(remaining))) else None
 
 
 def with_dimensions(
     before: Transform, node: Node, partner: Node | None, runs: tuple[IndexedRecording, IndexedRecording]
 ) -> Transform | None:
-    """Return the layout of what a node makes by putting dimensions of extent 1 into its input.
+    """Return the layout of a node's output that has further dimensions of extent 1.
 
     Args:
         before: The layout of its input.
         node: The node, an Unsqueeze.
-        partner: What makes the other run's tensor that answers to its output: it says where the model puts them.
+        partner: The node of the other run's partner of its output, which states where the model inserts them.
         runs: The other run and the node's.
     """
     added = _axes(node, runs[1])
     if before.transpose is None or before.channel_block is not None or not added:
         return None
     rank = len(before.transpose) + len(added)
-    known = _axes(partner, runs[0]) if partner is not None and partner.op == node.op else ()
-    ours = sorted(axis % rank for axis in added)
-    theirs = sorted(axis % rank for axis in known) if len(known) == len(added) else ours
-    kept = [axis for axis in range(rank) if axis not in ours]
-    new, old = iter(ours), iter(before.transpose)
-    turned = tuple(next(new) if axis in theirs else kept[next(old)] for axis in range(rank))
+    partner_axes = _axes(partner, runs[0]) if partner is not None and partner.op == node.op else ()
+    axes = sorted(axis % rank for axis in added)
+    model_axes = sorted(axis % rank for axis in partner_axes) if len(partner_axes) == len(added) else axes
+    unchanged = [axis for axis in range(rank) if axis not in axes]
+    new, old = iter(axes), iter(before.transpose)
+    turned = tuple(next(new) if axis in model_axes else unchanged[next(old)] for axis in range(rank))
     return Transform(transpose=turned) if turned != tuple(range(rank)) else None
 
 
 def _axes(node: Node, run: IndexedRecording) -> tuple[int, ...]:
-    """Return the dimensions that a node takes out or puts in, in the order that it sees them in; none if not known."""
-    said = node.attrs.get("axes", node.attrs.get("axis"))
-    if isinstance(said, int):
-        return (said,)
-    if isinstance(said, tuple):
-        return tuple(int(axis) for axis in said if isinstance(axis, int))
+    """Return the dimensions that a node removes or inserts, as it counts them; empty if unknown."""
+    stated = node.attrs.get("axes", node.attrs.get("axis"))
+    if isinstance(stated, int):
+        return (stated,)
+    if isinstance(stated, tuple):
+        return tuple(int(axis) for axis in stated if isinstance(axis, int))
     row = operators.of(node.op)
     if row.picks_index and row.reduces:
         return (row.default_axis,)
     if len(node.inputs) > 1 and node.inputs[1]:
-        known = run.graph.is_constant(node.inputs[1]) and run.has(node.inputs[1])
-        return tuple(int(axis) for axis in run.recording.load(node.inputs[1]).reshape(-1)) if known else ()
+        is_known = run.graph.is_constant(node.inputs[1]) and run.has(node.inputs[1])
+        return tuple(int(axis) for axis in run.recording.load(node.inputs[1]).reshape(-1)) if is_known else ()
     if row.moves is operators.Move.SQUEEZE and node.inputs[0] in run.recorded and run.has(node.inputs[0]):
         return tuple(axis for axis, extent in enumerate(run.shape(node.inputs[0])) if extent == 1)
     return ()
@@ -99,14 +99,14 @@ def _axes(node: Node, run: IndexedRecording) -> tuple[int, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Sides:
-    """What is known while the layouts of one run's tensors are looked for.
+    """The state of the search for the layouts of one run's tensors.
 
     Args:
         other: The other run.
         run: The run.
         partners: The other run's tensors by those of this run.
-        layouts: Those of this run's tensors, as far as they have been found.
-        frames: Those of the other run's tensors; None where nobody looked.
+        layouts: Layouts of this run's tensors found so far.
+        frames: Layouts of the other run's tensors; None where they were not searched.
     """
 
     other: IndexedRecording
@@ -116,103 +116,103 @@ class _Sides:
     frames: Mapping[str, Transform] | None = None
 
 
-def _moved_turn(tensor: str, node: Node, sides: _Sides) -> Transform | None:
-    """Return the layout of a tensor where the other run turns what its partner is made of, or what comes of that.
+def _layout_of_moved_transpose(tensor: str, node: Node, sides: _Sides) -> Transform | None:
+    """Return the layout of a tensor if the other run transposes its partner's inputs, or their results.
 
     Optimizers move a Transpose past the nodes that follow or come before: in between, all is in another order.
 
     Args:
         tensor: The tensor.
-        node: What makes it.
-        sides: What is known.
+        node: Its node.
+        sides: The state of the search.
 
     Returns:
-        The layout, perhaps one that changes nothing; None if the other run turns nothing there.
+        The layout, possibly one that changes nothing; None if the other run transposes nothing there.
     """
     other, run, partners = sides.other, sides.run, sides.partners
     if operators.plain(node).transposes and node.inputs:
-        return _turned_by(tensor, node.inputs[0], sides)
+        return _layout_behind_transpose(tensor, node.inputs[0], sides)
     if tensor not in partners or operators.plain(node).turns:
         return None
     coded = _sums_of_codes(node, sides)
     maker = coded or node
 
     def is_partner(name: str) -> bool:
-        theirs = other.graph.producer(name)
-        return theirs is not None and operators.same_family(theirs, maker)
+        other_node = other.graph.producer(name)
+        return other_node is not None and operators.same_family(other_node, maker)
 
-    made, after = _unturned(partners[tensor], sides, is_partner, folded=True)
-    theirs = None if made is None else other.graph.producer(made)
-    if theirs is None:
+    source_root, after = _follow_transposes_back(partners[tensor], sides, is_partner, folded=True)
+    other_node = None if source_root is None else other.graph.producer(source_root)
+    if other_node is None:
         return None
     ordered = operators.plain(maker).ordered
     if ordered and (after is not None or coded is not None):
-        return Transform(transpose=_composed(_kept_last(maker, len(after or ())), after))
+        return Transform(transpose=_compose(_order_from_channels_last(maker, len(after or ())), after))
     sources = {other.root(partners[name]): name for name in run.data_inputs(maker) if name in partners}
-    for name in other.data_inputs(theirs):
-        source, before = _unturned(name, sides, sources.__contains__)
+    for name in other.data_inputs(other_node):
+        source, before = _follow_transposes_back(name, sides, sources.__contains__)
         if source is None or (before is None and after is None):
             continue
         if ordered:
-            return Transform(transpose=_kept_last(maker, len(before or ())))
-        known = sides.layouts.get(sources[source], Transform())
-        order = _composed(known.transpose, before)
+            return Transform(transpose=_order_from_channels_last(maker, len(before or ())))
+        layout = sides.layouts.get(sources[source], Transform())
+        order = _compose(layout.transpose, before)
         if order is not None and _drops_dimensions(node):
-            left = _without_dimensions(Transform(transpose=order), node, run)
-            order = None if left is None else left.transpose
-        return Transform(transpose=_composed(order, after), channel_block=known.channel_block)
+            reduced = _without_dimensions(Transform(transpose=order), node, run)
+            order = None if reduced is None else reduced.transpose
+        return Transform(transpose=_compose(order, after), channel_block=layout.channel_block)
     return None
 
 
-def _turned_by(tensor: str, source: str, sides: _Sides) -> Transform | None:
-    """Return the layout after a Transpose, from how the other run's tensors that answer to both its ends are turned.
+def _layout_behind_transpose(tensor: str, source: str, sides: _Sides) -> Transform | None:
+    """Infer the layout behind a Transpose from the layouts of the partners of its input and output.
 
     Args:
-        tensor: What the Transpose gives.
-        source: What it reads.
-        sides: What is known.
+        tensor: The output of the Transpose.
+        source: Its input.
+        sides: The state of the search.
 
     Returns:
-        The layout, perhaps one that changes nothing; None if the other run does not turn one into the other.
+        The layout, possibly one that changes nothing; None if the other run does not transpose one into the other.
     """
     partners, root = sides.partners, sides.other.root
-    turn = _turn_of(sides.run.graph.producer(tensor))
+    turn = _transpose_order(sides.run.graph.producer(tensor))
     if turn is None or source not in partners or tensor not in partners:
         return None
     ends = [root(partners[name]) for name in (source, tensor)]
-    found, order = _unturned(ends[1], sides, ends[0].__eq__)
-    if found is None:
-        found, back = _unturned(ends[0], sides, ends[1].__eq__)
+    ending, order = _follow_transposes_back(ends[1], sides, ends[0].__eq__)
+    if ending is None:
+        ending, back = _follow_transposes_back(ends[0], sides, ends[1].__eq__)
         order = None if back is None else _inverse(back)
-    if found is None:
+    if ending is None:
         return None
-    known = sides.layouts.get(source)
-    view = Transform(transpose=_composed(_composed(_inverse(turn), None if known is None else known.transpose), order))
+    layout = sides.layouts.get(source)
+    view = Transform(transpose=_compose(_compose(_inverse(turn), None if layout is None else layout.transpose), order))
     return Transform() if order is not None and _read_by_place(tensor, sides) else view
 
 
 def _read_by_place(tensor: str, sides: _Sides) -> bool:
-    """Tell whether a node reads a tensor by the places of its dimensions, just as the other run's does its partner.
+    """Tell whether a node reads a tensor by dimension, just as the other run's node reads its partner.
 
-    The order is then the model's, or that of a Transpose that turns wrongly: nothing turns it back.
+    The order is then the model's, or that of a wrong Transpose: nothing restores it.
     """
     run, other, partners = sides.run, sides.other, sides.partners
     for reader in run.graph.consumers(tensor):
         answers = partners.get(reader.outputs[0]) if operators.plain(reader).reads_by_place else None
-        theirs = None if answers is None else other.graph.producer(other.root(answers))
-        if theirs is None or operators.plain(theirs).name != operators.plain(reader).name:
+        other_reader = None if answers is None else other.graph.producer(other.root(answers))
+        if other_reader is None or operators.plain(other_reader).name != operators.plain(reader).name:
             continue
-        if any(theirs.attrs.get(name, 0) != reader.attrs.get(name, 0) for name in _TURNS_INSIDE):
+        if any(other_reader.attrs.get(name, 0) != reader.attrs.get(name, 0) for name in _TURNS_INSIDE):
             continue
-        ours, fed = run.data_inputs(reader), other.data_inputs(theirs)
-        roots = [other.root(partners[name]) if name in partners else None for name in ours]
+        inputs, fed = run.data_inputs(reader), other.data_inputs(other_reader)
+        roots = [other.root(partners[name]) if name in partners else None for name in inputs]
         if roots == [other.root(name) for name in fed]:
             return True
     return False
 
 
-def _turn_of(node: Node | None) -> tuple[int, ...] | None:
-    """Return for each dimension after a Transpose which of its input's it is; None if that is not known, or no turn."""
+def _transpose_order(node: Node | None) -> tuple[int, ...] | None:
+    """Return the input dimension for each output dimension of a Transpose; None if unknown or no Transpose."""
     if node is None or not operators.plain(node).transposes:
         return None
     perm = CHANNELS_SECOND if operators.turns_channels(node) else node.attrs.get("perm")
@@ -220,7 +220,7 @@ def _turn_of(node: Node | None) -> tuple[int, ...] | None:
 
 
 def _inverse(perm: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the turn that undoes a turn."""
+    """Return the inverse of a permutation."""
     return tuple(perm.index(axis) for axis in range(len(perm)))
 
 
@@ -229,13 +229,13 @@ def _keeps_last(node: Node) -> bool:
     return bool(node.attrs.get("channels_last")) or operators.of(node.op).channels_last
 
 
-def _kept_last(node: Node, rank: int) -> tuple[int, ...] | None:
-    """Return the order that brings what a node gives into that of its operator; None unless it has channels last."""
+def _order_from_channels_last(node: Node, rank: int) -> tuple[int, ...] | None:
+    """Return the permutation of a channels-last result to its operator's order; None for other nodes."""
     return (0, rank - 1, *range(1, rank - 1)) if rank > 2 and _keeps_last(node) else None
 
 
 def _sums_of_codes(node: Node, sides: _Sides) -> Node | None:
-    """Return the node whose sums of codes another makes real numbers of, through nodes that no tensor answers to."""
+    """Return the node whose sums of codes another converts to reals, through nodes without partners."""
     run = sides.run
     for _ in range(FUSED_CHAIN_MAX_NODES):
         fed = run.data_inputs(node)
@@ -251,20 +251,20 @@ def _sums_of_codes(node: Node, sides: _Sides) -> Node | None:
     return None
 
 
-def _unturned(
+def _follow_transposes_back(
     tensor: str, sides: _Sides, ends: Callable[[str], bool], *, folded: bool = False
 ) -> tuple[str | None, tuple[int, ...] | None]:
-    """Follow a tensor of the other run back through Transposes to one where they end.
+    """Follow a tensor of the other run back through Transposes to a wanted tensor.
 
     Args:
         tensor: The tensor.
-        sides: What is known.
-        ends: Tells of a root whether it is that one.
-        folded: Also go back through what this run may have folded into the node before the Transpose.
+        sides: The state of the search.
+        ends: Tells whether a root is the wanted one.
+        folded: Also go back through nodes that this run may have folded into the node before the Transpose.
 
     Returns:
-        The root of the tensor where that is, and for each dimension of the tensor which of that one's it is (None if
-        in order), both in the order that the model has; no tensor if something else than a Transpose comes first.
+        The root that was found, and for each dimension of the tensor the dimension of that root (None if in order),
+            both in the model's order; no tensor if another node than a Transpose comes first.
     """
     run = sides.other
     order: tuple[int, ...] | None = None
@@ -275,26 +275,26 @@ def _unturned(
         if folded and node is not None and operators.of(node.op).folded_before and len(data) == 1:
             at = run.root(data[0])
             continue
-        turn = _turn_of(node)
+        turn = _transpose_order(node)
         if node is None or turn is None:
             return None, None
         before, after = ((sides.frames or {}).get(name, Transform()).transpose for name in (node.inputs[0], at))
-        turned = _composed(_composed(None if before is None else _inverse(before), turn), after)
-        order = _composed(turned, order)
+        turned = _compose(_compose(None if before is None else _inverse(before), turn), after)
+        order = _compose(turned, order)
         at = run.root(node.inputs[0])
     return at, order
 
 
-def _composed(first: tuple[int, ...] | None, then: tuple[int, ...] | None) -> tuple[int, ...] | None:
-    """Return the order of dimensions that two turns make one after the other; None for one that changes nothing."""
+def _compose(first: tuple[int, ...] | None, then: tuple[int, ...] | None) -> tuple[int, ...] | None:
+    """Return two permutations applied one after the other; None for the identity."""
     if first is None or then is None or len(first) != len(then):
         return first if then is None else then
-    both = tuple(first[axis] for axis in then)
-    return None if both == tuple(range(len(both))) else both
+    combined = tuple(first[axis] for axis in then)
+    return None if combined == tuple(range(len(combined))) else combined
 
 
 _NO_SIZE = np.dtype("V0")
-"""Of arrays that are only shapes."""
+"""Dtype of arrays that only carry a shape."""
 
 
 def in_reference_order(
@@ -305,13 +305,13 @@ def in_reference_order(
     Args:
         array: Elements, stored or real.
         view: The pair's view of this side; None changes nothing.
-        shape: The partner's shape, which tells padding channels from real ones.
-        copied: Copy what is turned into C order, since a turned view is read slowly; else it is left as a view.
+        shape: The partner's shape, which distinguishes padding channels from real ones.
+        copied: Copy a permuted array to C order, since a permuted view is slow to read; else return a view.
 
     Returns:
-        The array itself if nothing is to be done, or with neighbouring dimensions made one or parted as the partner has
-        them; else a copy in C order, or, if that is not wanted, a view where the layout is no blocks. An array that the
-        view does not fit is given back as it is, so that the difference of the shapes is seen and said.
+        The array itself if nothing is to be done, possibly with neighbouring dimensions merged or split as the partner
+            has them; else a copy in C order, or a view if that is wanted and the layout has no blocks. An array that
+            does not fit the view is returned unchanged, so that the different shapes are reported.
     """
     if view is None or (view.channel_block is None and view.transpose is None):
         return _as_merged(array, shape)
@@ -325,43 +325,47 @@ def in_reference_order(
 
 
 def _as_merged(array: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-    """Make neighbouring dimensions one, or part them, where a partner's shape differs by no more than that."""
-    return array.reshape(shape) if _merged(array.shape, shape) or _merged(shape, array.shape) else array
+    """Merge or split neighbouring dimensions if a partner's shape differs in nothing else."""
+    return (
+        array.reshape(shape)
+        if _has_merged_dimensions(array.shape, shape) or _has_merged_dimensions(shape, array.shape)
+        else array
+    )
 
 
 def _unturned_shape(shape: tuple[int, ...], transpose: tuple[int, ...] | None) -> tuple[int, ...]:
-    """Return the extents that a tensor has before it is turned to a shape."""
+    """Return the extents of a tensor before a transpose to a shape."""
     if transpose is None or len(transpose) != len(shape):
         return shape
     return tuple(shape[transpose.index(axis)] for axis in range(len(shape)))
 
 
-def _merged(shape: tuple[int, ...], merged: tuple[int, ...]) -> bool:
-    """Tell whether a shape has neighbouring dimensions of another as one, beyond those of extent 1."""
+def _has_merged_dimensions(shape: tuple[int, ...], merged: tuple[int, ...]) -> bool:
+    """Tell whether a shape merges neighbouring dimensions of another, ignoring extents of 1."""
     if len(merged) >= len(shape) or same_elements(shape, merged):
         return False
-    left = list(shape)
+    extents = list(shape)
     for extent in merged:
         product = 1
-        while left and product * left[0] <= extent and product != extent:
-            product *= left.pop(0)
+        while extents and product * extents[0] <= extent and product != extent:
+            product *= extents.pop(0)
         if product != extent:
             return False
-    return all(extent == 1 for extent in left)
+    return all(extent == 1 for extent in extents)
 
 
 def plain_shape(shape: tuple[int, ...], view: Transform | None) -> tuple[int, ...]:
-    """Return the extents of a tensor of a shape when its dimensions are turned as a view tells."""
+    """Return the extents of a tensor after its view's permutation."""
     if view is None or view.transpose is None or len(view.transpose) != len(shape):
         return shape
     return tuple(shape[axis] for axis in view.transpose)
 
 
 def into_stored_order(array: np.ndarray, view: Transform | None) -> np.ndarray:
-    """Undo `in_reference_order`: bring a tensor in the model's order of dimensions into the one that a view undoes.
+    """Undo `in_reference_order`: bring a tensor from the model's order of dimensions into its view's.
 
     Raises:
-        KernelError: The view is of blocks of channels, which nothing computes on here.
+        KernelError: The view has blocks of channels, which are not supported here.
     """
     if view is None or (view.transpose is None and view.channel_block is None):
         return array
@@ -378,17 +382,17 @@ def in_one_order(
     *,
     copied: bool = True,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Bring both tensors of a pair into the order of dimensions that the model has.
+    """Bring both tensors of a pair into the model's order of dimensions.
 
-    What is kept in blocks of channels is brought there last: the other side tells padding channels from real ones.
-    Both are copied where they are turned, unless only views are wanted.
+    Blocks of channels are undone last: the other side distinguishes padding channels from real ones. Both are copied
+    where they are permuted, unless only views are wanted.
     """
-    theirs, ours = reference_view or Transform(), backend_view or Transform()
-    blocks = theirs.channel_block, ours.channel_block
-    if blocks[0] is not None and (blocks[0], theirs.transpose) == (blocks[1], ours.transpose):
-        # alike in memory, whether the block is declared or not
+    reference_transform, backend_transform = reference_view or Transform(), backend_view or Transform()
+    blocks = reference_transform.channel_block, backend_transform.channel_block
+    if blocks[0] is not None and (blocks[0], reference_transform.transpose) == (blocks[1], backend_transform.transpose):
+        # equal in memory, whether the block is declared or not
         return reference, backend.reshape(reference.shape) if reference.size == backend.size else backend
-    # extents in blocks tell nothing of which neighbouring dimensions the model has as one
+    # blocked extents do not show which neighbouring dimensions the model merges
     if blocks[1] is not None:
         shape = plain_shape(reference.shape, reference_view) if blocks[0] is None else backend.shape
         reference = in_reference_order(reference, reference_view, shape, copied=copied)
@@ -407,7 +411,7 @@ def turned_quant(quant: QuantParams | None, view: Transform | None) -> QuantPara
 
 
 def _unblocked(array: np.ndarray, block: int, shape: tuple[int, ...]) -> np.ndarray:
-    """Turn N, C/block, H, W, block (declared so or as N, C, H, W) into N, C, H, W without the padding channels."""
+    """Convert N, C/block, H, W, block (declared so or as N, C, H, W) to N, C, H, W without padding channels."""
     parts = array
     if array.ndim == 4 and array.shape[1] % block == 0:
         count, channels, height, width = array.shape
@@ -420,7 +424,7 @@ def _unblocked(array: np.ndarray, block: int, shape: tuple[int, ...]) -> np.ndar
 
 
 def as_laid_out(context: Context) -> Iterator[Pair]:
-    """Add to pairs how their tensors are brought into one order of dimensions, as far as the graphs tell."""
+    """Add the orders of dimensions to pairs, as far as the graphs show them."""
     ref, be, pairs = context.ref, context.be, context.pairs
     if not (_may_turn(ref) or _may_turn(be)):
         return
@@ -480,7 +484,7 @@ def _layouts(
         node = graph.producer(tensor)
         if node is None:
             continue
-        layout = None if frames is None else _moved_turn(tensor, node, sides)
+        layout = None if frames is None else _layout_of_moved_transpose(tensor, node, sides)
         if layout is None:
             layout = _layout_of(tensor, node, sides)
         block = block_of(graph.tensors[tensor].layout)
@@ -527,14 +531,14 @@ def _layout_of(tensor: str, node: Node, sides: _Sides) -> Transform | None:
     row = operators.of(node.op)
     if row.moves is operators.Move.FROM_BLOCKS:
         last = CHANNELS_SECOND if node.attrs.get("channels_last") else None
-        return Transform(transpose=_composed(last, layouts.get(source, Transform()).transpose))
+        return Transform(transpose=_compose(last, layouts.get(source, Transform()).transpose))
     if turns_channels(node):
         return _turned(layouts.get(source), node)
     if row.moves is not operators.Move.TO_BLOCKS and _keeps_last(node):
-        order = _kept_last(node, _rank(tensor, run))
+        order = _order_from_channels_last(node, _rank(tensor, run))
         if order is not None:
             return Transform(transpose=order)
-    if row.transposes:  # that only turns what it reads, instead of standing for a Transpose of the other run
+    if row.transposes:  # it only permutes its input and corresponds to no Transpose of the other run
         ends = [other.root(partners[name]) for name in (source, tensor) if name in partners]
         if run.changes_layout(node) or (len(ends) == 2 and ends[0] == ends[1]):
             return _turned(layouts.get(source), node)
@@ -548,7 +552,7 @@ def _layout_of(tensor: str, node: Node, sides: _Sides) -> Transform | None:
     if operators.plain(node).own_dimensions and not run.changes_layout(node):
         return _turned_next(tensor, sides)
     if row.transposes and source in layouts and tensor not in partners:
-        return _turned(layouts[source], node)  # what nothing answers to was most likely put in, to turn this back
+        return _turned(layouts[source], node)  # a node without a partner was most likely inserted to undo the transpose
     before = next((layouts[name] for name in node.inputs if name in layouts), None)
     return _without_dimensions(before, node, run) if before is not None and _drops_dimensions(node) else before
 
@@ -561,7 +565,7 @@ def _turned_next(tensor: str, sides: _Sides) -> Transform | None:
     shape, theirs = sides.run.shape(tensor), sides.other.shape(partner)
     theirs = plain_shape(theirs, (sides.frames or {}).get(partner))
     for reader in sides.run.graph.consumers(tensor) if shape != theirs else ():
-        view = Transform(transpose=_turn_of(reader))
+        view = Transform(transpose=_transpose_order(reader))
         answer = sides.partners.get(reader.outputs[0], "")
         if plain_shape(shape, view) == theirs and sides.other.root(answer) == sides.other.root(partner):
             return view
@@ -586,10 +590,10 @@ def _wants_channels_last(reader: Node, tensor: str) -> bool:
 
 def _turned(before: Transform | None, node: Node) -> Transform | None:
     """Return the layout after a Transpose: where each of the model's dimensions has gone."""
-    turn = _turn_of(node)
+    turn = _transpose_order(node)
     if turn is None or (before is not None and before.transpose is None):
         return None
-    order = _composed(_inverse(turn), None if before is None else before.transpose)
+    order = _compose(_inverse(turn), None if before is None else before.transpose)
     return None if order is None else Transform(transpose=order)
 
 

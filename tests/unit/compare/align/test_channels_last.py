@@ -9,11 +9,11 @@ import qdebug
 from qdebug.compare.align import channels_last as channels_last_module
 from qdebug.compare.align.channels_last import (
     _by_values,
-    _is_turn_unsaid,
-    _is_turned,
-    _order,
-    _said,
-    _told,
+    _is_unstated_transpose,
+    _is_permuted,
+    _order_with_channels_second,
+    _side_by_layout,
+    _side_by_extents,
     moved_shape,
 )
 from qdebug.compare.align.context import Context
@@ -209,15 +209,15 @@ def test_the_last_extent_is_put_second(shape, moved):
 def test_what_a_convolution_gives_tells_which_side_has_channels_last(theirs, ours, side, values):
     for op in ("Conv", "MaxPool"):
         context, pair = sides_of(theirs, ours, op=op, values=values)
-        assert _told(context, pair) == side
+        assert _side_by_extents(context, pair) == side
         turned = replace(pair, backend_view=Transform(transpose=(0, 1, 2, 3)))
-        assert _told(context, turned) is None
+        assert _side_by_extents(context, turned) is None
     context, pair = sides_of(theirs, ours, values=values)
-    assert _told(context, pair) is None  # a Relu may read anything
+    assert _side_by_extents(context, pair) is None  # a Relu may read anything
     fed = replace(pair, reference="x", backend="x")
-    assert _told(context, fed) == side
+    assert _side_by_extents(context, fed) == side
     half = Context(ref=one_tensor(theirs), be=one_tensor(ours, given="z"))
-    assert _told(half, replace(pair, reference="y", backend="z")) is None
+    assert _side_by_extents(half, replace(pair, reference="y", backend="z")) is None
 
 
 def test_a_declared_layout_of_one_side_tells_it():
@@ -229,7 +229,7 @@ def test_a_declared_layout_of_one_side_tells_it():
         ("NCHW", None, None),
     ):
         context = Context(ref=one_tensor((1, 2, 3, 4), layout=theirs), be=one_tensor((1, 2, 3, 4), layout=ours))
-        assert _said(context, Pair(reference="y", backend="y", match=Match.EXACT, reason="")) == side
+        assert _side_by_layout(context, Pair(reference="y", backend="y", match=Match.EXACT, reason="")) == side
 
 
 @pytest.mark.parametrize(
@@ -245,9 +245,9 @@ def test_a_declared_layout_of_one_side_tells_it():
 )
 def test_extents_in_another_order_are_a_turn_unless_the_node_makes_it(op, theirs, ours, turned):
     context, pair = sides_of(theirs, ours, op=op)
-    assert _is_turned(context, pair) == turned
-    assert not _is_turned(context, replace(pair, backend="x", reference="x"))  # nothing makes it
-    assert not _is_turned(context, replace(pair, reference_view=Transform(channel_block=8)))
+    assert _is_permuted(context, pair) == turned
+    assert not _is_permuted(context, replace(pair, backend="x", reference="x"))  # nothing makes it
+    assert not _is_permuted(context, replace(pair, reference_view=Transform(channel_block=8)))
 
 
 @pytest.mark.parametrize(
@@ -265,7 +265,7 @@ def test_extents_in_another_order_are_a_turn_unless_the_node_makes_it(op, theirs
 def test_the_order_is_the_one_that_gives_the_partners_extents(theirs, ours, order):
     for last, (ref, be) in ((Side.BACKEND, (theirs, ours)), (Side.REFERENCE, (ours, theirs))):
         context, pair = sides_of(ref, be)
-        assert _order(context, pair, last, {}) == order
+        assert _order_with_channels_second(context, pair, last, {}) == order
 
 
 @pytest.mark.parametrize("order", [(0, 1, 2, 3), (0, 3, 1, 2), (0, 2, 3, 1), (0, 1, 3, 2)])
@@ -280,11 +280,11 @@ def test_where_several_orders_fit_the_values_tell_and_else_what_it_is_made_of(or
     pair = Pair(reference="y", backend="y", match=Match.EXACT, reason="")
     likely = order in ((0, 1, 2, 3), (0, 3, 1, 2))
     told = order if likely and order != (0, 1, 2, 3) else None
-    assert _order(context, pair, Side.BACKEND, {}) == told
-    assert _order(context, pair, Side.BACKEND, {"x": (0, 3, 1, 2)}) == (told if likely else (0, 3, 1, 2))
+    assert _order_with_channels_second(context, pair, Side.BACKEND, {}) == told
+    assert _order_with_channels_second(context, pair, Side.BACKEND, {"x": (0, 3, 1, 2)}) == (told if likely else (0, 3, 1, 2))
     same = Context(ref=one_tensor((1, 4, 4, 4), values=False), be=one_tensor((1, 4, 4, 4), values=False))
-    assert _order(same, pair, Side.BACKEND, {}) is None
-    assert _order(same, pair, Side.BACKEND, {"x": (0, 3, 1, 2)}) == (0, 3, 1, 2)
+    assert _order_with_channels_second(same, pair, Side.BACKEND, {}) is None
+    assert _order_with_channels_second(same, pair, Side.BACKEND, {"x": (0, 3, 1, 2)}) == (0, 3, 1, 2)
 
 
 @pytest.mark.parametrize(("noise", "told"), [(0.0, True), (0.05, True), (3.0, False)])
@@ -309,7 +309,7 @@ def test_a_turn_is_unsaid_where_its_order_is_no_attribute():
         ("Transpose", {"perm": (1, 0)}, False),
         ("Relu", {}, False),
     ):
-        assert _is_turn_unsaid(Node(name="n", op=op, inputs=("x",), outputs=("y",), attrs=attrs)) == unsaid
+        assert _is_unstated_transpose(Node(name="n", op=op, inputs=("x",), outputs=("y",), attrs=attrs)) == unsaid
 
 
 def test_values_that_are_as_far_in_either_order_tell_none():

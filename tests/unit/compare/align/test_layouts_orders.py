@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from qdebug.compare.align.indexed_recording import IndexedRecording
 from qdebug.compare.align.layouts import (
-    _composed,
+    _compose,
     _inverse,
-    _merged,
+    _has_merged_dimensions,
     _without_dimensions,
     in_one_order,
     in_reference_order,
@@ -74,13 +74,13 @@ def test_both_tensors_of_a_pair_are_brought_into_one_order(drawn):
 @given(turned())
 def test_one_turn_after_the_other_is_their_composition(drawn):
     array, first, then = drawn
-    both = _composed(first, then)
+    both = _compose(first, then)
     expected = array.transpose(first).transpose(then)
     np.testing.assert_array_equal(expected, array if both is None else array.transpose(both))
     assert both != tuple(range(array.ndim))
-    assert _composed(first, _inverse(first)) is None
-    assert (_composed(None, then), _composed(first, None), _composed(None, None)) == (then, first, None)
-    assert _composed(first, (*then, array.ndim)) == (*then, array.ndim)
+    assert _compose(first, _inverse(first)) is None
+    assert (_compose(None, then), _compose(first, None), _compose(None, None)) == (then, first, None)
+    assert _compose(first, (*then, array.ndim)) == (*then, array.ndim)
 
 
 def groups(shape, merged):
@@ -98,14 +98,14 @@ def test_dimensions_are_merged_where_some_grouping_of_neighbours_gives_the_shape
     bounds = [0, *sorted(min(cut, len(shape)) for cut in cuts), len(shape)]
     made = tuple(math.prod(shape[a:b]) for a, b in pairwise(bounds))
     real = [extent for extent in shape if extent != 1] != [extent for extent in made if extent != 1]
-    assert _merged(tuple(shape), made) == (len(made) < len(shape) and real)
+    assert _has_merged_dimensions(tuple(shape), made) == (len(made) < len(shape) and real)
 
 
 @given(EXTENTS, EXTENTS)
 def test_other_shapes_are_no_grouping(shape, other):
     real = [extent for extent in shape if extent != 1] != [extent for extent in other if extent != 1]
     wanted = len(other) < len(shape) and real and groups(tuple(shape), tuple(other))
-    assert _merged(tuple(shape), tuple(other)) == wanted
+    assert _has_merged_dimensions(tuple(shape), tuple(other)) == wanted
 
 
 @pytest.mark.parametrize(
