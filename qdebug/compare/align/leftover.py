@@ -1,4 +1,4 @@
-"""Says for each tensor without partner why it has none, and whether anything is lost by it."""
+"""Explains why tensors have no partner, and whether the comparison loses anything by that."""
 
 from __future__ import annotations
 
@@ -35,22 +35,22 @@ Inside = Mapping[str, _Inside]
 
 
 @dataclass(kw_only=True)
-class _Half:
-    """What is known of one side.
+class _SideFacts:
+    """Facts about the tensors of one side.
 
     Args:
-        side: Which.
-        run: The run.
+        side: The side.
+        run: Its run.
         paired: Its compared tensors.
-        given_up: Its tensors whose partner the other side left out by choice, with the reason.
-        unpartnered: Its tensors that have a partner of which the other recording has no values.
+        given_up: Its tensors whose partner the other side omits on purpose, with the reason.
+        unpartnered: Its tensors whose partner has no values in the other recording.
         inside: Its tensors inside a part that a compared result accounts for.
-        missing: Tensors of the other side's graph of which its recording has no values.
-        notes: Why a tensor has no partner, as far as the search said.
-        never: Tensors that the other side never makes, with the reason.
+        missing: Tensors of the other side's graph without values in its recording.
+        notes: Why a tensor has no partner, if the search noted it.
+        never: Tensors that the other side never computes, with the reason.
         other: Facts of the other side's run.
-        dumped_bare: Whether the other side is a dump without a graph, which holds what somebody chose to dump.
-        twins: The compared tensors, where one without a partner may hold the same values: of the reference alone.
+        dumped_bare: Whether the other side is a dump without a graph, with a selection of tensors.
+        twins: The compared tensors that may hold the same values as one without a partner; for the reference only.
     """
 
     side: Side
@@ -68,9 +68,9 @@ class _Half:
 
     @cached_property
     def outlines(self) -> Mapping[Outline, str]:
-        """Compared tensors by what is known of their values without reading them, the first of each."""
-        known = [(self.run.recording.outline(name), name) for name in self.run.recording.names if name in self.paired]
-        return {outline: name for outline, name in reversed(known) if outline is not None}
+        """Compared tensors by facts of their values that need no reading, the first of each."""
+        entries = [(self.run.recording.outline(name), name) for name in self.run.recording.names if name in self.paired]
+        return {outline: name for outline, name in reversed(entries) if outline is not None}
 
     @cached_property
     def roots(self) -> Mapping[str, str]:
@@ -90,7 +90,9 @@ def leftovers(context: Context, pairs: Sequence[Pair]) -> tuple[Unmatched, ...]:
         context: What the search for partners ended with.
         pairs: The pairs that are compared.
     """
-    halves = [_half(context, pairs, side, inside) for side, inside in zip(Side, _inside(context, pairs), strict=True)]
+    halves = [
+        _side_facts(context, pairs, side, inside) for side, inside in zip(Side, _inside(context, pairs), strict=True)
+    ]
     listed = [_unmatched(half, name) for half in halves for name in half.run.recording.names if name not in half.paired]
     listed = [
         replace(entry, kind=UnmatchedKind.BENIGN, reason="the map says that it has no partner")
@@ -102,10 +104,10 @@ def leftovers(context: Context, pairs: Sequence[Pair]) -> tuple[Unmatched, ...]:
 
 
 def _with_nearest(context: Context, listed: Sequence[Unmatched]) -> Iterator[Unmatched]:
-    """Add to lost tensors which of the other side's are nearest by their values, as far as these are looked at."""
-    asked = [entry for entry in listed if entry.kind is UnmatchedKind.LOST][:NEAREST_ASKED_MAX]
+    """Add to lost tensors the other side's tensor with the nearest values, where values are read."""
+    lost = [entry for entry in listed if entry.kind is UnmatchedKind.LOST][:NEAREST_ASKED_MAX]
     for entry in listed:
-        near = _nearest(context, entry) if entry in asked else None
+        near = _nearest(context, entry) if entry in lost else None
         yield entry if near is None else replace(entry, nearest=near[0], distance=near[1])
 
 
@@ -116,20 +118,20 @@ def _nearest(context: Context, entry: Unmatched) -> tuple[str, float] | None:
     size = run.size(entry.tensor)
     names = [name for name in other.recording.names if name in other.recorded and other.has(name)]
     names = [name for name in names if other.size(name) == size and not other.of_shape(name)]
-    known = {pair.of(entry.side.other) for pair in context.found.values()}
-    names = [name for name in names if name not in known] or names
-    own = [entry.tensor]
-    sides = (names, own) if entry.side is Side.BACKEND else (own, names)
+    partners = {pair.of(entry.side.other) for pair in context.found.values()}
+    names = [name for name in names if name not in partners] or names
+    candidates = [entry.tensor]
+    sides = (names, candidates) if entry.side is Side.BACKEND else (candidates, names)
     distances = context.sampler.table(*sides).reshape(-1)
     at = int(np.argmin(distances)) if distances.size else 0
     return (names[at], float(distances[at])) if distances.size and np.isfinite(distances[at]) else None
 
 
-def _half(context: Context, pairs: Sequence[Pair], side: Side, inside: Inside) -> _Half:
-    run, there, ours = context.run(side), context.run(side.other).recording, side is Side.BACKEND
+def _side_facts(context: Context, pairs: Sequence[Pair], side: Side, inside: Inside) -> _SideFacts:
+    run, there, is_backend = context.run(side), context.run(side.other).recording, side is Side.BACKEND
     missing = there.graph.tensors.keys() - there.names - there.info.never_made().keys()
-    known = run.recording.graph.tensors
-    return _Half(
+    tensors = run.recording.graph.tensors
+    return _SideFacts(
         side=side,
         run=run,
         paired={pair.of(side) for pair in pairs},
@@ -138,18 +140,20 @@ def _half(context: Context, pairs: Sequence[Pair], side: Side, inside: Inside) -
             for p in context.found.values()
             if p.of(side.other) in missing and there.info.not_dumped(p.of(side.other))
         },
-        unpartnered={p.of(side) for p in context.found.values() if p.of(side.other) in missing and p.of(side) in known},
+        unpartnered={
+            p.of(side) for p in context.found.values() if p.of(side.other) in missing and p.of(side) in tensors
+        },
         inside=inside,
         missing=missing,
-        notes=context.notes if ours else {},
+        notes=context.notes if is_backend else {},
         never=_never_made(there.info),
         other=there.info,
         dumped_bare=there.info.taps == "import" and is_bare(there),
-        twins=() if ours else [pair.reference for pair in pairs],
+        twins=() if is_backend else [pair.reference for pair in pairs],
     )
 
 
-def _unmatched(half: _Half, tensor: str) -> Unmatched:
+def _unmatched(half: _SideFacts, tensor: str) -> Unmatched:
     """Return why a recorded tensor has no partner."""
     run, place = half.run, half.inside.get(tensor)
     graph = run.recording.graph
@@ -163,7 +167,7 @@ def _unmatched(half: _Half, tensor: str) -> Unmatched:
         return replace(entry(UnmatchedKind.BENIGN, "computed from constants alone"), of_constants=True)
     node = graph.producer(tensor)
     outline = run.recording.outline(tensor) if node is not None and says_nothing(node) else None
-    if outline is not None and outline in half.outlines:  # blocks hand on their last
+    if outline is not None and outline in half.outlines:  # a block passes on its last tensor
         return entry(UnmatchedKind.BENIGN, f"the same values as {half.outlines[outline]!r}, which is compared")
     twin = half.roots.get(run.root(tensor))
     if twin is not None:
@@ -173,8 +177,8 @@ def _unmatched(half: _Half, tensor: str) -> Unmatched:
     if tensor in half.unpartnered:
         return entry(*_without_partners_values(half, tensor))
     if place is not None and tensor not in graph.outputs:
-        found = entry(UnmatchedKind.BENIGN, place.reason)
-        return replace(found, inside=place.result, unchecked=place.unchecked)
+        unmatched = entry(UnmatchedKind.BENIGN, place.reason)
+        return replace(unmatched, inside=place.result, unchecked=place.unchecked)
     double = half.doubles.get(run.number(tensor)) if half.twins else None
     if double is not None:
         return entry(UnmatchedKind.BENIGN, f"the same computation as {double!r}, which is compared")
@@ -186,7 +190,7 @@ def _unmatched(half: _Half, tensor: str) -> Unmatched:
     return entry(UnmatchedKind.LOST, _lost(half, tensor))
 
 
-def _lost(half: _Half, tensor: str) -> str:
+def _lost(half: _SideFacts, tensor: str) -> str:
     """Return why a tensor is lost to the comparison."""
     if tensor in half.missing:
         return f"the {half.side.other}'s recording has no values of it"
@@ -197,7 +201,7 @@ _NOT_DUMPED = "the dump holds no values of it"
 
 
 def as_unchecked(entry: Unmatched, why: str) -> Unmatched:
-    """Return an entry inside a part of the network that says that nothing checked the part, and why, once.
+    """Return an entry inside an unchecked part of the network with that said, once.
 
     Args:
         entry: The entry.
@@ -213,7 +217,7 @@ def _unchecked(reason: str, why: str) -> str:
 
 
 def _harmless(tensor: str, run: IndexedRecording, paired: set[str]) -> str:
-    """Say why nothing is lost by a tensor of either side that has no partner; "" if something is."""
+    """Return why nothing is lost by an unpaired tensor of either side; "" if something is."""
     graph = run.graph
     node = graph.producer(tensor)
     if not graph.consumers(tensor) and tensor not in graph.outputs and not (node and says_nothing(node)):
@@ -230,17 +234,17 @@ def _harmless(tensor: str, run: IndexedRecording, paired: set[str]) -> str:
     return ""
 
 
-def _without_partners_values(half: _Half, tensor: str) -> tuple[UnmatchedKind, str]:
-    """Return how a tensor stands whose partner has no values: nothing is lost if somebody chose to leave it out."""
+def _without_partners_values(half: _SideFacts, tensor: str) -> tuple[UnmatchedKind, str]:
+    """Classify a tensor whose partner has no values; nothing is lost if it was left out on purpose."""
     if tensor in half.given_up and tensor not in half.run.recording.graph.outputs:
         return UnmatchedKind.BENIGN, f"not recorded by the {half.side.other}: {half.given_up[tensor]}"
     return UnmatchedKind.LOST, f"the {half.side.other}'s recording has no values of it"
 
 
 def _reshaped(tensor: str, run: IndexedRecording, paired: set[str]) -> str | None:
-    """Return the compared tensor whose elements a tensor has in the same order, in other dimensions; None if none.
+    """Return the compared tensor with the same elements in other dimensions; None if there is none.
 
-    Their first values must bear it out: a Reshape that gives others is not what it is said to be.
+    Their first values must be equal: a Reshape that changes them is not a Reshape.
     """
     node = run.graph.producer(tensor)
     while node is not None and operators.of(node.op).reshapes and node.inputs and node.inputs[0]:
@@ -255,7 +259,7 @@ def _reshaped(tensor: str, run: IndexedRecording, paired: set[str]) -> str | Non
 
 
 def _only_moves(tensor: str, run: IndexedRecording, paired: set[str]) -> bool:
-    """Tell whether a tensor is an arrangement of compared values, and leads only to compared ones by arranging."""
+    """Tell whether a tensor arranges compared values, and leads to compared tensors by arranging only."""
     graph = run.graph
 
     def moved(name: str) -> bool:
@@ -272,10 +276,10 @@ def _only_moves(tensor: str, run: IndexedRecording, paired: set[str]) -> bool:
     )
 
 
-def _skipped(half: _Half) -> Iterator[Unmatched]:
-    """List what was never recorded.
+def _skipped(half: _SideFacts) -> Iterator[Unmatched]:
+    """Yield the tensors that were never recorded.
 
-    Nothing is lost by what the runtime never makes, nor by a list or a text if all that is made of it is compared.
+    Nothing is lost by tensors that the runtime never computes, nor by a list or a text whose results are all compared.
     """
     graph, info = half.run.graph, half.run.recording.info
     for tensor, why in info.skipped.items():
@@ -301,14 +305,14 @@ def _never_made(info: RunInfo) -> dict[str, str]:
     return {name: f"{_CAUSES[info.skip_causes[name]]}: {why}" for name, why in info.never_made().items()}
 
 
-def _leads_to_compared(tensor: str, half: _Half) -> bool:
-    """Tell whether everything that is made of a tensor is compared, and something is."""
-    made = [name for node in half.run.graph.consumers(tensor) for name in node.outputs if name]
-    return bool(made) and all(any(form in half.paired for form in half.run.members(name)) for name in made)
+def _leads_to_compared(tensor: str, half: _SideFacts) -> bool:
+    """Tell whether all results of a tensor are compared, and there is one."""
+    results = [name for node in half.run.graph.consumers(tensor) for name in node.outputs if name]
+    return bool(results) and all(any(form in half.paired for form in half.run.members(name)) for name in results)
 
 
 def _arranged(run: IndexedRecording, tensor: str) -> str:
-    """Return the root of what a tensor is an arrangement of, all elements and no more; of itself if of nothing."""
+    """Return the root of a chain of reshapes and transposes; the tensor's own root if it is none."""
     node = run.graph.producer(tensor)
     while node is not None and operators.of(node.op).arranges:
         tensor = run.root(node.inputs[0])
@@ -317,14 +321,15 @@ def _arranged(run: IndexedRecording, tensor: str) -> str:
 
 
 def _inside(context: Context, pairs: Sequence[Pair]) -> tuple[Inside, Inside]:
-    """Find the tensors of either side that lie in a part of the network that the two compute in different ways.
+    """Find the tensors of either side inside a part of the network that the two compute in different ways.
 
-    From each compared tensor both graphs are searched backwards down to compared ones. Where all of those that the
-    reference's result hangs on are partners of those that the backend's hangs on, what lies between is accounted for by
-    the result.
+    From each compared tensor both graphs are searched backwards to compared ones. If all those that the reference's
+    result depends on are partners of those that the backend's depends on, the result accounts for everything in
+    between.
 
     Returns:
-        For each tensor of the reference and of the backend, where it is computed, and the result that accounts for it.
+        For each tensor of the reference and of the backend, the place of its computation and the result that accounts
+            for it.
     """
     ref, be = context.ref, context.be
     roots: dict[str, tuple[str, ...]] = {}
@@ -335,41 +340,41 @@ def _inside(context: Context, pairs: Sequence[Pair]) -> tuple[Inside, Inside]:
         return {ref.number(name) for name in names}
 
     doubles: dict[int, set[str]] = {}
-    theirs: dict[str, _Inside] = {}
-    ours: dict[str, _Inside] = {}
+    inside_reference: dict[str, _Inside] = {}
+    inside_backend: dict[str, _Inside] = {}
     producer = be.recording.graph.producer
     for pair in pairs:
         node = producer(pair.backend)
-        mine = None if node is None else between(be, pair.backend, roots)
-        if node is None or mine is None:
+        backend_part = None if node is None else between(be, pair.backend, roots)
+        if node is None or backend_part is None:
             continue
-        fed = {name for root in mine[1] for name in roots[root]}
-        if be.recorded.isdisjoint(mine[0]) and (plain := between(ref, pair.reference, fed)) and not plain[0]:
-            continue  # one node answers to one node
+        fed = {name for root in backend_part[1] for name in roots[root]}
+        if be.recorded.isdisjoint(backend_part[0]) and (plain := between(ref, pair.reference, fed)) and not plain[0]:
+            continue  # one node corresponds to one node
         doubles = doubles or _doubles(ref)
         whole = {_arranged(ref, name) for name in fed}
         fed |= {twin for name in fed for twin in doubles[ref.number(name)]}
-        other = between(ref, pair.reference, fed) or between(ref, pair.reference, fed | whole)
-        if other is None or not mine[0].isdisjoint(context.undecided):
+        reference_part = between(ref, pair.reference, fed) or between(ref, pair.reference, fed | whole)
+        if reference_part is None or not backend_part[0].isdisjoint(context.undecided):
             continue
-        real = [name for name in mine[0] if name in be.recorded]
-        if not real and not other[0]:
+        real = [name for name in backend_part[0] if name in be.recorded]
+        if not real and not reference_part[0]:
             continue
         place = f"computed inside {node.op} {node.name!r}"
         part = f"inside a part that the backend computes in another way: its result {pair.backend!r} is compared"
-        unchecked = why_unchecked(ref, pair.reference, other[0])
+        unchecked = why_unchecked(ref, pair.reference, reference_part[0])
         if unchecked:
-            place, part = (_unchecked(said, unchecked) for said in (place, part))
-        for name in other[0]:
-            theirs.setdefault(name, _Inside(part if real else place, pair.backend, bool(unchecked)))
-        if numbers(_arranged(ref, name) for name in other[1]) == numbers(whole):
+            place, part = (_unchecked(text, unchecked) for text in (place, part))
+        for name in reference_part[0]:
+            inside_reference.setdefault(name, _Inside(part if real else place, pair.backend, bool(unchecked)))
+        if numbers(_arranged(ref, name) for name in reference_part[1]) == numbers(whole):
             for name in real:
-                ours.setdefault(name, _Inside(part, pair.backend, bool(unchecked)))
-    return theirs, ours
+                inside_backend.setdefault(name, _Inside(part, pair.backend, bool(unchecked)))
+    return inside_reference, inside_backend
 
 
 def _doubles(run: IndexedRecording) -> dict[int, set[str]]:
-    """Return the roots of the tensors that the same operators make of the same inputs, by number."""
+    """Return the roots of tensors that the same operators compute from the same inputs, by number."""
     doubles: dict[int, set[str]] = {}
     for name in run.graph.tensors:
         doubles.setdefault(run.number(name), set()).add(run.root(name))

@@ -1,4 +1,4 @@
-"""Whether a name that two graphs share names the same tensor in both: exporters number tensors, and numbers shift."""
+"""Decides whether a name that two graphs share means the same tensor: exporters number tensors, and numbers shift."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _FIRST_OUTPUT = ":0"
 
 
 class NameSupport(IntEnum):
-    """How well two graphs bear out that a name means one tensor."""
+    """How well two graphs confirm that a name means one tensor."""
 
     NONE = 0
     WEAK = 1
@@ -55,7 +55,7 @@ class NameSupport(IntEnum):
 
 
 def inputs_of_a_name(context: Context) -> Iterator[Pair]:
-    """Pair what no node makes by its name."""
+    """Pair inputs by name."""
     for tensor in context.order:
         if context.be.graph.producer(tensor) is None and not context.be.folds(tensor):
             pair = weak_name(context, tensor)
@@ -64,13 +64,13 @@ def inputs_of_a_name(context: Context) -> Iterator[Pair]:
 
 
 def strong_name(context: Context, tensor: str, _: Node) -> Pair | None:
-    """Pair a tensor by its name if the graphs bear that out strongly; less will do where the model states the name."""
-    said = context.be.graph.tensors[tensor].stands_for is not None
-    return _by_name(context, tensor, NameSupport.WEAK if said else NameSupport.STRONG)
+    """Pair a tensor by name if the graphs strongly confirm it; weaker support suffices for a name from the model."""
+    is_stated = context.be.graph.tensors[tensor].stands_for is not None
+    return _by_name(context, tensor, NameSupport.WEAK if is_stated else NameSupport.STRONG)
 
 
 def weak_name(context: Context, tensor: str, _: Node | None = None) -> Pair | None:
-    """Pair a tensor by its name if the graphs bear that out at all."""
+    """Pair a tensor by name if the graphs confirm it at all."""
     pair = _by_name(context, tensor, NameSupport.WEAK)
     return None if pair is None else replace(pair, confidence=WEAK_NAME_CONFIDENCE)
 
@@ -80,27 +80,27 @@ def form_of_another(context: Context, tensor: str, node: Node) -> Pair | None:
     source = context.be.handed_on(node) or node.inputs[0]
     pair = context.found.get(source)
     row = operators.plain(node)
-    # what changes nothing here may change something in the reference
-    own = (
+    # a node that changes nothing here may change something in the reference
+    is_own_form = (
         pair is None
         or row.neutral is not None
         or row.moves is operators.Move.SLICE
         or _is_turned_output(context, tensor, pair.reference)
     )
-    named = weak_name(context, tensor) if own else None
-    if named is not None:
-        return named
+    same_name = weak_name(context, tensor) if is_own_form else None
+    if same_name is not None:
+        return same_name
     if pair is None:
         context.unpaired(tensor, f"it is another form of {source!r}, which has no partner")
         return None
     reference = context.clamped_later.get(source, pair.reference)
     context.clamped_later[tensor] = reference
-    said = "codes of" if row.quantizes else "real values of the codes" if row.dequantizes else "same values as"
-    return _form(context, tensor, reference, f"{said} {source!r}")
+    relation = "codes of" if row.quantizes else "real values of the codes" if row.dequantizes else "same values as"
+    return _form(context, tensor, reference, f"{relation} {source!r}")
 
 
 def _is_turned_output(context: Context, tensor: str, reference: str) -> bool:
-    """Tell whether an output of both networks is a reference tensor turned: the backend turned it further up."""
+    """Tell whether an output of both networks is a reference tensor that the backend transposes earlier."""
     ref = context.ref
     if tensor not in context.be.graph.outputs or tensor not in ref.graph.outputs:
         return False
@@ -120,7 +120,7 @@ def _form(context: Context, tensor: str, reference: str, reason: str, match: Mat
 
 
 def _by_name(context: Context, tensor: str, needed: NameSupport) -> Pair | None:
-    """Pair a tensor by its name, or by the name it is said to stand for, if the graphs bear that out."""
+    """Pair a tensor by its name, or the name that it stands for, if the graphs confirm it."""
     reference = namesake(context, tensor)
     if reference is None:
         return None
@@ -130,31 +130,33 @@ def _by_name(context: Context, tensor: str, needed: NameSupport) -> Pair | None:
         return paired(tensor, earlier, Match.FUSED, reason)
     clamp = clamp_left_to_codes(context, tensor, reference)
     meant = [reference] if clamp is None else [clamp.inputs[0], reference]
-    if all(_judged(context, tensor, name) < needed for name in meant):
+    if all(_support_of(context, tensor, name) < needed for name in meant):
         return None
     if clamp is not None:
         context.clamped_later[tensor] = reference
         return _around_clamp(context, tensor, reference, clamp)
-    pair = _named(context, tensor, reference)
+    pair = _pair_by_name(context, tensor, reference)
     note_clamp_after(context, pair)
     return pair
 
 
-def _named(context: Context, tensor: str, reference: str) -> Pair:
-    said = context.be.graph.tensors[tensor].stands_for
-    if said == reference:
-        reason = f"the model says that it is another form of {said!r}"
+def _pair_by_name(context: Context, tensor: str, reference: str) -> Pair:
+    stated_name = context.be.graph.tensors[tensor].stands_for
+    if stated_name == reference:
+        reason = f"the model says that it is another form of {stated_name!r}"
         return _form(context, tensor, reference, reason, Match.ORIGIN)
-    if said is not None:
-        return _form(context, tensor, reference, f"both are forms of {said!r}")
+    if stated_name is not None:
+        return _form(context, tensor, reference, f"both are forms of {stated_name!r}")
     if reference in spellings(tensor):
         return _of_same_name(context, tensor, reference)
-    other = tensor in context.ref.graph.tensors or tensor in context.forms
-    return _form(context, tensor, reference, "another form of it" if other else "the node that makes it has this name")
+    is_other_name = tensor in context.ref.graph.tensors or tensor in context.forms
+    return _form(
+        context, tensor, reference, "another form of it" if is_other_name else "the node that makes it has this name"
+    )
 
 
 def _of_same_name(context: Context, tensor: str, reference: str) -> Pair:
-    """Pair two tensors of one name; a runtime that folds what follows into a node may keep the earlier name."""
+    """Pair two tensors of one name; a runtime that fuses nodes may keep the earlier name."""
     node = context.be.graph.producer(tensor)
     if node is not None and is_clamped_later(context, tensor, reference, node):
         reason = f"the reference leaves {node.op} to its codes: compared with what they stand for"
@@ -171,41 +173,47 @@ def _of_same_name(context: Context, tensor: str, reference: str) -> Pair:
 
 
 def _with_its_bias(context: Context, tensor: str, reference: str, node: Node) -> tuple[str, list[Node]]:
-    """Follow the reference through the sum that adds the bias which a product of one name has in the backend alone."""
-    theirs = context.ref.graph.producer(reference)
+    """Follow the reference through the sum that adds a bias which the backend's product of that name includes."""
+    reference_node = context.ref.graph.producer(reference)
     readers = context.ref.consumers(reference)
-    if theirs is None or len(readers) != 1 or not has_bias(node) or has_bias(theirs) or not alike(node, theirs):
+    if (
+        reference_node is None
+        or len(readers) != 1
+        or not has_bias(node)
+        or has_bias(reference_node)
+        or not alike(node, reference_node)
+    ):
         return reference, []
     adds = operators.plain(readers[0]).adds_term and reads_only(context.ref, readers[0], reference)
-    if not adds or not operators.plain(theirs).product or done_later(context, tensor, readers[0]):
+    if not adds or not operators.plain(reference_node).product or done_later(context, tensor, readers[0]):
         return reference, []
     return readers[0].outputs[0], [readers[0]]
 
 
 def _in_its_weights(context: Context, tensor: str, reference: str, node: Node) -> tuple[str, list[Node]]:
-    """Follow the reference through nodes that went into the weights of a convolution of one name, if these show it."""
-    theirs = context.ref.graph.producer(reference)
-    if theirs is None or operators.plain(node).sums is not operators.Sums.FILTER:
+    """Follow the reference through nodes folded into the weights of the convolution of that name, if these show it."""
+    reference_node = context.ref.graph.producer(reference)
+    if reference_node is None or operators.plain(node).sums is not operators.Sums.FILTER:
         return reference, []
     last, folded = through_folded(context, tensor, reference, into_weights=True)
-    if not folded or not all(operators.plain(each).goes_into_weights for each in folded):
+    if not folded or not all(operators.plain(folded_node).goes_into_weights for folded_node in folded):
         return reference, []
-    return (reference, []) if folded_distance(context, node, theirs, folded) is None else (last, folded)
+    return (reference, []) if folded_distance(context, node, reference_node, folded) is None else (last, folded)
 
 
 def _around_clamp(context: Context, tensor: str, reference: str, clamp: Node) -> Pair:
-    """Pair a tensor with what enters the Relu or Clip of its name; if that was not recorded, with what comes out."""
+    """Pair a tensor with the input of the Relu or Clip of its name; with the output if that was not recorded."""
     before = clamp.inputs[0]
     if before in context.ref.recorded:
         reason = f"the codes behind it do the {clamp.op}: it is compared with what enters {clamp.name!r}"
         return paired(tensor, before, Match.FUSED, reason)
     bounds = bounds_of(context.ref, clamp)
     view = Transform(clamp_low=bounds[0], clamp_high=bounds[1]) if bounds else None
-    said = "same name" if reference in spellings(tensor) else "the same tensor"
-    return paired(tensor, reference, Match.EXACT, f"{said}; {clamp.op} applied to the backend's values first", view)
+    relation = "same name" if reference in spellings(tensor) else "the same tensor"
+    return paired(tensor, reference, Match.EXACT, f"{relation}; {clamp.op} applied to the backend's values first", view)
 
 
-# -- what a name leads to, and what it is worth ----------------------------------------------------------------------
+# -- evidence for a name -----------------------------------------------------------------------------------------------
 
 
 def spellings(name: str) -> tuple[str, str]:
@@ -224,63 +232,62 @@ def namesake(context: Context, tensor: str) -> str | None:
 
 
 def _of_spelling(context: Context, tensor: str, source: str) -> str | None:
-    """Return the reference tensor of exactly a name, or one that stands for that."""
+    """Return the reference tensor of exactly this name, or one that stands for it."""
     tensors, forms = context.ref.graph.tensors, context.forms
-    own = tensors.get(source)
-    if own is not None and own.stands_for in (None, source) and not context.ref.folds(source):
+    info = tensors.get(source)
+    if info is not None and info.stands_for in (None, source) and not context.ref.folds(source):
         return source
     twin = tensors.get(tensor)
     return tensor if source in forms and twin is not None and twin.stands_for == source else forms.get(source)
 
 
 def _of_node(context: Context, tensor: str) -> str | None:
-    """Return what a node of a name makes, if that is one tensor, where either side says nothing else."""
-    ours = context.be.graph.producer(tensor)
-    if ours is None:
+    """Return the only output of the node of this name, unless either side states otherwise."""
+    backend_node = context.be.graph.producer(tensor)
+    if backend_node is None:
         return None
-    if says_nothing(ours):
-        known = (context.results.get(name) for name in (*spellings(tensor), ours.name))
-        return next(filter(None, known), None)
-    theirs = context.ref.graph.producer(ours.name)
-    single = only_result(ours) is not None and theirs is not None and says_nothing(theirs)
-    return ours.name if single else None
+    if says_nothing(backend_node):
+        candidates = (context.results.get(name) for name in (*spellings(tensor), backend_node.name))
+        return next(filter(None, candidates), None)
+    reference_node = context.ref.graph.producer(backend_node.name)
+    single = only_result(backend_node) is not None and reference_node is not None and says_nothing(reference_node)
+    return backend_node.name if single else None
 
 
-def _judged(context: Context, tensor: str, reference: str) -> NameSupport:
-    """Tell how well the two graphs bear out that a backend tensor is a reference tensor.
+def _support_of(context: Context, tensor: str, reference: str) -> NameSupport:
+    """Return how well the two graphs confirm that a backend tensor is a reference tensor.
 
     One node with the same operator on the same inputs is strong evidence, and so is an output of both networks.
-    Short of that, two of three must hold: the operator, the inputs (perhaps with several nodes in between, on
-    either side), and what reads the tensor. A node that was changed still has its inputs and readers; a node that
-    was connected elsewhere still has its operator and readers. Where a recording only says what its tensors are
-    called, nothing speaks against a name.
+    Otherwise two of three must agree: the operator, the inputs (possibly with several nodes in between, on either
+    side), and the readers. A changed node still has its inputs and readers; a node that was connected elsewhere still
+    has its operator and readers. In a recording that only states the names of its tensors, nothing contradicts a name.
     """
     ref, be = context.ref, context.be
-    ours, theirs = be.graph.producer(tensor), ref.graph.producer(reference)
-    if ours is None and theirs is None:
+    backend_node, reference_node = be.graph.producer(tensor), ref.graph.producer(reference)
+    if backend_node is None and reference_node is None:
         return NameSupport.STRONG
     if tensor in be.graph.outputs and reference in ref.graph.outputs:
         return NameSupport.STRONG
     if not be.graph.nodes or not ref.graph.nodes:
-        return NameSupport.STRONG  # a graph that states nothing contradicts nothing
-    if ours is None or theirs is None or says_nothing(ours) or says_nothing(theirs):
+        return NameSupport.STRONG  # an empty graph contradicts nothing
+    if backend_node is None or reference_node is None or says_nothing(backend_node) or says_nothing(reference_node):
         return NameSupport.WEAK
-    same = alike(ours, theirs)
-    if same and _same_inputs(context, ours, theirs):
+    same = alike(backend_node, reference_node)
+    if same and _same_inputs(context, backend_node, reference_node):
         return NameSupport.STRONG
-    ours, theirs = _product(be, ours), _product(ref, theirs)
-    same = alike(ours, theirs)
-    reads, several = _same_entries(context, tensor, reference)
-    used = _used_alike(context, tensor, reference)
+    backend_node, reference_node = _product(be, backend_node), _product(ref, reference_node)
+    same = alike(backend_node, reference_node)
+    has_same_entries, several = _same_entries(context, tensor, reference)
+    used = _have_same_readers(context, tensor, reference)
     if same and used:
-        distance = weight_distance(ref, theirs, be, ours)
+        distance = weight_distance(ref, reference_node, be, backend_node)
         if distance is None or np.less(distance, WEIGHT_MAX_REL_DISTANCE):
             return NameSupport.WEAK
-    return NameSupport.WEAK if reads and (used or several) else NameSupport.NONE
+    return NameSupport.WEAK if has_same_entries and (used or several) else NameSupport.NONE
 
 
 def _product(run: IndexedRecording, node: Node) -> Node:
-    """Return the product to which a node adds no more than its bias; else the node: one side may have one for both."""
+    """Return the product to which a node only adds the bias; else the node: one side may have one node for both."""
     if not operators.plain(node).adds_term:
         return node
     inputs = run.data_inputs(node)
@@ -288,106 +295,115 @@ def _product(run: IndexedRecording, node: Node) -> Node:
     return node if before is None or operators.plain(before).bias is None else before
 
 
-def _same_inputs(context: Context, ours: Node, theirs: Node) -> bool:
-    mine = [context.found.get(name) for name in context.be.data_inputs(ours)]
-    known = [pair.reference for pair in mine if pair is not None]
-    return len(known) == len(mine) and context.ref.alike(known, context.ref.data_inputs(theirs), in_order=False)
+def _same_inputs(context: Context, backend_node: Node, reference_node: Node) -> bool:
+    pairs = [context.found.get(name) for name in context.be.data_inputs(backend_node)]
+    sources = [pair.reference for pair in pairs if pair is not None]
+    return len(sources) == len(pairs) and context.ref.alike(
+        sources, context.ref.data_inputs(reference_node), in_order=False
+    )
 
 
 def _same_entries(context: Context, tensor: str, reference: str) -> tuple[bool, bool]:
-    """Tell whether what leads to two tensors begins at the same ones, and whether it is more than one node.
+    """Tell whether the computations of two tensors begin at the same tensors, and whether they have several nodes.
 
-    A node that only moves values is never another form of one that computes, unless both sides have the two. What
-    an unknown operator does is not known.
+    A node that only moves values never corresponds to one that computes, unless both sides have the two. The operation
+    of an unknown operator is unknown.
     """
     partners = context.found.partners
-    ours = between(context.be, tensor, partners)
-    if ours is None:
+    backend_part = between(context.be, tensor, partners)
+    if backend_part is None:
         return False, False
-    fed = {name for entry in ours[1] for name in partners[entry]}
-    theirs = between(context.ref, reference, fed)
-    if theirs is None or theirs[1] != fed:
+    fed = {name for entry in backend_part[1] for name in partners[entry]}
+    reference_part = between(context.ref, reference, fed)
+    if reference_part is None or reference_part[1] != fed:
         return False, False
     makers = context.be.graph.producer(tensor), context.ref.graph.producer(reference)
-    known = not any(node is not None and operators.is_unknown(node) for node in makers)
-    mine, other = _rows(context.be, tensor, ours[0]), _rows(context.ref, reference, theirs[0])
+    all_known = not any(node is not None and operators.is_unknown(node) for node in makers)
+    backend_rows, reference_rows = (
+        _rows(context.be, tensor, backend_part[0]),
+        _rows(context.ref, reference, reference_part[0]),
+    )
     if (
-        known
-        and mine[0].moves != other[0].moves
-        and sorted(row.name for row in mine) != sorted(row.name for row in other)
+        all_known
+        and backend_rows[0].moves != reference_rows[0].moves
+        and sorted(row.name for row in backend_rows) != sorted(row.name for row in reference_rows)
     ):
         return False, False
-    return True, bool(ours[0] or theirs[0])
+    return True, bool(backend_part[0] or reference_part[0])
 
 
 def _rows(run: IndexedRecording, tensor: str, inside: Iterable[str]) -> list[operators.Operator]:
-    """Return the plain operators that make a tensor and those in between, its own first."""
+    """Return the plain operators between a tensor and its sources, its own first."""
     nodes = {node.name: node for name in (tensor, *inside) if (node := run.graph.producer(name)) is not None}
     return [operators.plain(node) for node in nodes.values()]
 
 
-def _used_alike(context: Context, tensor: str, reference: str) -> bool:
+def _have_same_readers(context: Context, tensor: str, reference: str) -> bool:
     """Tell whether nodes of one operator read a backend tensor and a reference tensor, or none reads either."""
-    ours = {operators.plain(node).family for node in context.be.consumers(tensor)}
-    theirs = {operators.plain(node).family for node in context.ref.consumers(reference)}
-    return not ours.isdisjoint(theirs) or not (ours or theirs)
+    backend_families = {operators.plain(node).family for node in context.be.consumers(tensor)}
+    reference_families = {operators.plain(node).family for node in context.ref.consumers(reference)}
+    return not backend_families.isdisjoint(reference_families) or not (backend_families or reference_families)
 
 
-# -- which of two tensors has the better claim -----------------------------------------------------------------------
+# -- the better of two tensors ------------------------------------------------------------------------------------------
 
 
 def is_claimed(context: Context, reference: str, tensor: str) -> bool:
-    """Tell whether a reference tensor is another's partner than a given one's: found, or by a well founded name."""
+    """Tell whether a reference tensor is the partner of another tensor: paired, or by a well supported name."""
     if reference in context.found.taken:
         return True
     ref, be = context.ref, context.be
     forms = ref.members(reference)
-    said = (*forms, *(ref.graph.tensors[form].stands_for or form for form in forms))
-    names = dict.fromkeys(spelling for name in said for spelling in spellings(name))
+    claimed_names = (*forms, *(ref.graph.tensors[form].stands_for or form for form in forms))
+    names = dict.fromkeys(spelling for name in claimed_names for spelling in spellings(name))
     own = be.root(tensor)
     holders = [name for name in names if name in be.graph.tensors and be.root(name) != own]
     return any(_has_claim(context, name, forms) for name in holders)
 
 
 def _has_claim(context: Context, holder: str, forms: Sequence[str]) -> bool:
-    """Tell whether a backend tensor is one of some reference tensors by its name, and the graphs bear that out."""
-    named = None if holder in context.found else namesake(context, holder)
-    if named is None or named not in forms:
+    """Tell whether the name of a backend tensor is that of one of some reference tensors, confirmed by the graphs."""
+    same_name = None if holder in context.found else namesake(context, holder)
+    if same_name is None or same_name not in forms:
         return False
-    return any(_judged(context, holder, name) is NameSupport.STRONG for name in dict.fromkeys((named, forms[0])))
+    return any(
+        _support_of(context, holder, name) is NameSupport.STRONG for name in dict.fromkeys((same_name, forms[0]))
+    )
 
 
 def made_with_what_follows(context: Context, tensor: str, reference: str) -> bool:
-    """Tell whether a later backend tensor has the better claim, by its name: the reference folds nodes into one."""
-    be, seen = context.be, tensor
+    """Tell whether a later backend tensor fits better by name, because the reference fuses the nodes."""
+    be, current = context.be, tensor
     first = be.graph.producer(tensor)
     turned = first is not None and operators.plain(first).transposes
     for _ in range(FUSED_CHAIN_MAX_NODES):
-        readers = [node for node in be.consumers(seen) if operators.of(node.op).counts is not operators.Count.EXTENTS]
+        readers = [
+            node for node in be.consumers(current) if operators.of(node.op).counts is not operators.Count.EXTENTS
+        ]
         if len(readers) != 1 or len(be.data_inputs(readers[0])) != 1:
             return False
         reader, row = readers[0], operators.plain(readers[0])
         if not (row.transposes if turned else row.folded_before):
             return False
-        seen = reader.outputs[0]
-        for name in be.members(seen):
-            other = namesake(context, name)
-            if other is not None and _arranges(context.ref, reference, other):
-                given = context.ref.graph.producer(reference) is None
-                if given or is_clamped_later(context, name, reference, reader):
+        current = reader.outputs[0]
+        for name in be.members(current):
+            same_name = namesake(context, name)
+            if same_name is not None and _arranges(context.ref, reference, same_name):
+                is_input = context.ref.graph.producer(reference) is None
+                if is_input or is_clamped_later(context, name, reference, reader):
                     return False
-                if _adds_its_bias(context, tensor, reference, reader) and _judged(context, name, other):
+                if _adds_its_bias(context, tensor, reference, reader) and _support_of(context, name, same_name):
                     return True
-                return _used_alike(context, name, other)
+                return _have_same_readers(context, name, same_name)
     return False
 
 
 def _adds_its_bias(context: Context, tensor: str, reference: str, reader: Node) -> bool:
-    """Tell whether a node behind a product without a bias adds the one that the reference's product has."""
-    ours, theirs = context.be.graph.producer(tensor), context.ref.graph.producer(reference)
-    if ours is None or theirs is None or not operators.plain(reader).adds_term:
+    """Tell whether a node behind a product without a bias adds the bias of the reference's product."""
+    backend_product, reference_product = context.be.graph.producer(tensor), context.ref.graph.producer(reference)
+    if backend_product is None or reference_product is None or not operators.plain(reader).adds_term:
         return False
-    return _has_bias(theirs) and not _has_bias(ours)
+    return _has_bias(reference_product) and not _has_bias(backend_product)
 
 
 def _has_bias(node: Node) -> bool:
@@ -404,5 +420,5 @@ def _arranges(ref: IndexedRecording, reference: str, other: str) -> bool:
 
 
 def outweighs_name(context: Context, tensor: str, reference: str) -> bool:
-    """Tell whether what a tensor is made of and what reads it both lead to another tensor than its name does."""
-    return not is_claimed(context, reference, tensor) and _used_alike(context, tensor, reference)
+    """Tell whether both the inputs and the readers of a tensor lead to another tensor than its name."""
+    return not is_claimed(context, reference, tensor) and _have_same_readers(context, tensor, reference)

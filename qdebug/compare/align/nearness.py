@@ -1,6 +1,6 @@
-"""How near the values of two tensors are, in whatever order of dimensions each is kept.
+"""Distances between the values of two tensors, in any order of dimensions.
 
-Values are looked at only where a harness said its part of a graph in words of its own, or nothing of it.
+Values only count as evidence where a harness described its graph in words of its own, or not at all.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ __all__ = ["distance", "enters_clamp", "in_turn", "stage"]
 
 
 def stage(context: Context, tensor: str, reference: str) -> str | None:
-    """Return the tensor among those made of a reference tensor in turn that a backend tensor is; None if a later one.
+    """Return the tensor behind a reference tensor that a backend tensor corresponds to; None for a later one.
 
-    One side may do in one node what takes the other two: what is added to a product, and the activation behind it, is
-    not always said of the node that does it. Where the values do not tell, that is the reference tensor itself.
+    One side may fuse what takes the other two nodes: a node's fused bias or activation is not always recorded. If the
+    values do not decide, the reference tensor itself is returned.
     """
     ref, be = context.ref, context.be
     if not (ref.has(reference) and be.has(tensor)):
@@ -38,24 +38,24 @@ def stage(context: Context, tensor: str, reference: str) -> str | None:
     behind = list(in_turn(ref, reference)), list(in_turn(be, tensor))
     if behind == ([], []):
         return reference
-    theirs, ours = ref.values(reference), be.values(tensor)
-    error = distance(theirs, ours) if theirs.size == ours.size else 0.0
+    reference_values, values = ref.values(reference), be.values(tensor)
+    error = distance(reference_values, values) if reference_values.size == values.size else 0.0
     if not error > VALUE_MATCH_SURE_REL_ERROR:
         return reference
     nearer = min(VALUE_MATCH_OTHER_PARTNER_RATIO * error, VALUE_MATCH_MAX_REL_ERROR)
     for name in behind[0]:
-        if distance(ref.values(name), ours) < nearer:
+        if distance(ref.values(name), values) < nearer:
             return name
-    later = any(distance(theirs, be.values(name)) < nearer for name in behind[1])
+    later = any(distance(reference_values, be.values(name)) < nearer for name in behind[1])
     return None if later else reference
 
 
 def enters_clamp(context: Context, tensor: str, reference: str) -> str | None:
-    """Return what enters the reference's Relu or Clip if its result lends its name to that: codes do its work.
+    """Return the input of the reference's Relu or Clip if codes replace it in a backend tensor of its name.
 
     Args:
-        context: What is known.
-        tensor: The backend tensor, of which nothing but its name is known.
+        context: The state of the alignment.
+        tensor: The backend tensor, of which only the name is known.
         reference: The reference tensor of that name.
     """
     ref, be = context.ref, context.be
@@ -68,15 +68,15 @@ def enters_clamp(context: Context, tensor: str, reference: str) -> str | None:
     if not (ref.has(source) and ref.has(reference)):
         return None
     bounds = bounds_of(ref, clamp)
-    if bounds is None or within(be, tensor, bounds):  # what a Relu gave is wrong as such, however far off it is
+    if bounds is None or within(be, tensor, bounds):  # the result of a Relu is wrong by itself, however far off
         return None
-    ours = be.values(tensor)
-    before, after = (_least_error(ref.values(name), ours) for name in (source, reference))
+    values = be.values(tensor)
+    before, after = (_least_error(ref.values(name), values) for name in (source, reference))
     return source if before < CLEARER_CANDIDATE_MAX_ERROR_RATIO * after else None
 
 
 def in_turn(run: IndexedRecording, tensor: str) -> Iterator[str]:
-    """Return what is made of a tensor by adding constants, scaling and activations, as far as nothing else reads it."""
+    """Yield the tensors behind a tensor through added constants, scales and activations, while it has one reader."""
     size = run.size(tensor)
     for _ in range(FUSED_AFTER_PRODUCT_MAX_NODES):
         readers = [node for node in run.consumers(tensor) if not run.of_shape(node.outputs[0])]
@@ -99,7 +99,7 @@ def _least_error(reference: np.ndarray, backend: np.ndarray) -> float:
 
 
 def _turns(array: np.ndarray, shape: tuple[int, ...]) -> Iterator[np.ndarray]:
-    """Return an array in each order of dimensions, channels last or second first of all, that gives it some extents."""
+    """Yield an array in each order of dimensions that gives some extents, channels last or second first."""
     plain = tuple(extent for extent in shape if extent != 1)
     squeezed = array.reshape([extent for extent in array.shape if extent != 1])
     if squeezed.ndim > 4 or squeezed.ndim != len(plain):

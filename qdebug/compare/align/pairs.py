@@ -1,4 +1,4 @@
-"""Which tensor of the backend run answers to which tensor of the reference run, and why."""
+"""Pairs of tensors of the two runs, with their reasons."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _BLOCKED = re.compile(r"NCHW(\d+)c")
 
 
 class Match(StrEnum):
-    """On what ground two tensors were paired."""
+    """The reason for a pair."""
 
     EXACT = "exact"
     ORIGIN = "origin"
@@ -58,14 +58,14 @@ class UnmatchedKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transform:
-    """What is done to a tensor before it is compared: blocks of channels are undone first, then dimensions turned.
+    """Changes to a tensor before it is compared: blocks of channels are undone first, then dimensions permuted.
 
     Args:
-        clamp_low: Real values below are raised to this; None for no bound.
-        clamp_high: Real values above are lowered to this; None for no bound.
-        transpose: For each dimension of the reference, which of the tensor's own it is; None if in order.
-        channel_block: Channels that lie together in memory, where a tensor declared as N, C, H, W is kept as
-            N, C/block, H, W, block; None if it is not.
+        clamp_low: Lower bound that real values are clipped to; None for no bound.
+        clamp_high: Upper bound that real values are clipped to; None for no bound.
+        transpose: For each dimension of the reference the dimension of the tensor; None if in order.
+        channel_block: Number of channels in a block, where a tensor declared as N, C, H, W is stored as N, C/block, H,
+            W, block; None without blocks.
     """
 
     clamp_low: float | None = None
@@ -75,7 +75,7 @@ class Transform:
 
 
 def block_of(layout: str | None) -> int | None:
-    """Return how many channels lie together in memory in a layout such as "NCHW16c"; None in any other."""
+    """Return the number of channels in a block of a layout such as "NCHW16c"; None for other layouts."""
     blocked = _BLOCKED.fullmatch(layout or "")
     return int(blocked.group(1)) if blocked else None
 
@@ -92,11 +92,11 @@ class Pair:
     Args:
         reference: Tensor of the reference run.
         backend: Tensor of the backend run.
-        match: The ground for the pair.
-        reason: One clause a person can check.
-        reference_view: What is done to the reference's values first; None for nothing.
-        backend_view: What is done to the backend's values first; None for nothing.
-        confidence: How sure the pair is, from 0 to 1; 1 where names or graphs lead to it and nothing contradicts them.
+        match: The kind of evidence.
+        reason: A clause that the user can check.
+        reference_view: Changes to the reference's values before they are compared; None for none.
+        backend_view: Changes to the backend's values before they are compared; None for none.
+        confidence: Confidence of the pair, from 0 to 1; 1 if names or graphs lead to it and nothing contradicts them.
     """
 
     reference: str
@@ -112,11 +112,11 @@ class Pair:
         return self.backend if side is Side.BACKEND else self.reference
 
     def view_of(self, side: Side) -> Transform | None:
-        """Return what is done to the values of one side first; None for nothing."""
+        """Return the changes to the values of one side; None for none."""
         return self.backend_view if side is Side.BACKEND else self.reference_view
 
     def with_view(self, side: Side, view: Transform, said: str) -> Pair:
-        """Return the same pair with something else done to the values of one side first, and that said."""
+        """Return the pair with other changes to the values of one side, and a reason for them."""
         if side is Side.BACKEND:
             return replace(self, backend_view=view, reason=f"{self.reason}; {said}")
         return replace(self, reference_view=view, reason=f"{self.reason}; reference {said}")
@@ -130,12 +130,13 @@ class Unmatched(JsonObject):
         side: The run it belongs to.
         tensor: Its name.
         kind: Benign if nothing is lost by not comparing it.
-        reason: One clause that says why it has no partner.
+        reason: A clause with the reason why it has no partner.
         inside: The compared backend tensor whose result accounts for it; None if there is none.
-        unchecked: Whether nothing checked that both runs do the same in the part that it lies in, as the reason says.
+        unchecked: Whether it lies in a part in which nothing checked that both runs compute the same, as the reason
+            says.
         constant: Whether it is a constant of the network, which no run computes.
-        of_constants: Whether it is computed of constants alone.
-        nearest: The other side's tensor whose values are nearest to its own, where that was looked for.
+        of_constants: Whether it depends on constants only.
+        nearest: The other side's tensor with the nearest values, if that was searched.
         distance: Relative distance from that.
     """
 
@@ -154,7 +155,7 @@ class Unmatched(JsonObject):
 
     @property
     def said(self) -> str:
-        """The reason, with the nearest tensor of the other side where that was looked for."""
+        """The reason, with the nearest tensor of the other side if that was searched."""
         if self.nearest is None:
             return self.reason
         return f"{self.reason}; nearest by its values is {self.nearest!r}, relative distance {self.distance:.2g}"
@@ -162,11 +163,11 @@ class Unmatched(JsonObject):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairList:
-    """What a person says of the partners of tensors: it goes before all that is found.
+    """Partners stated by the user; they take precedence over all others.
 
     Args:
         pairs: Pairs, with `Match.MANUAL`.
-        alone: Backend tensors that have no partner.
+        alone: Backend tensors without a partner.
     """
 
     pairs: Sequence[Pair] = ()

@@ -1,4 +1,4 @@
-"""Parts of two graphs between compared tensors, which each of the two may compute in its own way."""
+"""Parts of two graphs between compared tensors, which the two may compute in different ways."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ __all__ = ["between", "why_unchecked"]
 
 
 def between(run: IndexedRecording, tensor: str, ends: Collection[str]) -> tuple[set[str], set[str]] | None:
-    """Find what lies between a tensor and the nearest given ones above it.
+    """Find the part between a tensor and the nearest given tensors above it.
 
     Args:
         run: The run.
-        tensor: Where the part ends.
-        ends: Roots of the classes where it may begin.
+        tensor: The end of the part.
+        ends: Roots of the classes where the part may begin.
 
     Returns:
-        The tensors in between, and the roots where it begins; None if an input of the network that is not among `ends`
-        leads there, or if the part is too large.
+        The tensors in between, and the roots where the part begins; None if another input of the network leads there,
+            or the part is too large.
     """
     inside: set[str] = set()
     reached: set[str] = set()
     producer, data_inputs, root_of = run.graph.producer, run.data_inputs, run.root
-    own = root_of(tensor)
+    own_root = root_of(tensor)
     waiting = [tensor]
     while waiting:
         node = producer(waiting.pop())
@@ -35,7 +35,7 @@ def between(run: IndexedRecording, tensor: str, ends: Collection[str]) -> tuple[
             return None
         for name in data_inputs(node):
             root = root_of(name)
-            if root in ends and root != own:
+            if root in ends and root != own_root:
                 reached.add(root)
             elif name not in inside:
                 inside.add(name)
@@ -44,15 +44,15 @@ def between(run: IndexedRecording, tensor: str, ends: Collection[str]) -> tuple[
 
 
 def why_unchecked(run: IndexedRecording, tensor: str, inside: Iterable[str]) -> str:
-    """Say why a part of a graph cannot be replayed, so that what another graph does in its place is not checked.
+    """Return why a part of a graph cannot be replayed, so that its counterpart is not checked.
 
     Args:
         run: The run.
-        tensor: Where the part ends.
+        tensor: The end of the part.
         inside: The tensors in it.
 
     Returns:
-        A clause; "" if nothing is in the way.
+        A clause; "" if it can be replayed.
     """
     graph = run.recording.graph
     for name in (tensor, *sorted(inside)):

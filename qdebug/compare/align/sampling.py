@@ -1,6 +1,6 @@
-"""How near two tensors are, at a few places or as a whole, in the order of dimensions that brings them nearest.
+"""Distances between two tensors, at sampled or all elements, in the order of dimensions where they are nearest.
 
-All distances are relative: norm(backend - reference) / norm(reference), over all samples that are looked at.
+All distances are relative: norm(backend - reference) / norm(reference), over all samples that are read.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ _Side = tuple[IndexedRecording, str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Nearness:
-    """How near two tensors are in one order.
+    """The distance of two tensors in one order.
 
     Args:
         distance: Relative, 0 or more.
         arrangement: The order.
-        reference: The reference's elements at the places of the backend's samples.
+        reference: The reference's elements at the backend's sampled places.
     """
 
     distance: float
@@ -43,10 +43,10 @@ class Candidate:
     """A reference tensor that may be a backend tensor's partner, with its copies.
 
     Args:
-        names: The tensors that hold the same values, in the order that they were recorded in.
+        names: Tensors that hold the same values, in the order of recording.
         distance: Relative.
-        values: How many values tell it.
-        ways: For each candidate, how much of the way to it from this one the backend tensor may have gone.
+        values: Number of values that the distance rests on.
+        ways: For each candidate, the fraction of the way to it from this one that the backend tensor may have gone.
     """
 
     names: tuple[str, ...]
@@ -60,7 +60,7 @@ class Candidate:
 
 
 class Sampler:
-    """Reads elements of two runs' tensors, of the first samples that both runs have; keeps those at sampled places.
+    """Reads elements of two runs' tensors in the first samples that both have, and caches the sampled ones.
 
     Args:
         ref: The reference run.
@@ -85,82 +85,82 @@ class Sampler:
         run, tensor = side
         if not run.has(tensor):
             return None
-        key, held = (None, run.shape(tensor)), self._read.setdefault((run is self.be, tensor), {})
-        if key not in held:
-            held[key] = self._sampled(side, [places(run.size(tensor))])[0]
-        return held[key]
+        key, cache = (None, run.shape(tensor)), self._read.setdefault((run is self.be, tensor), {})
+        if key not in cache:
+            cache[key] = self._sampled(side, [places(run.size(tensor))])[0]
+        return cache[key]
 
     def _matched(self, side: _Side, orders: Iterable[tuple[AxisOrder, Shape]]) -> list[np.ndarray | None]:
-        """Return a tensor's elements at the places of other tensors' samples, for orders and the extents of those."""
+        """Return a tensor's elements at the sampled places of other tensors, for orders and their extents."""
         run, tensor = side
-        held, wanted = self._read.setdefault((run is self.be, tensor), {}), list(orders)
-        missing = [key for key in dict.fromkeys(wanted) if key not in held]
+        cache, orders_wanted = self._read.setdefault((run is self.be, tensor), {}), list(orders)
+        missing = [key for key in dict.fromkeys(orders_wanted) if key not in cache]
         if missing:
             at = [matched_places(order, run.shape(tensor), shape) for order, shape in missing]
-            held.update(zip(missing, self._sampled(side, at), strict=True))
-        return [held[key] for key in wanted]
+            cache.update(zip(missing, self._sampled(side, at), strict=True))
+        return [cache[key] for key in orders_wanted]
 
-    def _sampled(self, side: _Side, wanted: Sequence[np.ndarray]) -> list[np.ndarray | None]:
+    def _sampled(self, side: _Side, places_wanted: Sequence[np.ndarray]) -> list[np.ndarray | None]:
         run, tensor = side
-        nothing: list[np.ndarray | None] = [None for _ in wanted]
+        nothing: list[np.ndarray | None] = [None for _ in places_wanted]
         shape = run.shape(tensor)
         if math.prod(shape) > VALUES_READ_MAX_ELEMENTS or not self._is_kept(side):
             return nothing
-        parts = [list[np.ndarray]() for _ in wanted]
+        parts = [list[np.ndarray]() for _ in places_wanted]
         for at in self.runs:
             stored = run.recording.load(tensor, *at)
             if stored.shape != shape:
                 return nothing
-            for part, some in zip(parts, wanted, strict=True):
-                part.append(_real(run, tensor, stored, some))
+            for part, indices in zip(parts, places_wanted, strict=True):
+                part.append(_real(run, tensor, stored, indices))
         joined = [np.concatenate(part) for part in parts]
-        tells = bool(wanted) and all(np.isfinite(part).all() for part in joined) and np.ptp(joined[0]) > 0
+        tells = bool(places_wanted) and all(np.isfinite(part).all() for part in joined) and np.ptp(joined[0]) > 0
         return [*joined] if tells else nothing
 
     def _is_kept(self, side: _Side) -> bool:
         return bool(self.runs) and all(side[0].recording.has(side[1], *at) for at in self.runs)
 
     def nearest(self, reference: str, backend: str) -> list[Nearness]:
-        """Return all orders in which two tensors may be alike, the nearest first; none if nothing can be told."""
+        """Return the distances of two tensors in all orders, the smallest first; empty if nothing can be said."""
         return self._between((self.ref, reference), (self.be, backend))
 
     def order(self, reference: str, backend: str, *, as_stored: bool) -> tuple[AxisOrder, float] | None:
-        """Return the order in which two tensors are nearest, and how sure it is that it is no other; None if none is.
+        """Return the order with the smallest distance and the confidence in it; None if there is none.
 
         Args:
             reference: The reference tensor.
             backend: The backend tensor.
-            as_stored: Also ask whether they are alike element by element as they are stored, whatever their extents:
-                then it is no order of dimensions.
+            as_stored: Also compare them element by element as stored, whatever their extents; if that fits, there is no
+                order of dimensions.
         """
-        near, mine = self.nearest(reference, backend), self.of_backend(backend)
-        if not near or mine is None:
+        near, values = self.nearest(reference, backend), self.of_backend(backend)
+        if not near or values is None:
             return None
-        rivals = [each.reference for each in near]
+        rivals = [entry.reference for entry in near]
         if as_stored:
             flat = self._matched((self.ref, reference), [(AxisOrder(), self.be.shape(backend))])[0]
             rivals += [] if flat is None else [flat]
-        ways = ways_between(np.array(rivals), mine)[0]
-        return near[0].arrangement, min(1 - near[0].distance ** 2, *(1 - 2 * ways))
+        fractions = ways_between(np.array(rivals), values)[0]
+        return near[0].arrangement, min(1 - near[0].distance ** 2, *(1 - 2 * fractions))
 
-    def apart(self, one: str, other: str) -> float:
+    def apart(self, first: str, second: str) -> float:
         """Return how far two tensors of the reference are from each other; infinity if nothing can be told."""
-        near = self._between((self.ref, one), (self.ref, other))
+        near = self._between((self.ref, first), (self.ref, second))
         return near[0].distance if near else math.inf
 
-    def _between(self, one: _Side, other: _Side) -> list[Nearness]:
-        mine = self._plain(other)
-        if mine is None or not one[0].has(one[1]):
+    def _between(self, first: _Side, second: _Side) -> list[Nearness]:
+        values = self._plain(second)
+        if values is None or not first[0].has(first[1]):
             return []
-        shape = other[0].shape(other[1])
-        orders = arrangements(one[0].shape(one[1]), shape)
-        theirs = self._matched(one, [(order, shape) for order in orders])
-        found = [
-            Nearness(distance=relative(mine - known, known), arrangement=order, reference=known)
-            for order, known in zip(orders, theirs, strict=True)
-            if known is not None
+        shape = second[0].shape(second[1])
+        orders = arrangements(first[0].shape(first[1]), shape)
+        matched = self._matched(first, [(order, shape) for order in orders])
+        distances = [
+            Nearness(distance=relative(values - elements, elements), arrangement=order, reference=elements)
+            for order, elements in zip(orders, matched, strict=True)
+            if elements is not None
         ]
-        return sorted(found, key=lambda each: each.distance)
+        return sorted(distances, key=lambda each: each.distance)
 
     def table(self, references: Sequence[str], backends: Sequence[str]) -> np.ndarray:
         """Return the distances of tensors from each other, each in its nearest order: float64 [backends, references].
@@ -168,22 +168,25 @@ class Sampler:
         Infinity where nothing can be told, or no order fits.
         """
         distances = np.full((len(backends), len(references)), np.inf)
-        ours: dict[Shape, list[int]] = {}
+        backends_by_shape: dict[Shape, list[int]] = {}
         for row, name in enumerate(backends):
             if self.of_backend(name) is not None:
-                ours.setdefault(self.be.shape(name), []).append(row)
-        stacked = {shape: np.array([self.of_backend(backends[row]) for row in rows]) for shape, rows in ours.items()}
-        theirs: dict[Shape, list[int]] = {}
+                backends_by_shape.setdefault(self.be.shape(name), []).append(row)
+        stacked = {
+            shape: np.array([self.of_backend(backends[row]) for row in rows])
+            for shape, rows in backends_by_shape.items()
+        }
+        references_by_shape: dict[Shape, list[int]] = {}
         for column, name in enumerate(references):
-            theirs.setdefault(self.ref.shape(name), []).append(column)
-        for shape, columns in theirs.items():
-            keys = [(order, other) for other in ours for order in arrangements(shape, other)]
+            references_by_shape.setdefault(self.ref.shape(name), []).append(column)
+        for shape, columns in references_by_shape.items():
+            keys = [(order, other) for other in backends_by_shape for order in arrangements(shape, other)]
             read = [(column, self._matched((self.ref, references[column]), keys)) for column in columns]
-            told = [(column, values) for column, values in read if all(each is not None for each in values)]
-            for place, (_, other) in enumerate(keys if told else ()):
-                part = np.ix_(ours[other], [column for column, _ in told])
-                known = np.array([values[place] for _, values in told])
-                distances[part] = np.minimum(distances[part], _distances(known, stacked[other]))
+            complete = [(column, values) for column, values in read if all(piece is not None for piece in values)]
+            for place, (_, other) in enumerate(keys if complete else ()):
+                part = np.ix_(backends_by_shape[other], [column for column, _ in complete])
+                matrix = np.array([values[place] for _, values in complete])
+                distances[part] = np.minimum(distances[part], _distances(matrix, stacked[other]))
         return distances
 
     def in_order_of(self, backend: str, reference: str) -> np.ndarray:
@@ -205,31 +208,33 @@ class Sampler:
 
 
 def ways_between(tensors: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """Return how much of the way from each of some tensors to each other one a further one may have gone.
+    """Return how far another tensor may have gone from each of some tensors towards each other one, as a fraction.
 
     The error e against the first is projected on the difference u of both: a = <e, u> / <u, u>, which is 0 at the first
-    and 1 at the second. To a is added three times its standard deviation, |e - a u| / (|u| sqrt(n)): noise that knows
-    nothing of u goes that far by chance. Least is 0.
+    and 1 at the second. Three times the standard deviation of a, |e - a u| / (|u| sqrt(n)), is added: noise independent
+    of u goes that far by chance. The result is at least 0.
 
     Args:
         tensors: Their elements, float64 [k, n].
-        values: The elements of the further one, float64 [n].
+        values: The elements of the other tensor, float64 [n].
 
     Returns:
-        float64 [k, k]; 1 between tensors that are equal, 0 on the diagonal.
+        float64 [k, k]; 1 between equal tensors, 0 on the diagonal.
     """
-    gram, own = tensors @ tensors.T, tensors @ values
+    gram, products = tensors @ tensors.T, tensors @ values
     norms = np.diag(gram)
     square = np.maximum(norms[:, None] - 2 * gram + norms, 0.0)  # of u
-    along = own - own[:, None] - gram + norms[:, None]  # <e, u> = <v, t_j> - <v, t_i> - <t_i, t_j> + <t_i, t_i>
+    along = (
+        products - products[:, None] - gram + norms[:, None]
+    )  # <e, u> = <v, t_j> - <v, t_i> - <t_i, t_j> + <t_i, t_i>
     error = np.square(values - tensors).sum(axis=1)[:, None]
     with np.errstate(divide="ignore", invalid="ignore"):
         share = along / square
-        rest = np.sqrt(np.maximum(error - np.square(share) * square, 0.0) / square / len(values))
-        found = np.maximum(share + 3 * rest, 0.0)
-    found[~np.isfinite(found)] = 1.0
-    np.fill_diagonal(found, 0.0)
-    return np.asarray(found)
+        deviation = np.sqrt(np.maximum(error - np.square(share) * square, 0.0) / square / len(values))
+        fractions = np.maximum(share + 3 * deviation, 0.0)
+    fractions[~np.isfinite(fractions)] = 1.0
+    np.fill_diagonal(fractions, 0.0)
+    return np.asarray(fractions)
 
 
 def _distances(references: np.ndarray, backends: np.ndarray) -> np.ndarray:
@@ -240,7 +245,7 @@ def _distances(references: np.ndarray, backends: np.ndarray) -> np.ndarray:
 
 
 def _real(run: IndexedRecording, tensor: str, stored: np.ndarray, at: np.ndarray | None = None) -> np.ndarray:
-    """Return the real values of a tensor as float64, all of them or those at some places in C order."""
+    """Return the real values of a tensor as float64, all of them or those at some flat indices in C order."""
     quant = run.graph.tensors[tensor].quant
     if at is not None and (quant is None or quant.scale.size == 1):
         stored, at = stored.reshape(-1)[at], None

@@ -1,4 +1,4 @@
-"""Finds the reference node that a backend node answers to: it does the same, or has the same weights."""
+"""Finds the reference node of a backend node: it computes the same of the same inputs, or has the same weights."""
 
 from __future__ import annotations
 
@@ -36,113 +36,129 @@ _SHAPING_ATTRS = ("kernel_shape", "strides", "pads", "dilations", "group", "axis
 
 
 def lone_input(context: Context) -> Iterator[Pair]:
-    """Pair the one input without a partner on either side, if shape and dtype agree."""
-    ours = [name for name in context.be.graph.inputs if name not in context.found]
-    theirs = [name for name in context.ref.graph.inputs if name not in context.found.taken]
-    if len(ours) != 1 or len(theirs) != 1:
+    """Pair the only unpaired input of either side, if shape and dtype agree."""
+    backend_inputs = [name for name in context.be.graph.inputs if name not in context.found]
+    reference_inputs = [name for name in context.ref.graph.inputs if name not in context.found.taken]
+    if len(backend_inputs) != 1 or len(reference_inputs) != 1:
         return
-    if same_kind(context.ref, theirs[0], context.be, ours[0]):
-        yield paired(ours[0], theirs[0], Match.SIGNATURE, "the only input of its shape and dtype on either side")
-    elif _same_extents(context, theirs[0], ours[0]):
+    if same_kind(context.ref, reference_inputs[0], context.be, backend_inputs[0]):
+        yield paired(
+            backend_inputs[0],
+            reference_inputs[0],
+            Match.SIGNATURE,
+            "the only input of its shape and dtype on either side",
+        )
+    elif _same_extents(context, reference_inputs[0], backend_inputs[0]):
         reason = "the only input of its extents on either side, in another order"
-        yield paired(ours[0], theirs[0], Match.SIGNATURE, reason)
+        yield paired(backend_inputs[0], reference_inputs[0], Match.SIGNATURE, reason)
 
 
 def inputs_of_values(context: Context) -> Iterator[Pair]:
-    """Pair inputs without a partner by their values, which both runs were fed with, if these are one other's alone."""
-    theirs = [name for name in context.ref.graph.inputs if name not in context.found.taken and context.ref.has(name)]
-    ours = [name for name in context.be.graph.inputs if name not in context.found and context.be.has(name)]
-    sizes = {name: context.ref.size(name) for name in theirs}
-    for name in ours:
-        alike = [
-            other for other in theirs if sizes[other] == context.be.size(name) and _fed_alike(context, other, name)
+    """Pair unpaired inputs by the values that both runs were given, if these identify them."""
+    reference_inputs = [
+        name for name in context.ref.graph.inputs if name not in context.found.taken and context.ref.has(name)
+    ]
+    backend_inputs = [name for name in context.be.graph.inputs if name not in context.found and context.be.has(name)]
+    sizes = {name: context.ref.size(name) for name in reference_inputs}
+    for name in backend_inputs:
+        equal_inputs = [
+            candidate
+            for candidate in reference_inputs
+            if sizes[candidate] == context.be.size(name) and _have_same_elements(context, candidate, name)
         ]
         twins = (
-            [each for other in alike for each in ours if _fed_alike(context, other, each)] if len(alike) == 1 else []
+            [
+                backend_input
+                for candidate in equal_inputs
+                for backend_input in backend_inputs
+                if _have_same_elements(context, candidate, backend_input)
+            ]
+            if len(equal_inputs) == 1
+            else []
         )
         if twins == [name]:
             reason = "both were fed with the same values, and no other input was"
-            yield paired(name, alike[0], Match.DATA, reason)
+            yield paired(name, equal_inputs[0], Match.DATA, reason)
 
 
-def _fed_alike(context: Context, reference: str, backend: str) -> bool:
-    """Tell whether two inputs hold the same elements in all samples that are looked at, in whatever order."""
+def _have_same_elements(context: Context, reference: str, backend: str) -> bool:
+    """Tell whether two inputs hold the same elements in all samples that are read, in any order."""
     if context.ref.size(reference) != context.be.size(backend):
         return False
     for at in context.sampler.runs:
         sides = ((context.ref, reference), (context.be, backend))
         if not all(run.recording.has(name, *at) for run, name in sides):
             return False
-        one, other = (np.sort(run.recording.load(name, *at), axis=None) for run, name in sides)
-        if one.dtype != other.dtype or one.tobytes() != other.tobytes():
+        first, second = (np.sort(run.recording.load(name, *at), axis=None) for run, name in sides)
+        if first.dtype != second.dtype or first.tobytes() != second.tobytes():
             return False
     return bool(context.sampler.runs)
 
 
 def structure_over_name(context: Context, tensor: str, node: Node) -> Pair | None:
-    """Pair a node's output as `structure` does, if what reads it bears that out too: a weak name counts for less."""
+    """Pair a node's output as `structure` does, if its readers confirm it; a weak name counts less."""
     pair = context.by_structure[tensor] = _by_structure(context, tensor, node)
     if pair is None or not outweighs_name(context, tensor, pair.reference):
         return None
-    return _at_its_stage(context, pair)
+    return _at_confirmed_stage(context, pair)
 
 
 def structure(context: Context, tensor: str, _: Node) -> Pair | None:
-    """Pair a node's output with that of the reference node that does the same on the partners of its inputs."""
+    """Pair a node's output with that of the reference node with the same operator on the partners of its inputs."""
     pair = context.by_structure[tensor]
-    return None if pair is None else _at_its_stage(context, pair)
+    return None if pair is None else _at_confirmed_stage(context, pair)
 
 
 def by_weights(context: Context, tensor: str, node: Node) -> Pair | None:
-    """Pair a node's output with that of the one reference node with its weights, where its inputs lead to none."""
+    """Pair a node's output with that of the only reference node with its weights, if its inputs lead to none."""
     pair = with_weights_of(context, node, tensor)
     if pair is not None:
-        pair = _unless_made_later(context, pair)
-        return None if pair is None else _at_its_stage(context, pair)
+        pair = _without_later_claim(context, pair)
+        return None if pair is None else _at_confirmed_stage(context, pair)
     if says_nothing(node):
         reason = "its name is all that is known of it, and nothing in the reference has that"
     else:
         reason = context.notes.get(tensor, f"an input of {node.op} {node.name!r} has no partner either")
-    named = namesake(context, tensor)
-    if named is not None:
-        reason += f", and the reference makes its {named!r} of other tensors by another operator"
+    same_name = namesake(context, tensor)
+    if same_name is not None:
+        reason += f", and the reference makes its {same_name!r} of other tensors by another operator"
     context.notes[tensor] = reason
     return None
 
 
-def _at_its_stage(context: Context, pair: Pair) -> Pair | None:
-    """Return the pair that a tensor's name or its values bear out: one side may do in one node what takes two."""
+def _at_confirmed_stage(context: Context, pair: Pair) -> Pair | None:
+    """Return the pair that a tensor's name or values confirm: one side may fuse what takes two nodes."""
     pair = _at_stage_of_name(context, pair)
-    found = stage(context, pair.backend, pair.reference) if context.loose else pair.reference
-    if found is None:
+    confirmed = stage(context, pair.backend, pair.reference) if context.loose else pair.reference
+    if confirmed is None:
         reason = f"the reference computes it together with what follows, to {pair.reference!r}, as the values tell"
         context.unpaired(pair.backend, reason)
         context.withdrawn.add(pair.backend)
         return None
-    if found != pair.reference:
-        reason = f"{pair.reason}, and what follows there up to {found!r}, as the values tell"
-        pair = paired(pair.backend, found, Match.FUSED, reason)
+    if confirmed != pair.reference:
+        reason = f"{pair.reason}, and what follows there up to {confirmed!r}, as the values tell"
+        pair = paired(pair.backend, confirmed, Match.FUSED, reason)
     return settled(context, pair)
 
 
 def _at_stage_of_name(context: Context, pair: Pair) -> Pair:
     """Return the pair with the later result that has the tensor's name, unless the backend has nodes for what follows.
 
-    Values do not tell as well: wrong ones may be near to neither.
+    Values are weaker evidence: wrong ones may be close to neither.
     """
-    named = namesake(context, pair.backend) if context.loose else None
-    stages = [] if named is None else list(in_turn(context.ref, pair.reference))
-    if named is None or named not in stages:
+    same_name = namesake(context, pair.backend) if context.loose else None
+    stages = [] if same_name is None else list(in_turn(context.ref, pair.reference))
+    if same_name is None or same_name not in stages:
         return pair
-    made = (context.ref.graph.producer(name) for name in stages[: stages.index(named) + 1])
-    if any(node is not None and done_later(context, pair.backend, node) for node in made):
+    producers = (context.ref.graph.producer(name) for name in stages[: stages.index(same_name) + 1])
+    if any(node is not None and done_later(context, pair.backend, node) for node in producers):
         return pair
-    reason = f"{pair.reason}, and what follows there up to {named!r}, which has its name"
-    return paired(pair.backend, named, Match.FUSED, reason)
+    reason = f"{pair.reason}, and what follows there up to {same_name!r}, which has its name"
+    return paired(pair.backend, same_name, Match.FUSED, reason)
 
 
-def _unless_made_later(context: Context, pair: Pair) -> Pair | None:
-    """Return a pair, or none where what follows has the better claim to the reference tensor."""
+def _without_later_claim(context: Context, pair: Pair) -> Pair | None:
+    """Return the pair; None if a later backend tensor matches the reference tensor better."""
     if not made_with_what_follows(context, pair.backend, pair.reference):
         return pair
     context.unpaired(pair.backend, f"the reference computes it together with what follows, to {pair.reference!r}")
@@ -162,13 +178,13 @@ def _by_structure(context: Context, tensor: str, node: Node) -> Pair | None:
         pair = _find_behind_turns(context, tensor, node, sources[0]) or _find_less_ones(
             context, tensor, node, sources[0]
         )
-    return None if pair is None else _unless_made_later(context, pair)
+    return None if pair is None else _without_later_claim(context, pair)
 
 
 def _source(context: Context, tensor: str) -> str | None:
-    """Return what a backend tensor stands for, or what it has without dimensions of one element; None if neither does.
+    """Return the reference tensor of a backend tensor, ignoring dimensions of extent 1; None if there is none.
 
-    A backend may take such dimensions away in a node of its own, where the reference's node before gives none.
+    A backend may remove such dimensions in a node of its own, where the reference's node before has none.
     """
     be, at = context.be, tensor
     for _ in range(FUSED_CHAIN_MAX_NODES):
@@ -188,8 +204,8 @@ def _is_turned_copy(context: Context, node: Node) -> bool:
     ref, pair = context.ref, context.found.get(node.inputs[0]) if node.inputs else None
     if pair is None:
         return False
-    named = namesake(context, node.outputs[0])
-    if named is not None and ref.root(named) == ref.root(pair.reference):
+    same_name = namesake(context, node.outputs[0])
+    if same_name is not None and ref.root(same_name) == ref.root(pair.reference):
         return True
     return not any(
         operators.plain(reader).transposes and not is_claimed(context, reader.outputs[0], node.outputs[0])
@@ -197,30 +213,30 @@ def _is_turned_copy(context: Context, node: Node) -> bool:
     )
 
 
-# -- the nodes that may do the same ----------------------------------------------------------------------------------
+# -- candidate nodes ---------------------------------------------------------------------------------------------------
 
 
 def _find(context: Context, tensor: str, node: Node, sources: Sequence[str], turned: Sequence[str] = ()) -> Pair | None:
-    """Find the reference tensor for one output of a backend node, or note why there is none.
+    """Find the reference tensor for an output of a backend node, or note why there is none.
 
     Args:
-        context: What is known.
-        tensor: Which of its outputs.
+        context: The state of the alignment.
+        tensor: The output.
         node: The backend node.
-        sources: Reference tensors that its data inputs stand for, in order.
-        turned: What the reference makes of the one source by turning it, if the node is looked for behind that.
+        sources: Reference tensors of its data inputs, in order.
+        turned: Transposes of the only source in the reference, if the node is searched behind them.
     """
     ref, be, slot = context.ref, context.be, node.outputs.index(tensor)
     starts: list[Sequence[str]] = [[name] for name in turned] or [sources]
     candidates = [
-        other
+        reader
         for start in starts
-        for other in ref.consumers(start[0])
-        if _reads_same(ref, node, other, start) and any(other.outputs[slot : slot + 1])
+        for reader in ref.consumers(start[0])
+        if _reads_same(ref, node, reader, start) and any(reader.outputs[slot : slot + 1])
     ]
     if operators.of(node.op).reshapes:
         candidates = [_in_shape_of(context, tensor, candidate) for candidate in candidates]
-    if be.of_shape(tensor):  # extents may be picked in another order, for a tensor that is turned
+    if be.of_shape(tensor):  # extents of a permuted tensor may be in another order
         candidates = [c for c in candidates if same_kind(context.ref, c.outputs[slot], context.be, tensor)]
     fresh = [c for c in candidates if not is_claimed(context, c.outputs[slot], tensor)]
     chosen = _choose(context, node, fresh or _of_same_attributes(context, node, candidates))
@@ -247,23 +263,23 @@ def _find(context: Context, tensor: str, node: Node, sources: Sequence[str], tur
 
 
 def _better_of_its_kind(context: Context, node: Node, slot: int, chosen: Node) -> Node | None:
-    """Return another backend node of its kind that reads the same and gives the extents that this one does not give.
+    """Return another backend node of the same kind with the same input that gives the expected extents; None if none.
 
     A backend may compute one operator by several, some of a kind that the model has beside it.
     """
-    ref, be, wanted, own = context.ref, context.be, chosen.outputs[slot], node.outputs[slot]
-    if not (ref.has(wanted) and be.has(own)) or arrangements(ref.shape(wanted), be.shape(own)):
-        return None  # its extents, in whatever order
+    ref, be, expected, output = context.ref, context.be, chosen.outputs[slot], node.outputs[slot]
+    if not (ref.has(expected) and be.has(output)) or arrangements(ref.shape(expected), be.shape(output)):
+        return None  # its extents, in any order
     fed = be.data_inputs(node)
-    others = [other for other in be.consumers(fed[0]) if other is not node and alike(node, other)] if fed else []
-    fitting = (other for other in others if be.data_inputs(other) == fed and any(other.outputs[slot : slot + 1]))
-    return next((other for other in fitting if same_kind(ref, wanted, be, other.outputs[slot])), None)
+    rivals = [rival for rival in be.consumers(fed[0]) if rival is not node and alike(node, rival)] if fed else []
+    fitting = (rival for rival in rivals if be.data_inputs(rival) == fed and any(rival.outputs[slot : slot + 1]))
+    return next((rival for rival in fitting if same_kind(ref, expected, be, rival.outputs[slot])), None)
 
 
 def _in_shape_of(context: Context, tensor: str, node: Node) -> Node:
-    """Follow reference nodes that do no more than give extents to the one that gives a backend tensor's.
+    """Follow reference nodes that only change extents to the one with a backend tensor's extents.
 
-    Backends do in one step what several in a row do.
+    Backends do in one step what several nodes do.
     """
     here = node
     for _ in range(FUSED_CHAIN_MAX_NODES):
@@ -277,10 +293,10 @@ def _in_shape_of(context: Context, tensor: str, node: Node) -> Node:
 
 
 def _find_behind_turns(context: Context, tensor: str, node: Node, source: str) -> Pair | None:
-    """Find a node as `_find` does where the reference turns its one source first; None if it does not.
+    """Find a node as `_find` does, behind Transposes of its only source in the reference; None if there are none.
 
-    A Conv is in the order of its operator: it is looked for behind every Transpose. What is done to each element
-    may be done before one as well, but only if nothing else reads the source.
+    A Conv works in its operator's order and is searched behind every Transpose. An elementwise node may come before one
+    as well, but only if nothing else reads the source.
     """
     row = operators.plain(node)
     if row.sums is Sums.FILTER:
@@ -292,14 +308,14 @@ def _find_behind_turns(context: Context, tensor: str, node: Node, source: str) -
 
 
 def _find_less_ones(context: Context, tensor: str, node: Node, source: str) -> Pair | None:
-    """Find a node as `_find` does where the reference takes dimensions of one element away first, or puts them in."""
+    """Find a node as `_find` does, behind reference nodes that remove or insert dimensions of extent 1."""
     ref = context.ref
     for reader in ref.consumers(source):
-        made = reader.outputs[0]
-        if operators.of(reader.op).reshapes and ref.has(made) and ref.has(source):
+        result = reader.outputs[0]
+        if operators.of(reader.op).reshapes and ref.has(result) and ref.has(source):
             pair = None
-            if same_elements(ref.shape(made), ref.shape(source)) and not is_claimed(context, made, tensor):
-                pair = _find(context, tensor, node, [made])
+            if same_elements(ref.shape(result), ref.shape(source)) and not is_claimed(context, result, tensor):
+                pair = _find(context, tensor, node, [result])
             if pair is not None:
                 return pair
     return None
@@ -311,16 +327,16 @@ def _reads_same(ref: IndexedRecording, node: Node, other: Node, sources: Sequenc
 
 
 def with_weights_of(context: Context, node: Node, tensor: str) -> Pair | None:
-    """Find the one reference node of the same operator that has a backend node's weights; None if none stands out.
+    """Return the only reference node of the same operator with a backend node's weights; None if none stands out.
 
     Args:
-        context: What is known.
+        context: The state of the alignment.
         node: The backend node.
-        tensor: Which of its outputs.
+        tensor: Its output.
     """
-    ours = context.be_weights.outline(node)
+    outline = context.be_weights.outline(node)
     slot = node.outputs.index(tensor)
-    if ours is None or math.prod(ours[0]) < WEIGHT_IDENTIFIES_NODE_MIN_ELEMENTS:
+    if outline is None or math.prod(outline[0]) < WEIGHT_IDENTIFIES_NODE_MIN_ELEMENTS:
         return None
     candidates = context.kinds.get(kind(node), [])
     free = [c for c in candidates if any(c.outputs[slot : slot + 1]) and c.outputs[slot] not in context.found.taken]
@@ -335,7 +351,7 @@ def with_weights_of(context: Context, node: Node, tensor: str) -> Pair | None:
 
 
 def _choose(context: Context, node: Node, candidates: Sequence[Node]) -> Node | None:
-    """Return the one candidate that fits best; None if there is none or no difference is plain."""
+    """Return the best candidate; None if there is none or no clear difference."""
     for narrow in (_of_same_attributes, _of_nearest_weight, _of_same_places, _of_a_name, _of_same_size):
         if len(candidates) <= 1:
             break
@@ -372,64 +388,72 @@ def _of_nearest_weight(context: Context, node: Node, candidates: Sequence[Node])
 
 
 def _of_same_places(context: Context, node: Node, candidates: Sequence[Node]) -> list[Node]:
-    """Keep those that pick the same places: axes may differ where one side turns its tensors."""
+    """Keep candidates that select the same indices; axes may differ where one side permutes its tensors."""
     slots = operators.of(node.op).picked_by
-    ours = {slot: _places(context.be, node, slot) for slot in slots}
+    own_indices = {slot: _selected_indices(context.be, node, slot) for slot in slots}
 
     def agrees(other: Node) -> bool:
-        theirs = {slot: _places(context.ref, other, slot) for slot in slots}
-        known = [(ours[slot], places) for slot, places in theirs.items() if places is not None]
-        return all(mine is not None and np.array_equal(mine, places) for mine, places in known)
+        indices = {slot: _selected_indices(context.ref, other, slot) for slot in slots}
+        known_indices = [(own_indices[slot], places) for slot, places in indices.items() if places is not None]
+        return all(own is not None and np.array_equal(own, places) for own, places in known_indices)
 
     return [other for other in candidates if agrees(other)] if slots else []
 
 
-def _places(run: IndexedRecording, node: Node, slot: int) -> np.ndarray | None:
-    """Return a constant that says which elements a node picks, if it was recorded."""
+def _selected_indices(run: IndexedRecording, node: Node, slot: int) -> np.ndarray | None:
+    """Return a node's constant of selected indices, if it was recorded."""
     name = node.inputs[slot] if len(node.inputs) > slot else ""
-    held = [each for each in run.members(name) if run.has(each)] if name else []
-    if not held or not run.folds(name) or run.size(held[0]) > WEIGHT_IDENTIFIES_NODE_MIN_ELEMENTS:
+    recorded = [member for member in run.members(name) if run.has(member)] if name else []
+    if not recorded or not run.folds(name) or run.size(recorded[0]) > WEIGHT_IDENTIFIES_NODE_MIN_ELEMENTS:
         return None
-    return run.recording.load(held[0])
+    return run.recording.load(recorded[0])
 
 
 def _of_a_name(context: Context, node: Node, candidates: Sequence[Node]) -> list[Node]:
-    """Keep the candidate that a backend's names are made of: its own name, or of what it makes."""
-    ours = (node.name, *node.outputs)
+    """Keep the candidate whose name is contained in the backend's names."""
+    own_names = (node.name, *node.outputs)
     lengths = [
-        {len(name) for name in _names_of(context.ref, node, other) if any(_holds(mine, name) for mine in ours)}
+        {
+            len(name)
+            for name in _names_of(context.ref, node, other)
+            if any(_holds(own_name, name) for own_name in own_names)
+        }
         for other in candidates
     ]
-    longest = max((length for found in lengths for length in found), default=0)
-    return [other for other, found in zip(candidates, lengths, strict=True) if longest in found]
+    longest = max((length for candidate_lengths in lengths for length in candidate_lengths), default=0)
+    return [other for other, candidate_lengths in zip(candidates, lengths, strict=True) if longest in candidate_lengths]
 
 
 def _of_same_size(context: Context, node: Node, candidates: Sequence[Node]) -> list[Node]:
-    """Keep those that make as many elements, as far as was recorded."""
-    made = node.outputs[0]
-    if not made or not context.be.has(made):
+    """Keep candidates with as many elements, as far as recorded."""
+    output = node.outputs[0]
+    if not output or not context.be.has(output):
         return []
-    size = context.be.size(made)
-    return [each for each in candidates if each.outputs[0] and _size(context.ref, each.outputs[0]) in (None, size)]
+    size = context.be.size(output)
+    return [
+        candidate
+        for candidate in candidates
+        if candidate.outputs[0] and _size(context.ref, candidate.outputs[0]) in (None, size)
+    ]
 
 
 def _size(run: IndexedRecording, tensor: str) -> int | None:
     return run.size(tensor) if run.has(tensor) else None
 
 
-def _names_of(ref: IndexedRecording, ours: Node, theirs: Node) -> Iterator[str]:
-    """Return the names of a reference node, of its outputs, and of those that its constants can take in.
+def _names_of(ref: IndexedRecording, backend_node: Node, reference_node: Node) -> Iterator[str]:
+    """Yield the names of a reference node, of its outputs, and of the nodes that its constants can absorb.
 
     Also that of an activation behind: fusion keeps the name of the last result.
     """
-    yield from (theirs.name, *theirs.outputs)
-    output = theirs.outputs[0]
+    yield from (reference_node.name, *reference_node.outputs)
+    output = reference_node.outputs[0]
     for _ in range(FUSED_CHAIN_MAX_NODES):
         readers = ref.consumers(output)
         if len(readers) != 1 or not reads_only(ref, readers[0], output):
             return
         bends = operators.plain(readers[0]).activation
-        if not bends and not goes_into_weights(readers[0], ours):
+        if not bends and not goes_into_weights(readers[0], backend_node):
             return
         output = readers[0].outputs[0]
         yield output
@@ -451,8 +475,13 @@ def _holds(name: str, part: str) -> bool:
 
 
 def _same_extents(context: Context, reference: str, backend: str) -> bool:
-    """Tell whether two tensors were recorded with the same extents beside a leading one, in another order."""
+    """Tell whether two tensors have the same extents besides a leading one, in another order."""
     if not (context.ref.has(reference) and context.be.has(backend)):
         return False
-    theirs, ours = context.ref.shape(reference), context.be.shape(backend)
-    return len(ours) > 2 and ours[:1] == theirs[:1] and ours != theirs and sorted(ours) == sorted(theirs)
+    reference_shape, backend_shape = context.ref.shape(reference), context.be.shape(backend)
+    return (
+        len(backend_shape) > 2
+        and backend_shape[:1] == reference_shape[:1]
+        and backend_shape != reference_shape
+        and sorted(backend_shape) == sorted(reference_shape)
+    )

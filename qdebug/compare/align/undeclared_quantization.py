@@ -1,4 +1,4 @@
-"""Whether a harness leaves unsaid where it computes with codes: what was rounded to them is kept as real numbers."""
+"""Recognizes runs that do not declare where they compute with codes: rounded values are kept as real numbers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _CODES = frozenset({"int8", "uint8", "int4", "uint4"})
 
 
 def is_loose(node: Node) -> bool:
-    """Tell whether a recording says nothing of a node, or says it in words of another framework."""
+    """Tell whether a recording describes a node in words of another framework, or not at all."""
     return says_nothing(node) or is_foreign(node)
 
 
@@ -22,7 +22,7 @@ def has_loose(graph: Graph) -> bool:
 
 
 def computes_with_codes(recording: Recording) -> bool:
-    """Tell whether anything in a run is in codes: a tensor with a scale, integers of few bits, or what makes them.
+    """Tell whether a run holds codes: a tensor with a scale, integers of few bits, or a quantizer.
 
     Args:
         recording: The run.

@@ -1,4 +1,4 @@
-"""How near the weights of two nodes are to each other, whatever format and layout each is kept in."""
+"""Distances between the weights of two nodes, in any format and layout."""
 
 from __future__ import annotations
 
@@ -44,21 +44,21 @@ def weight_of(run: IndexedRecording, node: Node) -> np.ndarray | None:
 
 
 def same_scalar(ref: IndexedRecording, theirs: Node, be: IndexedRecording, ours: Node) -> bool:
-    """Tell whether the only constant of each of two nodes is the same number, but for rounding it to a code."""
+    """Tell whether the only constants of two nodes are the same number, up to rounding to a code."""
     forms = ((be, ours), (ref, theirs))  # their scales and zero points are scalars, too
-    one, other = (_largest(run, real_form(node, run.recording.graph.opset)[0]) for run, node in forms)
-    if one is None or other is None or one.size != 1 or other.size != 1:
+    first, second = (_largest(run, real_form(node, run.recording.graph.opset)[0]) for run, node in forms)
+    if first is None or second is None or first.size != 1 or second.size != 1:
         return False
-    return bool(np.isclose(one.item(), other.item(), rtol=SCALAR_MAX_REL_DIFFERENCE, atol=0))
+    return bool(np.isclose(first.item(), second.item(), rtol=SCALAR_MAX_REL_DIFFERENCE, atol=0))
 
 
 def _largest(run: IndexedRecording, node: Node) -> np.ndarray | None:
     sizes: list[tuple[int, str]] = []
     for tensor in node.inputs:
         if tensor and run.folds(tensor):
-            held = next((m for m in reversed(run.members(tensor)) if run.has(m)), None)
-            if held is not None:
-                sizes.append((run.size(held), held))
+            recorded = next((m for m in reversed(run.members(tensor)) if run.has(m)), None)
+            if recorded is not None:
+                sizes.append((run.size(recorded), recorded))
     return in_plain_order(run, node, run.values(max(sizes)[1])) if sizes else None
 
 
@@ -98,11 +98,11 @@ def _of_blocks(run: IndexedRecording, node: Node) -> np.ndarray | None:
 def weight_distance(ref: IndexedRecording, theirs: Node, be: IndexedRecording, ours: Node) -> float | None:
     """Return norm(backend - reference) / norm(reference) of two nodes' weights.
 
-    A transposed matrix is turned, and so is a product's weight. What is added in another order of dimensions is not:
-    then the data have that order too, which is to be found first.
+    Matrices and weights of products are transposed as needed. A term in another order of dimensions is not: its data
+    have that order too, which has to be found first.
 
     Returns:
-        None where either node has none; infinity where they have other numbers of elements.
+        None if either node has no weight; infinity if the numbers of elements differ.
     """
     backend, reference = weight_of(be, ours), weight_of(ref, theirs)
     if backend is None or reference is None:
@@ -130,11 +130,11 @@ def array_distance(reference: np.ndarray, backend: np.ndarray, *, product: bool)
 def _turns(
     reference: tuple[int, ...], backend: tuple[int, ...], *, product: bool
 ) -> tuple[tuple[int, ...], list[tuple[int, ...]]]:
-    """Return in which order of dimensions a reference's weight is compared, and in which ones a backend's.
+    """Return the orders of dimensions in which a reference's and a backend's weight are compared.
 
     Args:
         reference: Extents of the reference's weight.
-        backend: Extents of the backend's, of as many elements.
+        backend: Extents of the backend's, with as many elements.
         product: Whether they are weights of a product.
     """
     plain = tuple(range(len(reference)))
@@ -144,7 +144,7 @@ def _turns(
 
 
 def _orders(shape: tuple[int, ...], wanted: tuple[int, ...]) -> list[tuple[int, ...]]:
-    """Return the orders of dimensions that turn a weight of another framework into outputs, inputs, rows, columns."""
+    """Return the permutations of another framework's weight to outputs, inputs, rows, columns."""
     if len(shape) != len(wanted) or len(shape) < 3:
         return []
     middle = tuple(range(1, len(shape) - 1))
@@ -159,12 +159,12 @@ def _orders(shape: tuple[int, ...], wanted: tuple[int, ...]) -> list[tuple[int, 
 
 
 def without_padding(weight: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-    """Leave out channels of nothing but zeros that fill up a block; the weight itself if that does not give a shape."""
+    """Remove channels of zeros that fill up a block; the weight itself if that does not give a shape."""
     if weight.ndim != 4 or weight.shape == shape or weight.shape[2:] != shape[2:] or weight.shape < shape:
         return weight
-    kept = weight[: shape[0], : shape[1]]
-    filled = np.count_nonzero(weight) - np.count_nonzero(kept)
-    return kept if kept.shape == shape and not filled else weight
+    cut = weight[: shape[0], : shape[1]]
+    filled = np.count_nonzero(weight) - np.count_nonzero(cut)
+    return cut if cut.shape == shape and not filled else weight
 
 
 class WeightSketches:
@@ -209,9 +209,9 @@ class WeightSketches:
         key = node.name, shape, order
         if key not in self._sketches:
             weight = weight_of(self.run, node)
-            kept = None if weight is None else without_padding(weight, shape)
-            fits = kept is not None and kept.shape == shape
-            self._sketches[key] = _sketch(kept.transpose(order)) if kept is not None and fits else None
+            unpadded = None if weight is None else without_padding(weight, shape)
+            fits = unpadded is not None and unpadded.shape == shape
+            self._sketches[key] = _sketch(unpadded.transpose(order)) if unpadded is not None and fits else None
         return self._sketches[key]
 
 
@@ -221,14 +221,14 @@ def _sketch(weight: np.ndarray) -> np.ndarray:
         block = flat[start : start + _SKETCHED_AT_ONCE]
         bins = np.random.default_rng([_SEED, part]).integers(0, sums.size, block.size, dtype=np.uint16)
         sums += np.bincount(bins, weights=block, minlength=sums.size)
-    with np.errstate(all="ignore"):  # of an infinity there is no sketch
+    with np.errstate(all="ignore"):  # infinite values have no sketch
         return np.asarray(sums[:WEIGHT_SKETCH_SUMS] - sums[WEIGHT_SKETCH_SUMS:])
 
 
 def near_weights(
     ref: WeightSketches, candidates: Sequence[Node], be: WeightSketches, ours: Node, *, limit: float, ratio: float
 ) -> list[tuple[float, Node]]:
-    """Measure the weights of those reference nodes that can be the nearest to a backend node's.
+    """Measure the weights of the reference nodes that may be the nearest to a backend node's.
 
     Args:
         ref: The weights of the reference.
@@ -236,46 +236,50 @@ def near_weights(
         be: The weights of the backend.
         ours: Its node.
         limit: The largest relative distance that counts.
-        ratio: Share of a candidate's distance from which on the nearest one's is too near to it to be told apart.
+        ratio: Share of a candidate's distance from which on the nearest one cannot be distinguished from it.
 
     Returns:
-        Distances as `weight_distance` measures them, with their nodes, in ascending order: of all candidates not
-        beyond `limit`, and of all that are not beyond the nearest one's distance / `ratio`. Others may be left out.
+        Distances as `weight_distance` measures them, with their nodes, in ascending order: of all candidates within
+            `limit`, and of all within the nearest one's distance / `ratio`. Others may be left out.
     """
-    found: list[tuple[float, Node]] = []
+    distances: list[tuple[float, Node]] = []
     measured: dict[tuple[tuple[int, ...], bytes], float | None] = {}  # several nodes may read one constant
-    for estimate, key, other in sorted(_estimates(ref, candidates, be, ours), key=lambda entry: entry[0]):
-        nearest = min((distance for distance, _ in found), default=math.inf)
+    for estimate, key, candidate in sorted(_estimates(ref, candidates, be, ours), key=lambda entry: entry[0]):
+        nearest = min((distance for distance, _ in distances), default=math.inf)
         if estimate > WEIGHT_SKETCH_MAX_RATIO * min(limit, nearest) / ratio:
             break
         if key not in measured:
-            measured[key] = weight_distance(ref.run, other, be.run, ours)
+            measured[key] = weight_distance(ref.run, candidate, be.run, ours)
         distance = measured[key]
         if distance is not None and math.isfinite(distance):
-            found.append((distance, other))
-    return sorted(found, key=lambda entry: entry[0])
+            distances.append((distance, candidate))
+    return sorted(distances, key=lambda entry: entry[0])
 
 
 def _estimates(
     ref: WeightSketches, candidates: Sequence[Node], be: WeightSketches, ours: Node
 ) -> Iterator[tuple[float, tuple[tuple[int, ...], bytes], Node]]:
-    """Yield each candidate with a key that is the same for equal weights, after its estimated distance, if finite."""
-    known = be.outline(ours)
-    if known is None:
+    """Yield each candidate with a finite estimated distance and a key that is equal for equal weights."""
+    own_outline = be.outline(ours)
+    if own_outline is None:
         return
-    alike: dict[tuple[int, ...], list[Node]] = {}
-    for other in candidates:
-        outline = ref.outline(other)
+    nodes_by_shape: dict[tuple[int, ...], list[Node]] = {}
+    for candidate in candidates:
+        outline = ref.outline(candidate)
         if outline is not None and 0 < outline[1] < math.inf:
-            alike.setdefault(outline[0], []).append(other)
-    for shape, nodes in alike.items():
-        kept = shape if be.sketch(ours, shape, tuple(range(len(shape)))) is not None else known[0]
-        if math.prod(kept) != math.prod(shape):
+            nodes_by_shape.setdefault(outline[0], []).append(candidate)
+    for shape, nodes in nodes_by_shape.items():
+        own_shape = shape if be.sketch(ours, shape, tuple(range(len(shape)))) is not None else own_outline[0]
+        if math.prod(own_shape) != math.prod(shape):
             continue
-        turns, orders = _turns(shape, kept, product=operators.plain(ours).product)
-        mine = [sketch for order in orders if (sketch := be.sketch(ours, kept, order)) is not None]
-        theirs = np.stack([sketch for node in nodes if (sketch := ref.sketch(node, shape, turns)) is not None])
+        turns, orders = _turns(shape, own_shape, product=operators.plain(ours).product)
+        own_sketches = [sketch for order in orders if (sketch := be.sketch(ours, own_shape, order)) is not None]
+        candidate_sketches = np.stack(
+            [sketch for node in nodes if (sketch := ref.sketch(node, shape, turns)) is not None]
+        )
         norms = np.array([outline[1] for node in nodes if (outline := ref.outline(node)) is not None])
-        nearest = np.min([np.linalg.norm(theirs - sketch, axis=1) for sketch in mine], axis=0) / norms
+        nearest = (
+            np.min([np.linalg.norm(candidate_sketches - sketch, axis=1) for sketch in own_sketches], axis=0) / norms
+        )
         for at in np.flatnonzero(np.isfinite(nearest)):
-            yield float(nearest[at]), (shape, theirs[at].tobytes()), nodes[at]
+            yield float(nearest[at]), (shape, candidate_sketches[at].tobytes()), nodes[at]

@@ -9,10 +9,10 @@ from qdebug.compare.align.context import Context, paired
 from qdebug.compare.align.indexed_recording import IndexedRecording
 from qdebug.compare.align.names import (
     _adds_its_bias,
-    _judged,
+    _support_of,
     _of_node,
     _same_entries,
-    _used_alike,
+    _have_same_readers,
     form_of_another,
     is_claimed,
     namesake,
@@ -117,14 +117,14 @@ SAME = ("x", "x")
 )
 def test_two_of_three_bear_a_name_out_and_one_does_not(theirs, ours, pairs, worth):
     context = context_of(theirs, ours, *pairs, outputs=("y",))
-    assert _judged(context, "t", "t" if theirs else "x").name == worth
+    assert _support_of(context, "t", "t" if theirs else "x").name == worth
 
 
 def test_outputs_and_inputs_of_both_are_what_they_are_called():
     context = context_of([node("Exp", "x", "t")], [node("Sin", "x", "t")])
-    assert _judged(context, "t", "t").name == "STRONG"
-    assert _judged(context, "x", "x").name == "STRONG"
-    assert _judged(context, "x", "t").name == "WEAK"
+    assert _support_of(context, "t", "t").name == "STRONG"
+    assert _support_of(context, "x", "x").name == "STRONG"
+    assert _support_of(context, "x", "t").name == "WEAK"
 
 
 def test_a_product_of_other_weights_is_another_one():
@@ -134,7 +134,7 @@ def test_a_product_of_other_weights_is_another_one():
     for held, worth in ((weight, "WEAK"), (weight * 1.1, "WEAK"), (other, "NONE"), (None, "WEAK")):
         values = {} if held is None else {"k": held}
         context = context_of(theirs, ours, ref={"k": weight}, be=values, outputs=("y",))
-        assert _judged(context, "t", "t").name == worth
+        assert _support_of(context, "t", "t").name == worth
 
 
 @pytest.mark.parametrize(
@@ -219,10 +219,10 @@ def test_tensors_are_used_alike_if_one_operator_reads_both_or_none_does():
     theirs = [node("Exp", "x", "a"), node("Tanh", "a", "b"), node("Sin", "a", "c")]
     ours = [node("Exp", "x", "a"), node("Sin", "a", "b"), node("Cos", "b", "c")]
     context = context_of(theirs, ours)
-    assert _used_alike(context, "a", "a")
-    assert not _used_alike(context, "b", "a")
-    assert not _used_alike(context, "b", "b")
-    assert _used_alike(context, "c", "b")
+    assert _have_same_readers(context, "a", "a")
+    assert not _have_same_readers(context, "b", "a")
+    assert not _have_same_readers(context, "b", "b")
+    assert _have_same_readers(context, "c", "b")
 
 
 def test_what_leads_to_two_tensors_begins_at_the_same_ones():
