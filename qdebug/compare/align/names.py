@@ -345,7 +345,7 @@ def _have_same_readers(context: Context, tensor: str, reference: str) -> bool:
     return not backend_families.isdisjoint(reference_families) or not (backend_families or reference_families)
 
 
-# -- the better of two tensors ------------------------------------------------------------------------------------------
+# -- the better of two tensors -----------------------------------------------------------------------------------------
 
 
 def is_claimed(context: Context, reference: str, tensor: str) -> bool:

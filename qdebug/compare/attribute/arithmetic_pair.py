@@ -1,8 +1,8 @@
-"""Holds the arithmetic of one quantized run against that of another: what does exactly the same introduces nothing.
+"""Compares the arithmetic of one quantized run with that of another: an equal arithmetic introduces no error.
 
-Real arithmetic is no judge between two runs in the same codes. Both round, and a node that rounds as the reference's
-does adds nothing, however much it rounds. So the backend's node is computed by the arithmetic that reproduces the
-reference's node, and the codes that were recorded are held against that.
+Exact arithmetic is no yardstick between two runs in the same codes. Both round, and a node that rounds as the
+reference's does adds nothing, however much it rounds. So the backend's node is computed with the arithmetic that
+reproduces the reference's node, and compared with the recorded codes.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ __all__ = ["ArithmeticPair", "hold_arithmetics"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArithmeticPair:
-    """A backend node held against the arithmetic of the reference's node.
+    """A backend node compared with the arithmetic of the reference's node.
 
     Args:
-        introduced: Error of the backend's codes against what the reference's arithmetic makes of the same inputs.
-        propagated: Error of that against the reference's codes.
+        introduced: Error of the backend's codes against the reference's arithmetic on the same inputs.
+        propagated: Error of the latter against the reference's codes.
         reference: The reference's arithmetic in words.
-        backend: The backend's; None if none is known.
+        backend: The backend's; None if unknown.
     """
 
     introduced: ErrorStats
@@ -48,40 +48,45 @@ def hold_arithmetics(
     checks: tuple[ReproductionCheck, ReproductionCheck],
     own: Variant | None,
 ) -> ArithmeticPair | None:
-    """Compute a backend node by the arithmetic that reproduces the reference's node, and hold its codes against that.
+    """Compute a backend node with the arithmetic that reproduces the reference's node, and compare its codes with that.
 
     Args:
         runs: The reference run and the backend run.
         entry: The compared tensor.
-        checks: Look for the arithmetic of either run.
-        own: The arithmetic that reproduces the backend's node; None if none is known.
+        checks: Search for the arithmetic of either run.
+        own: The arithmetic that reproduces the backend's node; None if unknown.
 
     Returns:
-        None where the two are not in the same codes and the same order, or no arithmetic of the reference is known.
+        None if the two have other codes or another order, or the reference's arithmetic is unknown.
     """
     reference, backend = runs
     quant = entry.quant
-    theirs, ours = reference.graph.producer(entry.reference_tensor), backend.graph.producer(entry.tensor)
+    reference_node, backend_node = (
+        reference.graph.producer(entry.reference_tensor),
+        backend.graph.producer(entry.tensor),
+    )
     turned = entry.pair.reference_view is not None or entry.pair.backend_view is not None
-    if quant is None or theirs is None or ours is None or turned:
+    if quant is None or reference_node is None or backend_node is None or turned:
         return None
-    if reference.graph.tensors[entry.reference_tensor].quant != quant or (theirs.op, theirs.attrs) != (
-        ours.op,
-        ours.attrs,
+    if reference.graph.tensors[entry.reference_tensor].quant != quant or (reference_node.op, reference_node.attrs) != (
+        backend_node.op,
+        backend_node.attrs,
     ):
         return None
-    variant = checks[0].variant(theirs, entry.reference_tensor, own)
+    variant = checks[0].variant(reference_node, entry.reference_tensor, own)
     if variant is None:
         return None
     introduced, propagated = (ErrorAccumulator(reference_quant=quant, backend_quant=quant) for _ in range(2))
     try:
         for place in recorded_places(reference, backend, entry):
-            given = backend.load(entry.tensor, *place)
-            made = (
-                given if own == variant else checks[1].compute(ours, entry.tensor, place, variant).reshape(given.shape)
+            recorded = backend.load(entry.tensor, *place)
+            computed = (
+                recorded
+                if own == variant
+                else checks[1].compute(backend_node, entry.tensor, place, variant).reshape(recorded.shape)
             )
-            introduced.update(made, given, sample=place[0])
-            propagated.update(reference.load(entry.reference_tensor, *place), made, sample=place[0])
+            introduced.update(computed, recorded, sample=place[0])
+            propagated.update(reference.load(entry.reference_tensor, *place), computed, sample=place[0])
     except (KernelError, NotRecordedError, UsageError):
         return None
     return ArithmeticPair(

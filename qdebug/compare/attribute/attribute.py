@@ -1,9 +1,9 @@
 """Splits a tensor's error into three parts that add up to it, element by element.
 
-On the backend's own recorded inputs, on real numbers and in reference arithmetic, two things are replayed: what the
-reference's nodes make of them with the reference's constants, and what the backend's node makes with its own. Then
-propagated = first replay - reference output; constants = second replay - first, which is what other weights, biases,
-attributes or operators make; arithmetic = backend output - second replay. introduced = constants + arithmetic.
+Two replays run on the backend's recorded inputs, on real numbers and in reference arithmetic: the reference's nodes
+with the reference's constants, and the backend's node with its own. Then propagated = first replay - reference output;
+constants = second replay - first, the effect of other weights, biases, attributes or operators; arithmetic = backend
+output - second replay. introduced = constants + arithmetic.
 """
 
 from __future__ import annotations
@@ -83,44 +83,44 @@ __all__ = [
 ]
 
 SubstituteReplay = Callable[[tuple[int, int]], np.ndarray]
-"""Another way to replay a node: called with sample and step as a pair, gives real values in the reference's order."""
+"""Replays a node in another way: takes sample and step as a pair, returns real values in the reference's order."""
 
 ReadsEqual = Callable[[tuple[int, int]], bool]
-"""Tells of a sample and step whether the nodes of both sides read equal data."""
+"""Tells whether the nodes of both sides read equal data in a sample and step."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attribution(ErrorParts):
-    """Where a tensor's error comes from.
+    """The origin of a tensor's error.
 
     Its parts are measured against two replays. `introduced` is the error of the backend's output against the replay
-    with the reference's constants, or with its own where `constants` is not known. `propagated` is the error of that
-    replay against the reference's output, `constants` that of the replay with the backend's constants against that with
-    the reference's. `arithmetic` is the error of the backend's output against the replay with its own constants, and
-    `clipping` what the codes of the tensor cut off of that replay.
+    with the reference's constants, or with its own if `constants` is unknown. `propagated` is the error of that replay
+    against the reference's output, `constants` that of the replay with the backend's constants against that with the
+    reference's. `arithmetic` is the error of the backend's output against the replay with its own constants, and
+    `clipping` the part of that replay that the codes of the tensor clip.
 
     Args:
-        arithmetic_unsaturated: `arithmetic` without `clipping`, which limits are held against; the same for a tensor
-            without integer codes.
-        allowed: Norm of the arithmetic error that rounding alone accounts for; None for a tensor with integer codes.
-        unexplained_elements: Elements of the arithmetic error that rounding what each is made of does not account for,
-            however small they are beside the rest.
-        saturation_error: Error of the reference's values when they are held to what the codes can represent: whether
-            the range fits. None for a tensor without integer codes.
-        quantization_error: Error of the reference's values when they are rounded to these codes: whether the scale
-            fits.
-        arriving: Propagated error among the elements that `saturation_error` and `quantization_error` look at. If a
-            Softmax alone reads the tensor, a mask may hide others; None elsewhere: they look at all.
-        hidden: How many elements a mask hides.
-        whole_off: How far integers that are no codes, and booleans, may be off the replay: 0, or 1 where their operator
-            computes with real numbers. None for other tensors, and where the replay itself may round otherwise.
-        tied: How many of them are the index of another one of equal values.
-        short: Name of the float format that all of the output was rounded to, though it is kept in a longer one; None
-            if there is none.
-        outside: What the range of that format, or of float32, has taken from the results; None if that is not known.
-        samples: The same for each sample, by its number; empty within these.
+        arithmetic_unsaturated: `arithmetic` without `clipping`, which is compared with the limits; the same for a
+            tensor without integer codes.
+        allowed: Norm of the arithmetic error that rounding alone may cause; None for a tensor with integer codes.
+        unexplained_elements: Number of elements whose arithmetic error exceeds the rounding of their own terms, however
+            small they are beside the rest.
+        saturation_error: Error of the reference's values after clipping to the range of the codes: whether the range
+            fits. None for a tensor without integer codes.
+        quantization_error: Error of the reference's values after rounding to these codes: whether the scale fits.
+        arriving: Propagated error among the elements of `saturation_error` and `quantization_error`. If a Softmax alone
+            reads the tensor, a mask may hide others; None elsewhere, where all elements count.
+        hidden: Number of elements that a mask hides.
+        whole_off: Allowed distance of integers that are no codes, and booleans, from the replay: 0, or 1 if their
+            operator computes with real numbers. None for other tensors, and where the replay itself may round
+            differently.
+        tied: Number of those that are the index of another element with an equal value.
+        short: Name of the float format that the output was rounded to, though it is stored in a longer one; None if
+            there is none.
+        outside: What the range of that format, or of float32, clipped from the results; None if unknown.
+        samples: The same for each sample, by number; empty within these.
         reason: Why there is none.
-        undecided: Whether the values are too few to tell which bound they are judged by.
+        undecided: Whether there are too few values to choose the bound that applies.
         failed: Whether the node has a kernel and all its inputs were recorded, and its replay failed or was refused.
     """
 
@@ -141,28 +141,28 @@ class Attribution(ErrorParts):
     failed: bool = False
 
     def unjudged(self, reason: str) -> Attribution:
-        """Return the same error without the part that limits are held against, and why that is not known."""
+        """Return the attribution without the part that is compared with the limits, and the reason."""
         samples = {at: part.unjudged(reason) for at, part in self.samples.items()}
         return replace(self, arithmetic_unsaturated=None, allowed=None, samples=samples, reason=reason)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class OtherReplays:
-    """What can be replayed for a tensor besides its own node, and what is known of that.
+    """Replays of a tensor besides that of its own node, with facts about them.
 
     Args:
-        substitute: Replays a node without kernel in another way: called with sample and step as a pair, gives real
-            values in the model's order of dimensions.
-        rounding_noise: Called likewise, estimates the error that rounding in that replay makes.
-        instead: Replay the node in that way whether it has a kernel or not.
-        exact: Whether what is replayed in that way rounds nothing.
-        as_reference: Replays what the reference's nodes make, with the reference's constants, likewise; None where
-            that is the same or not known.
-        alike: Whether both graphs say the same of the node, so that its constants make no error.
-        reads_equal: Tells of a sample and step whether both sides' nodes read equal data: then the whole error is the
-            node's own. None if that is not known.
-        telling: How many different values tell the grid of a tensor, where the backend shows real values in place of
-            codes: those are judged by its step. 0 where it does not.
+        substitute: Replays a node without a kernel in another way: takes sample and step as a pair, returns real values
+            in the model's order of dimensions.
+        rounding_noise: Estimates the rounding error of that replay, with the same arguments.
+        instead: Use that replay even if the node has a kernel.
+        exact: Whether that replay rounds nothing.
+        as_reference: Replays the reference's nodes with the reference's constants, with the same arguments; None if
+            that is the same or unknown.
+        alike: Whether both graphs agree on the node, so that its constants cause no error.
+        reads_equal: Tells whether both sides' nodes read equal data in a sample and step: then the whole error is the
+            node's own. None if unknown.
+        telling: Number of different values that determine a tensor's grid, in a backend that shows real values in place
+            of codes: those are judged by its step. 0 in other backends.
     """
 
     substitute: SubstituteReplay | None = None
@@ -183,13 +183,13 @@ def attribute(
 ) -> Attribution:
     """Replay the node of a compared tensor for every sample and step, and split its error.
 
-    A tensor that no node produces introduces nothing and has no attribution.
+    A tensor that no node computes introduces nothing and has no attribution.
 
     Args:
         reference: The reference run.
         backend: The backend run.
         entry: The compared tensor.
-        others: What can be replayed besides its node.
+        others: Other possible replays.
     """
     node = backend.graph.producer(entry.tensor)
     if node is None:
@@ -198,10 +198,10 @@ def attribute(
     if real is not None:
         return Attribution(reason=real)
     form, _ = real_form(node, backend.graph.opset)
-    known = has_kernel(form.op, form.domain)
-    if not known and others.substitute is None:
+    is_known = has_kernel(form.op, form.domain)
+    if not is_known and others.substitute is None:
         return Attribution(reason=without_kernel(node))
-    chosen = None if known and not others.instead else others.substitute
+    chosen = None if is_known and not others.instead else others.substitute
     first = None if chosen == others.as_reference else others.as_reference  # one replay tells nothing of constants
     split = _Split(reference, backend, entry, node, replace(others, substitute=chosen, as_reference=first))
     try:
@@ -210,25 +210,25 @@ def attribute(
     except _NoReferenceError:  # then the constants part is not known
         return attribute(reference, backend, entry, replace(others, as_reference=None, alike=False))
     except (KernelError, NotRecordedError, UsageError) as error:
-        found = _unreplayed(node, error, known=known)
-        return replace(found, failed=found.failed and not _reads_bare_codes(backend, form))
+        attribution = _unreplayed(node, error, known=is_known)
+        return replace(attribution, failed=attribution.failed and not _reads_bare_codes(backend, form))
     return split.attribution()
 
 
 def no_error(
     reference: Recording, backend: Recording, entry: PlannedNode, stats: ErrorStats, samples: Mapping[int, ErrorStats]
 ) -> Attribution | None:
-    """Attribute a tensor that is the same in both runs, without a replay: every part of its error is 0.
+    """Return the attribution of a tensor that is equal in both runs, without a replay: every part is 0.
 
     Args:
         reference: The reference run.
         backend: The backend run.
-        entry: The tensor, which is the same in both runs.
+        entry: The tensor.
         stats: Its error.
         samples: The same for each sample.
 
     Returns:
-        None where its node could not be replayed.
+        None if its node could not be replayed.
     """
     node = backend.graph.producer(entry.tensor)
     if node is None or not_in_codes(node, backend.graph) is not None:
@@ -241,10 +241,10 @@ def no_error(
     coded = entry.quant is not None
     whole = int(rounds_to_integers(form)) if entry.whole else None
 
-    def given(each: ErrorStats) -> Attribution:
+    def given(error: ErrorStats) -> Attribution:
         clips = uniform_span(entry.quant) != (None, None)
-        parts: dict[str, Any] = dict.fromkeys(PARTS if clips else PARTS[:-1], each)
-        return Attribution(**parts, arithmetic_unsaturated=each, allowed=None if coded else 0.0, whole_off=whole)
+        parts: dict[str, Any] = dict.fromkeys(PARTS if clips else PARTS[:-1], error)
+        return Attribution(**parts, arithmetic_unsaturated=error, allowed=None if coded else 0.0, whole_off=whole)
 
     return replace(given(stats), samples=MappingProxyType({at: given(each) for at, each in samples.items()}))
 
@@ -253,7 +253,7 @@ _UNKNOWABLE = (NoInputError, NoKernelError, NoScaleError, NotRecordedError)  # t
 
 
 def _reads_bare_codes(backend: Recording, form: Node) -> bool:
-    """Tell whether a node computes with integers of few bits of which nobody recorded the scale."""
+    """Tell whether a node computes with integers of few bits whose scale was not recorded."""
     graph, row = backend.graph, operators.of(form.op)
     if row.takes_codes or row.sums_codes or row.moves:
         return False
@@ -261,11 +261,11 @@ def _reads_bare_codes(backend: Recording, form: Node) -> bool:
 
 
 def _unreplayed(node: Node, error: QdebugError, *, known: bool) -> Attribution:
-    """Return an attribution without parts, and why.
+    """Return an attribution without parts, with the reason.
 
     Args:
         node: The node.
-        error: What its replay raised.
+        error: The exception of its replay.
         known: Whether the node has a kernel; otherwise the reference's nodes were replayed in its place.
     """
     reason = error.message[0].lower() + error.message[1:].rstrip(".")
@@ -275,25 +275,25 @@ def _unreplayed(node: Node, error: QdebugError, *, known: bool) -> Attribution:
     return Attribution(reason=missing if reason == missing else f"{missing}, and {reason}")
 
 
-def _check_finite(theirs: np.ndarray, replayed: np.ndarray, ours: np.ndarray) -> None:
-    """Refuse a replay that is NaN where both sides recorded numbers: it tells nothing of them.
+def _check_not_nan(reference: np.ndarray, replayed: np.ndarray, backend: np.ndarray) -> None:
+    """Reject a replay that is NaN where both sides recorded numbers.
 
-    A side of another number of elements has none at the same places: then the other one counts alone.
+    A side with another number of elements cannot be compared; then only the other one counts.
 
     Raises:
-        KernelError: It is.
+        KernelError: It is NaN there.
     """
     if replayed.dtype.kind != "f" or not np.isnan(replayed).any():
         return
     odd = np.isnan(replayed)
-    sides = [each for each in (theirs, ours) if same_elements(each.shape, replayed.shape)]
-    recorded = [np.isfinite(each.reshape(replayed.shape)[odd]) for each in sides]
+    sides = [side for side in (reference, backend) if same_elements(side.shape, replayed.shape)]
+    recorded = [np.isfinite(side.reshape(replayed.shape)[odd]) for side in sides]
     if recorded and np.logical_and.reduce(recorded).any():
         raise KernelError("its replay is not a number where the recorded values are numbers")
 
 
 class _NoReferenceError(Exception):
-    """What the reference's nodes make of the backend's inputs cannot be replayed."""
+    """The reference's nodes cannot be replayed on the backend's inputs."""
 
 
 _UNSAID = "its values are on the grid of codes, and nobody said what it computes of which codes"
@@ -338,38 +338,40 @@ class _Split:
         entry, sample = self._entry, place[0]
         values = inputs_of(self._backend, self._form, place)
         replayed = run_form(self._node, self._form, self._opset, values)[entry.tensor]
-        ours = self._backend.load(entry.tensor, *place)
-        if is_free_scale(self._form, entry.tensor, values, ours):
-            replayed = ours
-        if self._folded is not None and replayed.size == ours.size:
-            replayed = held_as_recorded(replayed, dequantize(ours, entry.quant), self._folded)
+        stored = self._backend.load(entry.tensor, *place)
+        if is_free_scale(self._form, entry.tensor, values, stored):
+            replayed = stored
+        if self._folded is not None and replayed.size == stored.size:
+            replayed = held_as_recorded(replayed, dequantize(stored, entry.quant), self._folded)
         replayed = held(replayed, clamp_of(self._view))
-        if not same_elements(replayed.shape, ours.shape):
-            raise KernelError(f"the replay gives shape {replayed.shape} and the recording has {ours.shape}")
+        if not same_elements(replayed.shape, stored.shape):
+            raise KernelError(f"the replay gives shape {replayed.shape} and the recording has {stored.shape}")
         part = self._parts.setdefault(sample, self._new_part())
-        theirs = self._reference.load(entry.reference_tensor, *place)
-        _, shown = in_one_order(theirs, entry.pair.reference_view, ours, self._view)
-        theirs, turned = in_one_order(theirs, entry.pair.reference_view, replayed, self._view)
-        own = self._add_parts(part, (theirs, turned, shown), place)
-        grid = self._grid_of(ours, values)
+        reference_values = self._reference.load(entry.reference_tensor, *place)
+        _, backend_values = in_one_order(reference_values, entry.pair.reference_view, stored, self._view)
+        reference_values, turned = in_one_order(reference_values, entry.pair.reference_view, replayed, self._view)
+        arithmetic = self._add_parts(part, (reference_values, turned, backend_values), place)
+        grid = self._grid_of(stored, values)
         if grid is not None:
-            self._add_on_grid(part, grid, values, (replayed, ours), place)
+            self._add_on_grid(part, grid, values, (replayed, stored), place)
             return
-        self._undecided = self._undecided or (entry.quant is None and are_few(ours, self._telling))
-        self._add_judged(part, (replayed, ours), own if turned is replayed and shown is ours else None, place)
+        self._undecided = self._undecided or (entry.quant is None and are_few(stored, self._telling))
+        self._add_judged(
+            part, (replayed, stored), arithmetic if turned is replayed and backend_values is stored else None, place
+        )
         if self._span != (None, None):
             self._add_fit(part, replayed, place)
         elif entry.whole:
-            part.tied += picks_of_equals(self._form, values, replayed, ours)
+            part.tied += picks_of_equals(self._form, values, replayed, stored)
         elif entry.quant is None:
-            self._add_rounding(part, values, replayed, ours, place)
+            self._add_rounding(part, values, replayed, stored, place)
 
     def _grid_of(self, ours: np.ndarray, values: Mapping[str, np.ndarray]) -> Grid | None:
-        """Return the grid of codes of which nobody stated the scale; None of other values.
+        """Return the grid of codes whose scale nobody stated; None for other values.
 
         Args:
             ours: The tensor's values at some sample and step.
-            values: What its node reads there.
+            values: The inputs of its node there.
         """
         entry = self._entry
         if self._off_grid or not self._telling or entry.whole or entry.quant is not None or not self._judged_apart:
@@ -390,42 +392,42 @@ class _Split:
         pair: tuple[np.ndarray, np.ndarray],
         place: tuple[int, int],
     ) -> None:
-        """Add the arithmetic error of values on a grid, beyond whose ends nothing is known, and what rounding explains.
+        """Add the arithmetic error of values on a grid, within its ends, and the part that rounding explains.
 
         Args:
-            part: Where it is added.
+            part: The sums to add to.
             grid: The grid.
-            values: What the node reads.
+            values: The inputs of the node.
             pair: The replay, and the backend's values.
             place: Sample and step.
         """
-        replayed, ours = pair
-        shown = np.clip(replayed, grid.low, grid.high)
+        replayed, recorded = pair
+        clipped = np.clip(replayed, grid.low, grid.high)
         noise = weight_noise(self._form, values, self._opset)
-        part.arithmetic_unsaturated.update(shown, ours, sample=place[0])
+        part.arithmetic_unsaturated.update(clipped, recorded, sample=place[0])
         part.formats.add(grid_name(grid))
         part.allowed += allowed_error(self._form, values, replayed, self._opset, FLOAT32_UNIT_ROUNDOFF) ** 2
-        part.allowed += allowed_squares(grid, ours.size, noise)
-        part.unexplained_elements += beyond_steps(grid, shown, ours, noise)
+        part.allowed += allowed_squares(grid, recorded.size, noise)
+        part.unexplained_elements += beyond_steps(grid, clipped, recorded, noise)
 
     def _add_judged(
         self, part: _Part, values: tuple[np.ndarray, np.ndarray], own: _Own | None, place: tuple[int, int]
     ) -> None:
-        """Add the arithmetic error that limits are held against, which is the whole of it where nothing is cut off.
+        """Add the arithmetic error that is compared with the limits; all of it if nothing is clipped.
 
         Args:
-            part: Where it is added.
+            part: The sums to add to.
             values: The replay, and the backend's values.
             own: The arithmetic error of the same values; None if that is of others.
             place: Sample and step.
         """
         if not self._judged_apart:
             return
-        replayed, ours = values
+        replayed, recorded = values
         if own is not None and own.replayed is replayed and own.error.reference_lies_in(self._span):
             part.arithmetic_unsaturated.merge(own.error)
         else:
-            part.arithmetic_unsaturated.update(replayed, ours, sample=place[0])
+            part.arithmetic_unsaturated.update(replayed, recorded, sample=place[0])
 
     def _add_rounding(
         self,
@@ -435,7 +437,7 @@ class _Split:
         ours: np.ndarray,
         place: tuple[int, int],
     ) -> None:
-        """Add what rounding and the range of the format account for, in whatever the values of a run are kept."""
+        """Add the error that rounding and the range of the format explain, in any storage format."""
         short = format_of(ours, read=values.values()) or held_in_declared(self._backend, ours)
         part.formats.add(None if short is None else short.name)
         unit = max(unit_roundoff(ours.dtype) if short is None else short.unit, declared_unit(self._backend))
@@ -447,68 +449,77 @@ class _Split:
             normal = short.normal
             part.allowed += (short.subnormal / 2) ** 2 * ours.size  # below the normal numbers all steps are alike
         if short is not None or ours.dtype == np.float32:
-            known = allowed if unit == FLOAT32_UNIT_ROUNDOFF else None
-            noise = replay_noise(self._form, values, replayed, self._opset, allowed=known)
+            float32_bound = allowed if unit == FLOAT32_UNIT_ROUNDOFF else None
+            noise = replay_noise(self._form, values, replayed, self._opset, allowed=float32_bound)
             outside, _ = out_of_range(short or SINGLE, replayed, ours, noise=noise)
             part.outside = outside if part.outside is None else part.outside.with_more(outside)
-        shown = held(ours, clamp_of(self._view))
-        beyond = beyond_own_terms(self._form, values, replayed, shown, unit, normal=normal)
+        clamped = held(ours, clamp_of(self._view))
+        beyond = beyond_own_terms(self._form, values, replayed, clamped, unit, normal=normal)
         if beyond:  # rarely: the reference is read once more
             carried = self._carried(replayed, place)
-            beyond = beyond_own_terms(self._form, values, replayed, shown, unit, carried=carried, normal=normal)
+            beyond = beyond_own_terms(self._form, values, replayed, clamped, unit, carried=carried, normal=normal)
         part.unexplained_elements += beyond
         part.unexplained_elements += beyond_own_sums(
-            self._form, values, replayed, shown, opset=self._opset, unit=unit, normal=normal
+            self._form, values, replayed, clamped, opset=self._opset, unit=unit, normal=normal
         )
 
     def _carried(self, replayed: np.ndarray, place: tuple[int, int]) -> float:
         """Return the largest finite error that comes in with a node's inputs."""
-        theirs = self._reference.load(self._entry.reference_tensor, *place)
-        theirs, replayed = in_one_order(theirs, self._entry.pair.reference_view, replayed, self._view)
-        if not same_elements(theirs.shape, replayed.shape) or theirs.dtype.kind != "f":
+        reference_values = self._reference.load(self._entry.reference_tensor, *place)
+        reference_values, replayed = in_one_order(
+            reference_values, self._entry.pair.reference_view, replayed, self._view
+        )
+        if not same_elements(reference_values.shape, replayed.shape) or reference_values.dtype.kind != "f":
             return 0.0
         with np.errstate(invalid="ignore", over="ignore"):
-            off = np.abs(np.subtract(theirs.reshape(replayed.shape), replayed, dtype=np.float64))
+            off = np.abs(np.subtract(reference_values.reshape(replayed.shape), replayed, dtype=np.float64))
         return float(np.max(off, where=np.isfinite(off), initial=0.0))
 
     def _add_parts(
         self, part: _Part, values: tuple[np.ndarray, np.ndarray, np.ndarray], place: tuple[int, int]
     ) -> _Own:
-        """Add the parts that the whole error is made of, and return the arithmetic one.
+        """Add the parts of the whole error, and return the arithmetic one.
 
         Args:
-            part: Where they are added.
+            part: The sums to add to.
             values: The reference's, the replay with the backend's constants and the backend's, in one order.
             place: Sample and step.
 
         Raises:
             KernelError: The replay is NaN where both sides recorded numbers.
         """
-        theirs, replayed, ours = values
-        _check_finite(theirs, replayed, ours)
-        other = self._replays
-        real = None if other.as_reference is None else self._first(other.as_reference, place, replayed.shape)
+        expected, replayed, recorded = values
+        _check_not_nan(expected, replayed, recorded)
+        replays = self._replays
+        real = None if replays.as_reference is None else self._first(replays.as_reference, place, replayed.shape)
         second = on_grid(replayed, self._reference_codes)  # what its codes round or cut off is no error
         first = second if real is None else on_grid(real, self._reference_codes)
-        if other.reads_equal is not None and same_elements(theirs.shape, first.shape) and other.reads_equal(place):
-            known = self._reference_values(theirs).reshape(first.shape)
-            first, second = known, known if real is None else _carried_over(known, first, second)
-        own = part.arithmetic.apart(second, ours, sample=place[0])
-        part.arithmetic.merge(own)
+        if (
+            replays.reads_equal is not None
+            and same_elements(expected.shape, first.shape)
+            and replays.reads_equal(place)
+        ):
+            reference_values = self._reference_values(expected).reshape(first.shape)
+            first, second = (
+                reference_values,
+                reference_values if real is None else _carried_over(reference_values, first, second),
+            )
+        arithmetic = part.arithmetic.apart(second, recorded, sample=place[0])
+        part.arithmetic.merge(arithmetic)
         if self._span != (None, None):
-            if own.reference_lies_in(self._span):
-                part.clipping.add_unchanged(own)
+            if arithmetic.reference_lies_in(self._span):
+                part.clipping.add_unchanged(arithmetic)
             else:
                 part.clipping.update(second, second, sample=place[0])
-        part.propagated.update(theirs, first, sample=place[0])
+        part.propagated.update(expected, first, sample=place[0])
         if self._constants_known:
-            if first is second and own.reference_lies_in((None, None)):
-                part.constants.add_unchanged(own)
+            if first is second and arithmetic.reference_lies_in((None, None)):
+                part.constants.add_unchanged(arithmetic)
             else:
                 part.constants.update(first, second, sample=place[0])
         if real is not None:
-            part.introduced.update(first, ours, sample=place[0])
-        return _Own(replayed=second, error=own)
+            part.introduced.update(first, recorded, sample=place[0])
+        return _Own(replayed=second, error=arithmetic)
 
     def _reference_values(self, theirs: np.ndarray) -> np.ndarray:
         """Return the reference's real values of its stored elements, in the order that the pair is compared in."""
@@ -523,54 +534,60 @@ class _Split:
             _NoReferenceError: They cannot be replayed, or give another shape.
         """
         try:
-            made = replay(place)
+            replayed = replay(place)
         except (KernelError, NotRecordedError) as error:
             raise _NoReferenceError from error
-        if not same_elements(made.shape, shape):
+        if not same_elements(replayed.shape, shape):
             raise _NoReferenceError
-        return held(made.reshape(shape), clamp_of(self._view))
+        return held(replayed.reshape(shape), clamp_of(self._view))
 
     def _add_fit(self, part: _Part, replayed: np.ndarray, place: tuple[int, int]) -> None:
-        """Add what holding the reference's values to the backend's codes makes of them, whatever was computed.
+        """Add the error of rounding the reference's values to the backend's codes, whatever was computed.
 
-        What a mask hides from a Softmax, or a Relu or Clip drops next, counts for nothing: beside it, the rest would
-        not.
+        Elements that a mask hides from a Softmax, or that a Relu or Clip drops next, do not count; they would outweigh
+        the rest.
         """
         sample = place[0]
         quant, name, graph = self._entry.quant, self._entry.reference_tensor, self._reference.graph
-        theirs = dequantize(self._reference.load(name, *place), graph.tensors[name].quant)
-        axes = None if self._entry.pair.reference_view else softmax_axes(graph, name, theirs.ndim)
-        theirs, replayed = in_one_order(theirs, self._entry.pair.reference_view, replayed, self._view)
-        if quant is None or theirs.dtype.kind != "f":
+        reference_values = dequantize(self._reference.load(name, *place), graph.tensors[name].quant)
+        axes = None if self._entry.pair.reference_view else softmax_axes(graph, name, reference_values.ndim)
+        reference_values, replayed = in_one_order(
+            reference_values, self._entry.pair.reference_view, replayed, self._view
+        )
+        if quant is None or reference_values.dtype.kind != "f":
             return
-        theirs = held(theirs, self._reference_span_after)
-        codes = dequantize(quantize(theirs, quant), quant)
-        if axes is not None and theirs.size:
-            counts = which_count(theirs, codes, axes)
-            theirs, codes, replayed = theirs[counts], codes[counts], replayed.reshape(counts.shape)[counts]
+        reference_values = held(reference_values, self._reference_span_after)
+        codes = dequantize(quantize(reference_values, quant), quant)
+        if axes is not None and reference_values.size:
+            counts = which_count(reference_values, codes, axes)
+            reference_values, codes, replayed = (
+                reference_values[counts],
+                codes[counts],
+                replayed.reshape(counts.shape)[counts],
+            )
             part.arriving = part.arriving or ErrorAccumulator()
-            part.arriving.update(theirs, replayed, sample=sample)
+            part.arriving.update(reference_values, replayed, sample=sample)
             part.hidden += int(counts.size - np.count_nonzero(counts))
-        part.saturation_error.add(theirs, np.clip(theirs, *self._span))
-        part.quantization_error.add(theirs, codes)
+        part.saturation_error.add(reference_values, np.clip(reference_values, *self._span))
+        part.quantization_error.add(reference_values, codes)
 
     def _add_substitute(self, place: tuple[int, int], replayed: np.ndarray) -> None:
         """Add a replay by the reference's own nodes, which is in the model's order of dimensions."""
         entry, sample = self._entry, place[0]
-        theirs = self._reference.load(entry.reference_tensor, *place)
+        reference_values = self._reference.load(entry.reference_tensor, *place)
         stored = self._backend.load(entry.tensor, *place)
-        theirs, ours = in_one_order(theirs, entry.pair.reference_view, stored, self._view)
-        if not same_elements(replayed.shape, ours.shape):
-            raise KernelError(f"the replay gives shape {replayed.shape} and the recording has {ours.shape}")
+        reference_values, recorded = in_one_order(reference_values, entry.pair.reference_view, stored, self._view)
+        if not same_elements(replayed.shape, recorded.shape):
+            raise KernelError(f"the replay gives shape {replayed.shape} and the recording has {recorded.shape}")
         part = self._parts.setdefault(sample, self._new_part())
         if (
             self._reference_span != (None, None) and entry.quant is None
         ):  # where the reference's codes end, it saturates
-            replayed, ours = (np.clip(array, *self._reference_span) for array in (replayed, ours))
-        own = self._add_parts(part, (theirs, replayed, ours), place)
-        self._add_judged(part, (replayed, ours), own if entry.quant is None else None, place)
-        self._grid_of(ours, {})
-        unit = max(unit_roundoff(ours.dtype), declared_unit(self._backend))
+            replayed, recorded = (np.clip(array, *self._reference_span) for array in (replayed, recorded))
+        arithmetic = self._add_parts(part, (reference_values, replayed, recorded), place)
+        self._add_judged(part, (replayed, recorded), arithmetic if entry.quant is None else None, place)
+        self._grid_of(recorded, {})
+        unit = max(unit_roundoff(recorded.dtype), declared_unit(self._backend))
         part.allowed += (segment_share(unit) * finite_norm(replayed)) ** 2
         if self._replays.rounding_noise is not None and entry.quant is None:
             part.allowed += finite_norm(self._replays.rounding_noise(place)) ** 2
@@ -595,7 +612,7 @@ class _Split:
         )
 
     def attribution(self) -> Attribution:
-        """Return what was accumulated."""
+        """Return the accumulated attribution."""
         samples = {sample: self._given(part) for sample, part in self._parts.items()}
         if len(samples) == 1:
             return replace(*samples.values(), samples=MappingProxyType(samples))
@@ -636,7 +653,7 @@ class _Split:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Own:
-    """The arithmetic error of one sample and step, and the replay that it is an error of."""
+    """The arithmetic error of one sample and step, and the replay that it refers to."""
 
     replayed: np.ndarray
     error: ErrorAccumulator
@@ -663,7 +680,7 @@ class _Part:
     outside: OutOfRange | None = None
 
     def merge(self, other: _Part) -> None:
-        """Add what another part has seen."""
+        """Add the sums of another part."""
         for name in (*PARTS, "arithmetic_unsaturated", "saturation_error", "quantization_error"):
             getattr(self, name).merge(getattr(other, name))
         if other.arriving is not None:

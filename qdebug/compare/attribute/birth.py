@@ -1,4 +1,4 @@
-"""The birth of a NaN or an infinity: where it is, by which rule, and which inputs select it."""
+"""The first appearance of a NaN or an infinity: its place, its rule, and the inputs that select it."""
 
 from __future__ import annotations
 
@@ -43,11 +43,11 @@ class BirthRule(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BirthOperand:
-    """What a node read.
+    """An operand of the node.
 
     Args:
         tensor: The input.
-        value: The element that the result is made of; of others than elementwise operators the largest magnitude.
+        value: The element that the result depends on; for operators that are not elementwise, the largest magnitude.
     """
 
     tensor: str
@@ -60,7 +60,7 @@ class Selector:
 
     Args:
         tensor: The input.
-        difference: By how much it differs from the reference's at this element, at most.
+        difference: Its largest difference from the reference's value at this element.
     """
 
     tensor: str
@@ -69,23 +69,23 @@ class Selector:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Birth(JsonObject):
-    """A NaN or an infinity that no input of its node accounts for.
+    """A NaN or an infinity that no input of its node explains.
 
     Args:
         node: The backend node.
         op: Its operator.
         tensor: Its output; it may have no partner in the reference.
-        sample: The first sample in which it is born.
-        step: The first step likewise.
+        sample: The first sample in which it appears.
+        step: The first step.
         index: The first element.
         value: NaN or an infinity.
-        elements: How many are born there in this sample and step.
-        rule: Why.
-        function: The function that has no value there; "" for other rules.
-        operands: What the node read.
-        exact: The exact result; None if it is not known.
-        format: The format that it is beyond; "" for other rules.
-        largest: The largest number of that format; None likewise.
+        elements: Number of such elements in this sample and step.
+        rule: The rule.
+        function: The function that is undefined there; "" for other rules.
+        operands: The inputs of the node.
+        exact: The exact result; None if unknown.
+        format: The format that it exceeds; "" for other rules.
+        largest: The largest number of that format; None for other rules.
         selected: Inputs with whose reference values the result is finite, or not finite as in the reference.
     """
 

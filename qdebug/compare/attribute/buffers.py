@@ -1,4 +1,4 @@
-"""Which tensors of a run hold the same bytes."""
+"""Tensors of a run that hold the same bytes."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ def tensors_by_bytes(recording: Recording, place: tuple[int, int]) -> Mapping[tu
         recording: A run.
         place: Sample and step.
     """
-    found: dict[tuple[str, bytes], list[str]] = {}
+    names_by_bytes: dict[tuple[str, bytes], list[str]] = {}
     for name in recording.graph.tensors:
-        known = None if recording.graph.is_constant(name) else recording.outline(name, *place)
-        if known is not None:
-            found.setdefault((known.dtype, known.digest), []).append(name)
-    return found
+        outline = None if recording.graph.is_constant(name) else recording.outline(name, *place)
+        if outline is not None:
+            names_by_bytes.setdefault((outline.dtype, outline.digest), []).append(name)
+    return names_by_bytes

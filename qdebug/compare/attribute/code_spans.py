@@ -1,8 +1,8 @@
-"""To which real values a tensor is held: by its codes, or by what the backend computes along with its node.
+"""Intervals that a tensor's real values are clipped to, by its codes or by a clamp fused into its node.
 
-What rounding to its own codes makes of a backend's result, where these codes lie inside a part compared as a whole. The
-part is replayed twice on the backend's recorded inputs and constants: with each tensor rounded to its codes, as the
-backend's graph says, and with none. The difference is rounding that no other graph has and that nothing is wrong with.
+Also the effect of the backend's own rounding to codes inside a part that is compared as a whole. The part is replayed
+twice on the backend's recorded inputs and constants: with each tensor rounded to its codes, as the backend's graph
+states, and with none. The difference is rounding that the other graph lacks and that is no fault.
 """
 
 from __future__ import annotations
@@ -44,28 +44,30 @@ __all__ = [
 
 def folded_clamp(reference: Recording, backend: Recording, entry: PlannedNode) -> tuple[float, float] | None:
     """Return the interval of the reference's Relu or Clip that the backend may compute along with its node."""
-    theirs = _producer_of_values(reference.graph, entry.reference_tensor)
-    ours = backend.graph.producer(entry.tensor)
-    if theirs is None or ours is None or operators.of(ours.op).dequantizes:
+    reference_node = _producer_of_values(reference.graph, entry.reference_tensor)
+    backend_node = backend.graph.producer(entry.tensor)
+    if reference_node is None or backend_node is None or operators.of(backend_node.op).dequantizes:
         return None
-    if operators.of(fused_activation(theirs) or "").clamps:
-        theirs = parts_of(theirs)[-1]
-    if not operators.of(theirs.op).clamps or ours.op == theirs.op:
+    if operators.of(fused_activation(reference_node) or "").clamps:
+        reference_node = parts_of(reference_node)[-1]
+    if not operators.of(reference_node.op).clamps or backend_node.op == reference_node.op:
         return None
-    return clamp_bounds(theirs, {n: reference.load(n) for n in theirs.inputs[1:] if n and reference.has(n)})
+    return clamp_bounds(
+        reference_node, {n: reference.load(n) for n in reference_node.inputs[1:] if n and reference.has(n)}
+    )
 
 
 def held_as_recorded(replayed: np.ndarray, recorded: np.ndarray, folded: tuple[float, float]) -> np.ndarray:
-    """Hold a replay to the interval of a fused clamp, unless the recorded values are plainly those without the clamp.
+    """Clip a replay to the interval of a fused clamp, unless the recorded values are clearly unclamped.
 
     Args:
-        replayed: What the node gives without the clamp, on real numbers.
-        recorded: The real values that the backend recorded, as many.
+        replayed: The result of the node without the clamp, on real numbers.
+        recorded: The backend's real values, as many.
         folded: The interval.
     """
     clamped = held(replayed, folded)
-    ours = recorded.reshape(replayed.shape)
-    errors = (float(np.linalg.norm(np.subtract(each, ours, dtype=np.float64))) for each in (replayed, clamped))
+    values = recorded.reshape(replayed.shape)
+    errors = (float(np.linalg.norm(np.subtract(version, values, dtype=np.float64))) for version in (replayed, clamped))
     return replayed if next(errors) < CLEARER_CANDIDATE_MAX_ERROR_RATIO * next(errors) else clamped
 
 
@@ -76,7 +78,7 @@ def uniform_span(quant: QuantParams | None) -> Clamp:
 
 
 def held(values: np.ndarray, *spans: Clamp | None) -> np.ndarray:
-    """Hold real values to spans one after the other; None, or a span without bounds, holds nothing."""
+    """Clip real values to intervals one after the other; None, or an interval without bounds, clips nothing."""
     for span in spans:
         if span is not None and span != (None, None):
             values = np.clip(values, *span)
@@ -86,37 +88,37 @@ def held(values: np.ndarray, *spans: Clamp | None) -> np.ndarray:
 def recorded_values(
     reference: Recording, backend: Recording, entry: PlannedNode, shape: tuple[int, ...], place: tuple[int, int]
 ) -> np.ndarray:
-    """Return the backend's values of a tensor, held to what the reference can represent.
+    """Return the backend's values of a tensor, clipped to the reference's range.
 
     Args:
         reference: The reference run.
         backend: The backend run.
         entry: The tensor.
-        shape: What it is brought to: that of the reference, in the order that the pair is compared in.
+        shape: The reference's shape, in the order of dimensions of the comparison.
         place: Sample and step.
     """
     stored = dequantize(backend.load(entry.tensor, *place), entry.quant)
-    ours = in_reference_order(stored, entry.pair.backend_view, shape)
-    return held(ours, clamp_of(entry.pair.backend_view), span_before(reference.graph, entry.reference_tensor))
+    values = in_reference_order(stored, entry.pair.backend_view, shape)
+    return held(values, clamp_of(entry.pair.backend_view), span_before(reference.graph, entry.reference_tensor))
 
 
 def span_before(graph: Graph, tensor: str) -> Clamp:
-    """Return the span of the codes that a tensor is or was made of; no bounds if there were none."""
+    """Return the interval of the codes that a tensor holds or was dequantized from; unbounded without codes."""
     return uniform_span(graph.tensors[_coded(graph, tensor)].quant)
 
 
 def span_after(recording: Recording, tensor: str) -> Clamp:
-    """Return the range that the Relu or Clip nodes reading a tensor leave of it: values outside do not count.
+    """Return the interval that the Relu or Clip readers of a tensor keep; values outside do not count.
 
     Args:
         recording: The run.
         tensor: One of its tensors.
 
     Returns:
-        No bounds where something else reads it, or that is not known.
+        Unbounded if it has other readers, or the interval is unknown.
     """
     graph, nothing = recording.graph, (None, None)
-    lows, highs, waiting, seen = list[float](), list[float](), [tensor], {tensor}
+    lows, highs, waiting, visited = list[float](), list[float](), [tensor], {tensor}
     while waiting:
         name = waiting.pop()
         readers = graph.consumers(name)
@@ -125,11 +127,13 @@ def span_after(recording: Recording, tensor: str) -> Clamp:
         for node in readers:
             row = operators.of(node.op)
             if row.keeps_values or row.converts_codes:
-                made = set(node.outputs) - seen - {""}
-                waiting, seen = [*waiting, *made], seen | made
+                outputs = set(node.outputs) - visited - {""}
+                waiting, visited = [*waiting, *outputs], visited | outputs
                 continue
-            known = {n: recording.load(n) for n in node.inputs[1:] if n and recording.has(n)} if row.clamps else {}
-            bounds = clamp_bounds(node, known)
+            bound_values = (
+                {n: recording.load(n) for n in node.inputs[1:] if n and recording.has(n)} if row.clamps else {}
+            )
+            bounds = clamp_bounds(node, bound_values)
             if bounds is None:
                 return nothing
             lows.append(bounds[0])
@@ -138,23 +142,23 @@ def span_after(recording: Recording, tensor: str) -> Clamp:
 
 
 def reference_codes(reference: Graph, backend: Graph, entry: PlannedNode) -> QuantParams | None:
-    """Return the quantization of the codes to which the reference rounds a tensor where the backend need not.
+    """Return the codes that the reference rounds a tensor to and the backend need not.
 
-    Those are the tensor's own. Where a dequantizer of the reference alone makes it, they are those that this reads: a
-    dequantizer on both sides rounds nothing.
+    Those are the tensor's own. If a dequantizer of the reference alone computes it, they are the codes that this reads:
+    a dequantizer on both sides rounds nothing.
 
     Returns:
-        None where the reference's tensor is not in codes, or not in one quantization for all of it.
+        None if the reference's tensor is not in codes, or in several quantizations.
     """
     quant = reference.tensors[entry.reference_tensor].quant
-    ours = backend.producer(entry.tensor)
-    if quant is None and not (ours is not None and operators.of(ours.op).dequantizes):
+    backend_node = backend.producer(entry.tensor)
+    if quant is None and not (backend_node is not None and operators.of(backend_node.op).dequantizes):
         quant = reference.tensors[_coded(reference, entry.reference_tensor)].quant
     return None if quant is None or quant.per_channel else quant
 
 
 def _coded(graph: Graph, tensor: str) -> str:
-    """Return the tensor of codes that a dequantizer makes a tensor of; the tensor itself if none does."""
+    """Return the codes that a tensor was dequantized from; the tensor itself if it was not."""
     node = graph.producer(tensor)
     real = node is not None and operators.of(node.op).dequantizes
     return node.inputs[0] if node is not None and node.inputs and real else tensor
@@ -176,17 +180,17 @@ def rounding_inside(
     *,
     known: Collection[str] = (),
 ) -> np.ndarray:
-    """Return what rounding to the backend's own codes adds to each element of a segment's result.
+    """Return the effect of rounding to the backend's own codes on each element of a segment's result.
 
-    What the codes cut off is no rounding: it stays in either replay.
+    Clipping by the codes is no rounding: it happens in both replays.
 
     Args:
         be: The backend run.
         pair: The pair that the segment leads to.
         segment: The segment.
-        shape: The shape of the reference's tensor, its dimensions in the order that the pair is compared in.
+        shape: The shape of the reference's tensor, in the order of dimensions of the comparison.
         place: Sample and step.
-        known: Tensors whose codes are taken as they were recorded, where their tensor would be rounded.
+        known: Tensors whose recorded codes are used in place of rounding them.
 
     Returns:
         Real values in that order.
@@ -213,15 +217,15 @@ def _run_coded(
     to_codes: bool,
     taken: Mapping[str, np.ndarray] = MappingProxyType({}),
 ) -> dict[str, np.ndarray]:
-    """Compute a node, hold what it gives to the span of its codes, and round it to them if that is asked for."""
+    """Compute a node, clip its result to the range of its codes, and round it to them if asked."""
     if operators.of(node.op).takes_codes:
         raise KernelError(f"{node.op} computes with codes")
-    made: dict[str, np.ndarray] = {}
+    results: dict[str, np.ndarray] = {}
     for name, array in run_form(node, form, opset, values).items():
         quant, span = be.recording.graph.tensors[name].quant, code_span(be, name)
-        kept = held(array, span)
+        clipped = held(array, span)
         if name in taken:
-            made[name] = taken[name].reshape(kept.shape)
+            results[name] = taken[name].reshape(clipped.shape)
         else:
-            made[name] = dequantize(quantize(kept, quant), quant) if to_codes and quant is not None else kept
-    return made
+            results[name] = dequantize(quantize(clipped, quant), quant) if to_codes and quant is not None else clipped
+    return results

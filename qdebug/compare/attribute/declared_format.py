@@ -1,4 +1,4 @@
-"""The float format that a run says it computes in, whatever its tensors are kept in."""
+"""The float format that a run declares to compute in, whatever format its tensors are stored in."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ def declared_format(run: Recording) -> ShortFormat | None:
 
 
 def declared_unit(run: Recording) -> float:
-    """Return the unit roundoff of the format that a run says it computes in; of float32 if it states none."""
+    """Return the unit roundoff of the declared format; of float32 if there is none."""
     short = declared_format(run)
     return FLOAT32_UNIT_ROUNDOFF if short is None else short.unit
 
 
 def held_in_declared(run: Recording, values: np.ndarray) -> ShortFormat | None:
-    """Return the format that a run says it computes in if it holds some values of the run; None if not."""
+    """Return the declared format of a run if it can hold some of its values; None if not."""
     short = declared_format(run)
     return short if short is not None and values.dtype.kind == "f" and fits(values, short) else None

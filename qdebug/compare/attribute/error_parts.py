@@ -1,4 +1,4 @@
-"""The parts that a tensor's error is made of."""
+"""The parts of a tensor's error."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ __all__ = ["PARTS", "ErrorParts"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ErrorParts:
-    """Where a tensor's error comes from: its whole error is `propagated` + `constants` + `arithmetic`.
+    """The origin of a tensor's error: the whole error is `propagated` + `constants` + `arithmetic`.
 
     Args:
-        introduced: Error this node adds: `constants` and `arithmetic`, the latter alone where the former is not known;
-            None until it is known.
-        propagated: Error that reaches it through its inputs; None until it is known.
-        constants: The part of `introduced` that other weights, biases, attributes or operators than the reference's
-            make; None if not known.
-        arithmetic: The part that its arithmetic makes, what clipping cuts off included; None if not known.
-        clipping: What the range of the codes cuts off; None if the tensor is not quantized.
+        introduced: Error that this node adds: `constants` and `arithmetic`, the latter alone if the former is unknown;
+            None until measured.
+        propagated: Error that reaches it through its inputs; None until measured.
+        constants: The part of `introduced` from other weights, biases, attributes or operators than the reference's;
+            None if unknown.
+        arithmetic: The part from its arithmetic, clipping included; None if unknown.
+        clipping: The part from the range of the codes; None if the tensor is not quantized.
     """
 
     introduced: ErrorStats | None = None
@@ -31,7 +31,7 @@ class ErrorParts:
     clipping: ErrorStats | None = None
 
     def parts(self) -> dict[str, Any]:
-        """Return each part by its name, to make another object that has them."""
+        """Return each part by name, to make another object with them."""
         return {name: getattr(self, name) for name in PARTS}
 
 

@@ -1,4 +1,4 @@
-"""Ways through a graph: what depends on some tensors, what they depend on, and what lies in between."""
+"""Walks through a graph: tensors above or below some tensors, and in between."""
 
 from __future__ import annotations
 
@@ -38,40 +38,40 @@ def between(graph: Graph, tensor: str, compared: Container[str]) -> tuple[tuple[
 
 def downstream(graph: Graph, tensors: Iterable[str]) -> set[str]:
     """Return the tensors that depend on any of some tensors, these included."""
-    found = set(tensors)
+    reached = set(tensors)
     for node in graph.nodes:
-        if not found.isdisjoint(node.inputs):
-            found.update(filter(None, node.outputs))
-    return found
+        if not reached.isdisjoint(node.inputs):
+            reached.update(filter(None, node.outputs))
+    return reached
 
 
 def upstream(graph: Graph, tensors: Sequence[str]) -> set[str]:
     """Return the tensors that some tensors depend on, these included."""
-    waiting, seen = list(tensors), set(tensors)
+    waiting, reached = list(tensors), set(tensors)
     while waiting:
         producer = graph.producer(waiting.pop())
-        fresh = [name for name in (producer.inputs if producer else ()) if name and name not in seen]
+        fresh = [name for name in (producer.inputs if producer else ()) if name and name not in reached]
         waiting.extend(fresh)
-        seen.update(fresh)
-    return seen
+        reached.update(fresh)
+    return reached
 
 
 def part_of(graph: Graph, name: str, compared: Container[str]) -> str | None:
-    """Return the compared tensor that judges a node or tensor which is not compared itself; None if there is none.
+    """Return the compared tensor that judges a node or tensor that is not compared itself; None if there is none.
 
-    It is the first one in topological order that is computed of it through tensors that are not compared.
+    It is the first one in topological order that depends on it through tensors that are not compared.
 
     Args:
         graph: A graph.
         name: A node or tensor of it.
-        compared: The tensors that are compared.
+        compared: The compared tensors.
     """
-    node = next((each for each in graph.nodes if each.name == name), None) or graph.producer(name)
+    node = next((graph_node for graph_node in graph.nodes if graph_node.name == name), None) or graph.producer(name)
     inside = set() if node is None else set(filter(None, node.outputs))
-    for each in graph.nodes if inside else ():
-        if each is node or not inside.isdisjoint(each.inputs):
-            found = next((output for output in each.outputs if output in compared), None)
-            if found is not None:
-                return found
-            inside.update(filter(None, each.outputs))
+    for graph_node in graph.nodes if inside else ():
+        if graph_node is node or not inside.isdisjoint(graph_node.inputs):
+            compared_output = next((output for output in graph_node.outputs if output in compared), None)
+            if compared_output is not None:
+                return compared_output
+            inside.update(filter(None, graph_node.outputs))
     return None

@@ -1,8 +1,8 @@
-"""What rounding to codes accounts for where a run shows real values on the grid of codes that nobody stated.
+"""Rounding to codes in a run that shows real values on a grid whose step nobody stated.
 
-Chips and their tools hand on real numbers that were codes. Half a step of the grid is then rounding, as the last digit
-is in a float format. A product in codes has weights in codes too, of which nothing is known where they come from the
-model: each is assumed to be off by what 8 bits for the largest of them make.
+Chips and their tools return real numbers that were codes. Half a step of the grid is then rounding, like the last digit
+of a float format. A product in codes has weights in codes too; if they come from the model, nothing is known of these
+codes, and each weight is assumed to be rounded to 8 bits of the largest of them.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ __all__ = [
 ]
 
 _TELLING = 64
-"""Elements of a tensor that tell whether they lie on a grid."""
+"""Number of elements that decide whether a tensor lies on a grid."""
 _LOOKED_AT = 12
-"""Tensors that tell it of a run."""
+"""Number of tensors that decide it for a run."""
 _LEVELS_OF_WEIGHT = 127
 """Codes of 8 bits on either side of 0."""
 
@@ -57,33 +57,33 @@ def grid_of_codes(arrays: Callable[[], Iterator[np.ndarray]]) -> Grid | None:
     first = next(arrays(), None)
     if first is None or first.dtype not in (np.float32, np.float64):
         return None
-    found = grid_of_all(arrays)
-    if found is None or found.whole:
+    grid = grid_of_all(arrays)
+    if grid is None or grid.whole:
         return None
     # Small numbers of 16-bit floats lie on a grid of many levels too; codes of 16 bits have more digits.
-    wide = found.levels > GRID_MAX_LEVELS
-    return None if wide and all(fits(each, SHORT_FORMATS[-1]) for each in arrays()) else found
+    wide = grid.levels > GRID_MAX_LEVELS
+    return None if wide and all(fits(array, SHORT_FORMATS[-1]) for array in arrays()) else grid
 
 
 def telling_values(recording: Recording) -> int:
-    """Return how many different values tell the grid of a tensor, in a run that shows real values in place of codes.
+    """Return how many different values determine a tensor's grid, in a run that shows real values in place of codes.
 
     Args:
         recording: The run.
 
     Returns:
-        0 of a run of which most tensors that are looked at lie on no grid.
+        0 for a run in which most of the examined tensors lie on no grid.
     """
     graph = recording.graph
-    made = [name for node in graph.nodes for name in node.outputs if name and recording.has(name)]
-    sizes = {name: math.prod(shape_of(recording, name)) for name in made}
-    large = [name for name in made if sizes[name] >= _TELLING]
-    looked = large[:: max(len(large) // _LOOKED_AT, 1)]
-    grids = [grid_of_codes(partial(_first, recording, name)) for name in looked]
-    found = [grid for grid in grids if grid is not None]
-    if not len(found) > len(grids) - len(found):
+    computed = [name for node in graph.nodes for name in node.outputs if name and recording.has(name)]
+    sizes = {name: math.prod(shape_of(recording, name)) for name in computed}
+    large = [name for name in computed if sizes[name] >= _TELLING]
+    examined = large[:: max(len(large) // _LOOKED_AT, 1)]
+    grids = [grid_of_codes(partial(_first, recording, name)) for name in examined]
+    grids_found = [grid for grid in grids if grid is not None]
+    if not len(grids_found) > len(grids) - len(grids_found):
         return 0
-    wide = any(grid.levels > GRID_MAX_LEVELS for grid in found)
+    wide = any(grid.levels > GRID_MAX_LEVELS for grid in grids_found)
     return GRID_TELLING_WIDE_VALUES if wide else GRID_MIN_WIDE_VALUES
 
 
@@ -128,7 +128,11 @@ def weight_noise(node: Node, values: Mapping[str, np.ndarray], opset: Mapping[st
     if weight is None or not is_weight(weight):
         return None
     step = 2 * half_code(weight)
-    squares = {each: np.square(array, dtype=array.dtype) for each, array in values.items() if array.dtype.kind == "f"}
+    squares = {
+        input_name: np.square(array, dtype=array.dtype)
+        for input_name, array in values.items()
+        if array.dtype.kind == "f"
+    }
     squares[name] = np.full_like(weight, step**2 / 12)
     for bias in node.inputs[2:]:
         if bias in squares:
@@ -142,37 +146,43 @@ def weight_noise(node: Node, values: Mapping[str, np.ndarray], opset: Mapping[st
         attrs={name: value for name, value in node.attrs.items() if not name.startswith("activation")},
     )
     try:
-        made = run_node(plain, {**values, **squares}, opset)[node.outputs[0]]
+        result = run_node(plain, {**values, **squares}, opset)[node.outputs[0]]
     except KernelError:
         return None
-    return np.asarray(np.sqrt(np.maximum(made, 0)))
+    return np.asarray(np.sqrt(np.maximum(result, 0)))
 
 
 def allowed_squares(grid: Grid, size: int, noise: np.ndarray | None) -> float:
-    """Return the squared norm of what rounding to a grid, and weights to codes, accounts for.
+    """Return the squared norm of the error that rounding to a grid, and weights to codes, may cause.
 
     Args:
         grid: The grid.
         size: Number of results.
-        noise: What `weight_noise` gives.
+        noise: The result of `weight_noise`.
     """
-    own = size * (grid.step / 2) ** 2
-    return own if noise is None else own + float(np.sum(np.square(ROUNDING_SUM_FACTOR / 2 * noise, dtype=np.float64)))
+    rounding = size * (grid.step / 2) ** 2
+    return (
+        rounding
+        if noise is None
+        else rounding + float(np.sum(np.square(ROUNDING_SUM_FACTOR / 2 * noise, dtype=np.float64)))
+    )
 
 
 def beyond_steps(grid: Grid, replayed: np.ndarray, recorded: np.ndarray, noise: np.ndarray | None) -> int:
-    """Count the results that are further off than any code that rounding gives.
+    """Count the results that are farther off than rounding to codes explains.
 
     Args:
         grid: The grid.
-        replayed: What the replay gives, held to the ends of the grid.
-        recorded: What was recorded, of the same shape.
-        noise: What `weight_noise` gives.
+        replayed: The replay, clipped to the ends of the grid.
+        recorded: The recorded values, of the same shape.
+        noise: The result of `weight_noise`.
     """
     most = (DERIVED_LSB + LSB_SLACK) * grid.step
     spread = np.zeros(replayed.shape, np.float32) if noise is None else noise
     count = 0
-    for ours, theirs, each in stretches(recorded, replayed, np.broadcast_to(spread, replayed.shape)):
-        off = np.nan_to_num(np.abs(ours.astype(np.float64) - theirs), nan=0.0, posinf=0.0)
-        count += int(np.count_nonzero(off > most + ROUNDING_SUM_FACTOR * each))
+    for recorded_part, replayed_part, spread_part in stretches(
+        recorded, replayed, np.broadcast_to(spread, replayed.shape)
+    ):
+        off = np.nan_to_num(np.abs(recorded_part.astype(np.float64) - replayed_part), nan=0.0, posinf=0.0)
+        count += int(np.count_nonzero(off > most + ROUNDING_SUM_FACTOR * spread_part))
     return count

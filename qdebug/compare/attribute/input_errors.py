@@ -1,7 +1,7 @@
-"""Tells how much of a node's error each of its inputs brings, by replaying the node.
+"""Measures how much of a node's error each of its inputs brings, by replaying the node.
 
-The error of an input says little about that. An index that is off by one is off by little, and what it picks may be
-wrong altogether; a large error of a small term counts for nothing beside a large one.
+The error of an input says little about that. An index that is off by one is off by little, and the element it selects
+may be entirely wrong; a large error of a small term does not count beside a large one.
 """
 
 from __future__ import annotations
@@ -33,27 +33,27 @@ def partner_values(replays: ReferenceReplay, tensor: str, place: tuple[int, int]
         place: Sample and step.
 
     Returns:
-        The reference's elements in the backend's dimensions; in the reference's own where the shapes differ.
+        The reference's elements in the backend's dimensions; in the reference's own if the shapes differ.
 
     Raises:
-        KernelError: The backend keeps the tensor in blocks of channels.
+        KernelError: The backend stores the tensor in blocks of channels.
         RecordingError: One side was not recorded.
     """
     pair = replays.pairs[tensor]
-    theirs = real_values(replays.ref.recording, pair.reference, place)
-    ours = real_values(replays.be.recording, tensor, place)
-    turned, _ = in_one_order(theirs, pair.reference_view, ours, pair.backend_view)
+    reference_values = real_values(replays.ref.recording, pair.reference, place)
+    backend_values = real_values(replays.be.recording, tensor, place)
+    turned, _ = in_one_order(reference_values, pair.reference_view, backend_values, pair.backend_view)
     stored = into_stored_order(turned, pair.backend_view)
-    return stored.reshape(ours.shape) if stored.size == ours.size else stored
+    return stored.reshape(backend_values.shape) if stored.size == backend_values.size else stored
 
 
 def errors_by_input(
     replays: ReferenceReplay, tensor: str, names: Sequence[str], place: tuple[int, int]
 ) -> Mapping[str, float] | None:
-    """Return the error that each of some inputs alone makes of a compared tensor.
+    """Return the error that each of some inputs alone causes in a compared tensor.
 
-    The node is replayed with the reference's values of everything it reads, then with the backend's values of one
-    input: the norm of the difference is that input's. It is infinite where the shape differs.
+    The node is replayed with the reference's values of all its inputs, then with the backend's values of one input: the
+    norm of the difference is that input's. It is infinite if the shapes differ.
 
     Args:
         replays: Both runs and their pairs.
@@ -66,13 +66,13 @@ def errors_by_input(
     """
     nodes, entries = between(replays.be.recording.graph, tensor, replays.pairs)
     try:
-        theirs = {name: partner_values(replays, name, place) for name in entries}
-        plain = replayed_with(replays, nodes, tensor, theirs, place)
-        found = {}
+        reference_values = {name: partner_values(replays, name, place) for name in entries}
+        plain = replayed_with(replays, nodes, tensor, reference_values, place)
+        errors = {}
         for name in names:
-            others = {each: values for each, values in theirs.items() if each != name}
-            found[name] = _distance(plain, replayed_with(replays, nodes, tensor, others, place))
-        return found
+            other_values = {other_name: values for other_name, values in reference_values.items() if other_name != name}
+            errors[name] = _distance(plain, replayed_with(replays, nodes, tensor, other_values, place))
+        return errors
     except (KernelError, NotRecordedError, UsageError):
         return None
 
@@ -84,36 +84,36 @@ def replayed_with(
     instead: Mapping[str, np.ndarray],
     place: tuple[int, int],
 ) -> np.ndarray:
-    """Replay nodes of the backend on what it recorded, but for some inputs.
+    """Replay nodes of the backend on its recorded inputs, with some inputs replaced.
 
     Args:
         replays: Both runs and their pairs.
         nodes: The nodes, in order.
-        tensor: The backend tensor that is asked for.
-        instead: Values that take the place of recorded ones, by backend tensor.
+        tensor: The backend tensor to return.
+        instead: Values that replace recorded ones, by backend tensor.
         place: Sample and step.
 
     Raises:
-        KernelError: A node cannot be replayed, or none of them makes the tensor.
+        KernelError: A node cannot be replayed, or none of them computes the tensor.
         RecordingError: An input was not recorded.
     """
     recording = replays.be.recording
 
     def load(form: Node, name: str) -> np.ndarray:
-        ours = read(recording, place, form, name)
-        return instead[name].astype(ours.dtype) if name in instead else ours
+        values = read(recording, place, form, name)
+        return instead[name].astype(values.dtype) if name in instead else values
 
     with recorded_room(recording, place):
-        made = run_segment(nodes, tensor, recording.graph.opset, load)
-    if made is None:
+        results = run_segment(nodes, tensor, recording.graph.opset, load)
+    if results is None:
         raise KernelError(f"A replay does not give {tensor!r}.")
-    return made
+    return results
 
 
-def _distance(one: np.ndarray, other: np.ndarray) -> float:
-    """Return the norm of a difference; infinite where the shapes differ or one side alone is not finite."""
-    if one.shape != other.shape:
+def _distance(first: np.ndarray, second: np.ndarray) -> float:
+    """Return the norm of a difference; infinite if the shapes differ or only one side is finite."""
+    if first.shape != second.shape:
         return math.inf
-    same = (one == other) | (np.isnan(one) & np.isnan(other))
-    apart = np.where(same, 0.0, minus(one, other))
-    return norm(apart) if np.all(np.isfinite(apart)) else math.inf
+    same = (first == second) | (np.isnan(first) & np.isnan(second))
+    difference = np.where(same, 0.0, minus(first, second))
+    return norm(difference) if np.all(np.isfinite(difference)) else math.inf

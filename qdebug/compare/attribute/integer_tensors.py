@@ -1,7 +1,7 @@
-"""Integers that are no codes, and booleans: indices, extents, token ids, masks. Nothing about them is ever rounded.
+"""Integers that are no codes, and booleans: indices, extents, token ids, masks. They are never rounded.
 
-A code is the nearest of a few numbers, so that the one beside it may be as good. An index beside the right one is a
-wrong index, however large both are: such tensors equal what their inputs give, or the node that makes them is wrong.
+A code is the nearest of a few numbers, so its neighbour may be as good. The neighbour of a right index is a wrong
+index, however large both are: such tensors equal the result of their inputs, or their node is wrong.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def holds_whole_numbers(reference: Graph, backend: Graph, pair: Pair) -> bool:
 
 
 def lacks_scale(reference: Graph, backend: Graph, pair: Pair) -> str | None:
-    """Return the tensor of a pair that holds codes of which no scale is known, beside real numbers; None if neither.
+    """Return the tensor of a pair that holds codes without a known scale, paired with reals; None if neither does.
 
     Args:
         reference: The reference's graph.
@@ -59,9 +59,9 @@ def lacks_scale(reference: Graph, backend: Graph, pair: Pair) -> str | None:
     sides = (reference, pair.reference), (backend, pair.backend)
     bare = [_is_bare(*side) for side in sides]
     if bare[0] == bare[1]:
-        return None  # codes are compared with codes, and real numbers with real numbers
-    other = backend.tensors[pair.backend] if bare[0] else reference.tensors[pair.reference]
-    if other.quant is None and not is_float(other.dtype or ""):
+        return None  # codes are compared with codes, and reals with reals
+    info = backend.tensors[pair.backend] if bare[0] else reference.tensors[pair.reference]
+    if info.quant is None and not is_float(info.dtype or ""):
         return None
     return pair.reference if bare[0] else pair.backend
 
@@ -85,20 +85,20 @@ def holds_few_bits(graph: Graph, tensor: str) -> bool:
 
 
 def _may_be_codes(graph: Graph, tensor: str) -> bool:
-    """Tell whether a tensor of integers can hold codes, or sums of codes: by its operator, else what it is made of."""
-    waiting, seen = [tensor], {tensor}
-    while waiting and len(seen) <= INTEGER_ORIGIN_MAX_TENSORS:
+    """Tell whether a tensor of integers can hold codes, or sums of codes, by its operator or its inputs."""
+    waiting, visited = [tensor], {tensor}
+    while waiting and len(visited) <= INTEGER_ORIGIN_MAX_TENSORS:
         name = waiting.pop()
-        found = _made_of(graph, name)
-        if found is None:
+        deciding = _made_of(graph, name)
+        if deciding is None:
             return True
-        waiting += [above for above in found if above not in seen]
-        seen.update(found)
+        waiting += [above for above in deciding if above not in visited]
+        visited.update(deciding)
     return bool(waiting)
 
 
 def _made_of(graph: Graph, tensor: str) -> tuple[str, ...] | None:
-    """Return the tensors that tell whether this one holds codes; None if it does, or nothing else tells."""
+    """Return the inputs that decide whether a tensor holds codes; None if it does, or nothing decides."""
     info = graph.tensors[tensor]
     dtype = info.dtype or ""
     if info.quant is not None:
@@ -123,30 +123,34 @@ def _made_of(graph: Graph, tensor: str) -> tuple[str, ...] | None:
 
 
 def rounds_to_integers(node: Node) -> bool:
-    """Tell whether an operator that gives integers computes with real numbers, so that the next one may be as right."""
+    """Tell whether an operator computes integers with real numbers, so that a neighbour may be as right."""
     return operators.of(node.op).real_inside and node.attrs.get("mode", "linear") != "nearest"
 
 
 def rounds_nothing(node: Node) -> bool:
-    """Tell whether an operator gives the same on any machine, given the same inputs."""
+    """Tell whether an operator gives the same result on any machine."""
     row = operators.of(node.op)
     return row.rounds_nothing or row.casts or row.counts is not None
 
 
 def picks_of_equals(node: Node, values: Mapping[str, np.ndarray], replayed: np.ndarray, recorded: np.ndarray) -> int:
-    """Count the indices that differ from a replay's and point to an equal value: a tie that was decided otherwise.
+    """Count the indices that differ from a replay's and point to an equal value: ties decided differently.
 
     Args:
-        node: The node; of any that picks no index nothing is known.
+        node: The node; 0 for a node that returns no index.
         values: Its inputs.
-        replayed: The indices that a replay gives.
-        recorded: Those that were recorded, in as many dimensions.
+        replayed: The replayed indices.
+        recorded: The recorded ones, of the same rank.
     """
     data = values.get(node.inputs[0])
-    found = None if data is None else picked_values(node, data, replayed, recorded)
-    if found is None:
+    values_picked = None if data is None else picked_values(node, data, replayed, recorded)
+    if values_picked is None:
         return 0
-    return int(np.count_nonzero((found[0] == found[1]) & (replayed != recorded).reshape(found[0].shape)))
+    return int(
+        np.count_nonzero(
+            (values_picked[0] == values_picked[1]) & (replayed != recorded).reshape(values_picked[0].shape)
+        )
+    )
 
 
 def picked_values(
@@ -156,12 +160,12 @@ def picked_values(
 
     Args:
         node: The node.
-        data: What it picks from.
-        one: Indices that it gives.
-        other: Other indices in as many dimensions.
+        data: The data that it selects from.
+        one: Indices.
+        other: Other indices of the same rank.
 
     Returns:
-        None if the node picks no index, or one lies outside.
+        None if the node returns no index, or one lies outside.
     """
     indices = [np.asarray(side, np.int64) for side in (one, other)]
     axis = node.attrs.get("axis", operators.of(node.op).default_axis)
@@ -169,10 +173,10 @@ def picked_values(
         return None
     if not isinstance(axis, int) or not -data.ndim <= axis < data.ndim:
         return None
-    if indices[0].ndim == data.ndim - 1:  # an ArgMax that does not keep the dimension
+    if indices[0].ndim == data.ndim - 1:  # an ArgMax without keepdims
         indices = [np.expand_dims(side, axis % data.ndim) for side in indices]
     extent = data.shape[axis]
     if indices[0].ndim != data.ndim or any(np.any((side < 0) | (side >= extent)) for side in indices):
         return None
-    ours, theirs = (np.take_along_axis(data, side, axis) for side in indices)
-    return ours, theirs
+    first_values, second_values = (np.take_along_axis(data, side, axis) for side in indices)
+    return first_values, second_values

@@ -1,4 +1,4 @@
-"""Which elements a Softmax sees: what a mask hides from it counts for nothing."""
+"""The elements that count for a Softmax: those that a mask does not hide."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from qdebug.model.thresholds.attribution import SOFTMAX_NEGLIGIBLE_DISTANCE, SOF
 __all__ = ["softmax_axes", "which_count"]
 
 _ALONG_ONE = 13
-"""Operator set since which Softmax works along one axis, instead of along all from one on."""
+"""First operator set in which Softmax works along one axis, instead of along all from one on."""
 
 
 def softmax_axes(graph: Graph, tensor: str, rank: int) -> tuple[int, ...] | None:
@@ -35,14 +35,14 @@ def softmax_axes(graph: Graph, tensor: str, rank: int) -> tuple[int, ...] | None
 
 
 def which_count(reference: np.ndarray, codes: np.ndarray, axes: tuple[int, ...]) -> np.ndarray:
-    """Tell which elements count for a Softmax: not those so far below the largest of their row that nothing is left.
+    """Tell which elements count for a Softmax: not those far below the largest of their row, which become 0.
 
-    Nor do those of a row whose elements are all alike on both sides, as where a mask hides all: it makes the same of
-    any number.
+    Nor do those of a row whose elements are equal on both sides, for example because a mask hides all: Softmax gives
+    the same for any number.
 
     Args:
         reference: Real values.
-        codes: The same values held to codes, as real values: what a mask hides has to stay hidden there.
+        codes: The same values rounded to codes, as real values: a hidden element has to stay hidden there.
         axes: The axes of a row.
     """
     with np.errstate(invalid="ignore", over="ignore"):

@@ -1,4 +1,4 @@
-"""Whether a NaN or an infinity of one run changes anything that is made of it: a mask of infinities does not."""
+"""Decides whether a NaN or an infinity of one run has an effect: an infinite mask has none."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["NonfiniteEffect"]
 
 
 class NonfiniteEffect:
-    """Follows what is not finite in one run alone to the first finite tensors that are made of it.
+    """Follows non-finite values of one run to the first finite tensors that depend on them.
 
     Each of those is replayed twice: with the backend's values, and with the reference's where one side is not finite.
 
@@ -32,33 +32,33 @@ class NonfiniteEffect:
         self._readers: dict[str, list[str]] | None = None
 
     def is_none(self, tensor: str, place: tuple[int, int]) -> bool:
-        """Tell whether what is not finite in a compared tensor changes nothing that is made of it.
+        """Tell whether the non-finite values of a compared tensor change no other tensor.
 
-        Not of an output of the network, nor where a reader was not recorded or cannot be replayed.
+        False for an output of the network, and if a reader was not recorded or cannot be replayed.
 
         Args:
             tensor: The backend tensor.
             place: Sample and step.
         """
         graph = self._replays.be.recording.graph
-        waiting, seen = [tensor], {tensor}
+        waiting, visited = [tensor], {tensor}
         try:
             while waiting:
                 name = waiting.pop()
                 readers = self._read_by(name)
                 if name in graph.outputs or (not readers and graph.consumers(name)):
                     return False
-                spoilt = {each for each in readers if self._odd(each, place).any()}
-                if any(self._changes(name, each, place) for each in readers if each not in spoilt):
+                spoilt = {reader for reader in readers if self._odd(reader, place).any()}
+                if any(self._changes(name, reader, place) for reader in readers if reader not in spoilt):
                     return False
-                waiting += spoilt - seen
-                seen |= spoilt
+                waiting += spoilt - visited
+                visited |= spoilt
         except (KernelError, NotRecordedError, UsageError):
             return False
         return True
 
     def _read_by(self, tensor: str) -> list[str]:
-        """Return the compared tensors that are made of a compared tensor, by way of none that is."""
+        """Return the compared tensors that depend on a compared tensor directly."""
         if self._readers is None:
             self._readers = {}
             for name in self._replays.pairs:
@@ -67,27 +67,29 @@ class NonfiniteEffect:
         return self._readers.get(tensor, [])
 
     def _odd(self, tensor: str, place: tuple[int, int]) -> np.ndarray:
-        """Tell which elements are not finite on one side, and not the same on the other."""
-        ours = real_values(self._replays.be.recording, tensor, place)
-        theirs = partner_values(self._replays, tensor, place)
-        if ours.shape != theirs.shape:
+        """Tell which elements are not finite on one side, and differ on the other."""
+        backend = real_values(self._replays.be.recording, tensor, place)
+        reference = partner_values(self._replays, tensor, place)
+        if backend.shape != reference.shape:
             raise KernelError(f"{tensor!r} has another shape in the reference.")
-        if ours.dtype.kind != "f" or theirs.dtype.kind != "f":
-            return np.zeros(ours.shape, bool)
-        return np.asarray(one_sided(ours, theirs) | one_sided(theirs, ours))
+        if backend.dtype.kind != "f" or reference.dtype.kind != "f":
+            return np.zeros(backend.shape, bool)
+        return np.asarray(one_sided(backend, reference) | one_sided(reference, backend))
 
     def _changes(self, tensor: str, reader: str, place: tuple[int, int]) -> bool:
-        """Tell whether the elements of a tensor that are odd change what a compared reader of it gives."""
+        """Tell whether those elements of a tensor change the result of a compared reader."""
         recording = self._replays.be.recording
         nodes, _ = between(recording.graph, reader, self._replays.pairs)
-        ours, theirs = real_values(recording, tensor, place), partner_values(self._replays, tensor, place)
-        finite = np.where(self._odd(tensor, place), theirs, ours)
-        made, other = (
+        backend, reference = real_values(recording, tensor, place), partner_values(self._replays, tensor, place)
+        finite = np.where(self._odd(tensor, place), reference, backend)
+        with_backend, with_reference = (
             replayed_with(self._replays, nodes, reader, instead, place) for instead in ({}, {tensor: finite})
         )
-        off = minus(made, other)[~((made == other) | (np.isnan(made) & np.isnan(other)))]
+        off = minus(with_backend, with_reference)[
+            ~((with_backend == with_reference) | (np.isnan(with_backend) & np.isnan(with_reference)))
+        ]
         if not off.size:
             return False
-        signal, error = norm(other), norm(off)
+        signal, error = norm(with_reference), norm(off)
         level = 20 * math.log10(signal / error) if signal and error else -math.inf
         return level < EQUAL_INPUTS_MIN_SQNR

@@ -1,6 +1,6 @@
-"""By how much the constants of a run may be off what they were before they were rounded.
+"""Bounds on the rounding of a run's constants.
 
-Half a step is what rounding to codes, or to a float format, may change.
+Rounding to codes, or to a float format, changes a constant by at most half a step.
 """
 
 from __future__ import annotations
@@ -48,28 +48,29 @@ class ConstantRounding:
     def unit(self, name: str) -> float:
         """Return the unit roundoff of the narrowest format that a constant, in any of its forms, was rounded to.
 
-        One with too few elements to tell was rounded as the large ones of the network were, if its elements fit that.
+        A constant with too few elements to decide was rounded like the large ones of the network, if its elements fit
+        that.
         """
         recording = self._run.recording
         arrays = [recording.load(form) for form in self._run.members(name) if recording.has(form)]
         floats = [array for array in arrays if is_float(logical_name(array.dtype))]
-        own = max((held_unit(array) for array in floats), default=FLOAT32_UNIT_ROUNDOFF)
-        if own <= FLOAT32_UNIT_ROUNDOFF < self._usual and any(
+        own_unit = max((held_unit(array) for array in floats), default=FLOAT32_UNIT_ROUNDOFF)
+        if own_unit <= FLOAT32_UNIT_ROUNDOFF < self._usual and any(
             held_unit(array, narrowest=self._usual) > FLOAT32_UNIT_ROUNDOFF for array in floats
         ):
             return self._usual
-        return own
+        return own_unit
 
     @cached_property
     def _usual(self) -> float:
-        """Unit roundoff of the format that most of the largest float constants were rounded to.
+        """Unit roundoff of the format of most of the largest float constants.
 
-        What the graph computes of others was not rounded to it, and whole numbers fit any: they tell nothing of it.
+        Constants that the graph computes were not rounded to it, and whole numbers fit any format: they do not count.
         """
         recording, graph = self._run.recording, self._run.recording.graph
         names = [name for name in recording.names if graph.is_constant(name) and recording.has(name)]
-        given = [name for name in names if graph.tensors[name].quant is None and graph.producer(name) is None]
-        arrays = [recording.load(name) for name in given]
+        float_constants = [name for name in names if graph.tensors[name].quant is None and graph.producer(name) is None]
+        arrays = [recording.load(name) for name in float_constants]
         arrays = [
             array
             for array in arrays
@@ -82,20 +83,22 @@ class ConstantRounding:
     def format(self, name: str) -> ShortFormat | None:
         """Return the short format that a constant was rounded to: by its digits, or that of the network if it fits."""
         values = self._run.recording.load(name)
-        found = format_of(values)
+        narrow_format = format_of(values)
         return (
-            held_format(values, known=self._usual) if found is None and self._usual > FLOAT32_UNIT_ROUNDOFF else found
+            held_format(values, known=self._usual)
+            if narrow_format is None and self._usual > FLOAT32_UNIT_ROUNDOFF
+            else narrow_format
         )
 
     def half_steps(self, name: str, *, any_scale: bool = False) -> np.ndarray:
         """Return half a step for each element of a constant: of its codes, or of a float format coarser than float32.
 
-        A scale that leaves most codes unused is not what rounding makes necessary: then that of the step is given that
-        the constant's own range would need, per channel where scales are.
+        A scale that leaves most codes unused is not explained by rounding: then the step is the one that the constant's
+        own range needs, per channel where scales are.
 
         Args:
             name: The constant.
-            any_scale: Give half of whatever step it has.
+            any_scale: Accept whatever step it has.
 
         Raises:
             RecordingError: It was not recorded.
@@ -124,10 +127,10 @@ class ConstantRounding:
         return None
 
     def narrowest(self, names: set[str]) -> float:
-        """Return the largest unit roundoff of some constants and of what most of the network's were rounded to.
+        """Return the largest unit roundoff of some constants and of most of the network's constants.
 
-        What fits no narrow format in a network of one was computed of several constants that were rounded to it; and a
-        node that reads none may have one folded into an attribute, such as the factor of a fused product.
+        A constant that fits no narrow format, in a network of one, was computed from several rounded constants; and a
+        node without constants may have one folded into an attribute, such as the factor of a fused product.
         """
         return max((self._usual, *map(self.unit, names)))
 
@@ -150,8 +153,8 @@ def _needed(quant: QuantParams, values: np.ndarray) -> np.ndarray | None:
     if scale.size > 1 and (quant.axis is None or quant.block_size is not None):
         return None
     axis = None if scale.size == 1 or quant.axis is None else quant.axis % values.ndim
-    others = None if axis is None else tuple(other for other in range(values.ndim) if other != axis)
-    reach = np.max(np.abs(values), axis=others, keepdims=True, initial=0)
+    other_axes = None if axis is None else tuple(dimension for dimension in range(values.ndim) if dimension != axis)
+    reach = np.max(np.abs(values), axis=other_axes, keepdims=True, initial=0)
     return np.asarray(2 * reach / np.float32(quant.qmax - quant.qmin), np.float32)
 
 
@@ -167,15 +170,15 @@ def _steps(quant: QuantParams, shape: tuple[int, ...]) -> np.ndarray:
 
 
 def _up_to(axis: int, shape: tuple[int, ...]) -> tuple[slice, ...]:
-    """Return what cuts off the part of the last block that lies beyond an axis."""
+    """Return slices that cut off the part of the last block beyond the end of an axis."""
     return tuple(slice(size if at == axis else None) for at, size in enumerate(shape))
 
 
 def hair(real: np.ndarray) -> np.ndarray:
-    """Return the error of each element of a constant that says nothing of how the constant was made.
+    """Return the float32 slack of each element of a constant: too small an error to say anything of its origin.
 
-    That of keeping it in float32, of the element and of the largest one: a channel that training has left at nothing,
-    of 1e-35 beside others of 1, has codes that are all 0 and a scale made up for it, of 1 or of what its bias needs.
+    That is the rounding of the element, and of the largest one: a channel that training left at 1e-35 beside others of
+    1 has codes that are all 0 and an arbitrary scale, of 1 or of what its bias needs.
     """
     size = np.abs(real)
     largest = np.max(size, where=np.isfinite(size), initial=0)
@@ -183,18 +186,22 @@ def hair(real: np.ndarray) -> np.ndarray:
 
 
 def scales_by_constants(run: IndexedRecording, nodes: Sequence[Node]) -> bool:
-    """Tell whether constants of nodes may be folded into the weight of the product that they stand beside."""
+    """Tell whether constants of nodes may be folded into the weight of the product beside them."""
     scaling = [node for node in nodes if not operators.plain(node).leaves_scale]
     return any(run.folds(name) for node in scaling for name in node.inputs if name)
 
 
 def shared_constants(sides: tuple[IndexedRecording, IndexedRecording], segment: Segment) -> frozenset[str]:
-    """Return the constants of a segment's reference nodes that its backend nodes use bit for bit, turned or not.
+    """Return the constants of a segment's reference nodes that its backend nodes use bit for bit, transposed or not.
 
-    Whatever such a constant was rounded from, it was rounded once and for both.
+    Such a constant was rounded once, for both.
     """
-    real, mine = (_constants(run, nodes) for run, nodes in zip(sides, (segment.nodes, segment.own), strict=True))
-    return frozenset(name for name, array in real.items() if any(_same(array, other) for other in mine.values()))
+    real, backend_constants = (
+        _constants(run, nodes) for run, nodes in zip(sides, (segment.nodes, segment.own), strict=True)
+    )
+    return frozenset(
+        name for name, array in real.items() if any(_same(array, candidate) for candidate in backend_constants.values())
+    )
 
 
 def _constants(run: IndexedRecording, nodes: Sequence[Node]) -> dict[str, np.ndarray]:
@@ -203,6 +210,6 @@ def _constants(run: IndexedRecording, nodes: Sequence[Node]) -> dict[str, np.nda
     return {name: array for name, array in arrays.items() if array.dtype.kind == "f"}
 
 
-def _same(one: np.ndarray, other: np.ndarray) -> bool:
-    turned = one.ndim == 2 and np.array_equal(one.T, other)
-    return turned or np.array_equal(one, other)
+def _same(first: np.ndarray, second: np.ndarray) -> bool:
+    turned = first.ndim == 2 and np.array_equal(first.T, second)
+    return turned or np.array_equal(first, second)

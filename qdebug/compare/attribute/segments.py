@@ -1,4 +1,4 @@
-"""Parts of two graphs that lead from compared tensors to one compared tensor."""
+"""Segments: the nodes of both graphs between compared tensors and one compared tensor below them."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ __all__ = ["Segment", "SegmentFinder", "main_node"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Segment:
-    """What leads from compared tensors to one compared tensor, in either graph.
+    """The nodes of either graph between compared tensors and one compared tensor.
 
     Args:
-        nodes: The reference's nodes, in topological order; none if the backend only hands values on.
-        feeds: Reference tensor to backend tensor, for what enters.
-        own: The backend's nodes, in topological order; the last one makes the compared tensor.
+        nodes: The reference's nodes, in topological order; empty if the backend only passes values on.
+        feeds: Inputs of the segment, reference tensor to backend tensor.
+        own: The backend's nodes, in topological order; the last one computes the compared tensor.
         elsewhere: Whether the reference's nodes read compared tensors that the backend's do not.
         scaling: Products of either graph that only scale each channel, as a runtime computes a normalization.
     """
@@ -33,27 +33,32 @@ class Segment:
     scaling: tuple[Node, ...] = ()
 
     def beside(self, node: Node) -> list[Node]:
-        """Return the reference's nodes but one."""
-        return [each for each in self.nodes if each is not node]
+        """Return the reference's nodes except one."""
+        return [other for other in self.nodes if other is not node]
 
     def without(self, left_out: Collection[Node], pair: Pair) -> tuple[Pair, Segment]:
-        """Return the segment as if the reference lacked nodes of one data input, and the pair that it then leads to."""
-        given = {node.outputs[0]: node.inputs[0] for node in left_out}
+        """Return the segment without some one-input nodes of the reference, and the pair that it then leads to."""
+        source_of = {node.outputs[0]: node.inputs[0] for node in left_out}
 
         def source(name: str) -> str:
-            while name in given:
-                name = given[name]
+            while name in source_of:
+                name = source_of[name]
             return name
 
-        kept = [node for node in self.nodes if node not in left_out]
-        nodes = tuple(replace(node, inputs=tuple(map(source, node.inputs))) for node in kept)
+        remaining = [node for node in self.nodes if node not in left_out]
+        nodes = tuple(replace(node, inputs=tuple(map(source, node.inputs))) for node in remaining)
         return replace(pair, reference=source(pair.reference)), replace(self, nodes=nodes)
 
     @property
     def products(self) -> tuple[Node, Node] | None:
-        """The one product of the reference and that of the backend, if they are of one kind; None if not."""
-        theirs, ours = map(self._main_products, (self.nodes, self.own))
-        return (theirs[0], ours[0]) if len(theirs) == len(ours) == 1 and operators.same_family(*theirs, *ours) else None
+        """The only product of the reference and of the backend, if they are of one kind; else None."""
+        reference_products, backend_products = map(self._main_products, (self.nodes, self.own))
+        return (
+            (reference_products[0], backend_products[0])
+            if len(reference_products) == len(backend_products) == 1
+            and operators.same_family(*reference_products, *backend_products)
+            else None
+        )
 
     def _main_products(self, nodes: Sequence[Node]) -> list[Node]:
         products = [node for node in nodes if operators.plain(node).product]
@@ -61,12 +66,12 @@ class Segment:
 
     @property
     def wide(self) -> bool:
-        """Whether several backend nodes are judged together, since what lies between them has no partner."""
+        """Whether several backend nodes are judged together, since the tensors between them have no partner."""
         return len(self.own) > 1
 
 
 class SegmentFinder:
-    """Finds what leads to compared tensors.
+    """Finds the segments of compared tensors.
 
     Args:
         reference: The reference run.
@@ -76,79 +81,79 @@ class SegmentFinder:
 
     def __init__(self, reference: IndexedRecording, backend: IndexedRecording, pairs: Mapping[str, Pair]) -> None:
         self._ref, self._be, self._pairs = reference, backend, pairs
-        self._partners: dict[str, str] = {}  # the first backend tensor of each class of reference tensors, by its root
+        self._partners: dict[str, str] = {}  # by root, the first backend tensor of each class of reference tensors
         for pair in pairs.values():
             self._partners.setdefault(reference.root(pair.reference), pair.backend)
 
     def of(self, pair: Pair) -> Segment | None:
-        """Find what leads to a compared tensor in either graph, back to the nearest compared tensors.
+        """Return the segment of a compared tensor, back to the nearest compared tensors in either graph.
 
         Returns:
-            None if an input of the network that was not compared leads there, or if too many nodes do.
+            None if another input of the network leads there, or too many nodes do.
         """
-        own = self._own(pair.backend)
-        if own is None:
+        backend_part = self._own(pair.backend)
+        if backend_part is None:
             return None
-        nodes, entries = own
+        nodes, entries = backend_part
         feeds = {self._pairs[tensor].reference: tensor for tensor in entries}
         ends = {self._ref.root(name) for name in feeds}
-        found = self._between(pair.reference, ends.__contains__)
-        if found is not None:
-            return Segment(nodes=found, feeds=feeds, own=nodes, scaling=self._scaling(found, nodes))
+        reference_nodes = self._between(pair.reference, ends.__contains__)
+        if reference_nodes is not None:
+            return Segment(nodes=reference_nodes, feeds=feeds, own=nodes, scaling=self._scaling(reference_nodes, nodes))
         start, every = self._ref.root(pair.reference), self._partners
-        found = self._between(pair.reference, lambda root: root in ends or (root in every and root != start))
-        if found is None:
+        reference_nodes = self._between(pair.reference, lambda root: root in ends or (root in every and root != start))
+        if reference_nodes is None:
             return None
-        read = {self._ref.root(name): name for node in found for name in self._ref.data_inputs(node)}
+        read = {self._ref.root(name): name for node in reference_nodes for name in self._ref.data_inputs(node)}
         more = {name: every[root] for root, name in read.items() if root in every and root not in {start, *ends}}
-        scaling = self._scaling(found, nodes)
-        return Segment(nodes=found, feeds={**feeds, **more}, own=nodes, elsewhere=True, scaling=scaling)
+        scaling = self._scaling(reference_nodes, nodes)
+        return Segment(nodes=reference_nodes, feeds={**feeds, **more}, own=nodes, elsewhere=True, scaling=scaling)
 
     def _scaling(self, theirs: Sequence[Node], ours: Sequence[Node]) -> tuple[Node, ...]:
-        """Return the products that have one weight for each channel."""
+        """Return the products with one weight for each channel."""
         sides = (self._ref.recording.graph, theirs), (self._be.recording.graph, ours)
         return tuple(node for graph, nodes in sides for node in nodes if _scales_channels(graph, node))
 
     def _own(self, output: str) -> tuple[tuple[Node, ...], tuple[str, ...]] | None:
         """Return the backend's nodes between a tensor and the compared ones above it, and those."""
         graph = self._be.recording.graph
-        found: dict[str, Node] = {}
+        nodes_by_name: dict[str, Node] = {}
         entries: dict[str, None] = {}
         waiting = [output]
         while waiting:
             tensor = waiting.pop()
             node = graph.producer(tensor)
-            if node is None or len(found) > SEGMENT_MAX_NODES:
+            if node is None or len(nodes_by_name) > SEGMENT_MAX_NODES:
                 return None
-            if node.name in found:
+            if node.name in nodes_by_name:
                 continue
-            found[node.name] = node
+            nodes_by_name[node.name] = node
             for name in self._be.data_inputs(node):
                 if name in self._pairs:
                     entries[name] = None
                 else:
                     waiting.append(name)
-        return _in_order(found.values(), graph), tuple(entries)
+        return _in_order(nodes_by_name.values(), graph), tuple(entries)
 
     def _between(self, output: str, ends: Callable[[str], bool]) -> tuple[Node, ...] | None:
         graph = self._ref.recording.graph
-        found: dict[str, Node] = {}
+        nodes_by_name: dict[str, Node] = {}
         waiting = [output]
         while waiting:
             tensor = waiting.pop()
             if ends(self._ref.root(tensor)):
                 continue
             node = graph.producer(tensor)
-            if node is None or len(found) > SEGMENT_MAX_NODES:
+            if node is None or len(nodes_by_name) > SEGMENT_MAX_NODES:
                 return None
-            if node.name not in found:
-                found[node.name] = node
+            if node.name not in nodes_by_name:
+                nodes_by_name[node.name] = node
                 waiting += self._ref.data_inputs(node)
-        return _in_order(found.values(), graph)
+        return _in_order(nodes_by_name.values(), graph)
 
 
 def main_node(node: Node, segment: Segment) -> Node | None:
-    """Return the reference node of the same operator among those that a backend node stands for."""
+    """Return the reference node with the operator of a backend node, in the same segment."""
     return next((n for n in segment.nodes if operators.same_family(n, node)), None)
 
 
