@@ -1,4 +1,4 @@
-"""Replays recorded nodes on their own recorded inputs: on real numbers, in reference arithmetic."""
+"""Replays recorded nodes on their own recorded inputs, on real numbers and in reference arithmetic."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ def replay_own(
     *,
     run: Run = run_real,
 ) -> np.ndarray:
-    """Compute what the backend's own nodes of a segment give, on real numbers.
+    """Compute the backend's own nodes of a segment on real numbers.
 
     Args:
         recording: The backend run.
         pair: The pair that the segment leads to.
         segment: The segment.
-        shape: The shape of the reference's tensor, its dimensions in the order that the pair is compared in.
+        shape: The shape of the reference's tensor, in the order of dimensions of the comparison.
         place: Sample and step.
         run: Computes one node.
 
@@ -61,10 +61,10 @@ def replay_own(
         RecordingError: A constant or an input was not recorded.
     """
     with recorded_room(recording, place):
-        made = run_segment(segment.own, pair.backend, recording.graph.opset, partial(read, recording, place), run)
-    if made is None:
+        result = run_segment(segment.own, pair.backend, recording.graph.opset, partial(read, recording, place), run)
+    if result is None:
         raise KernelError(f"a replay does not give {pair.backend!r}")
-    return in_reference_order(made, pair.backend_view, shape)
+    return in_reference_order(result, pair.backend_view, shape)
 
 
 def inputs_of(recording: Recording, form: Node, place: tuple[int, int]) -> dict[str, np.ndarray]:
@@ -98,20 +98,20 @@ def read(recording: Recording, place: tuple[int, int], form: Node, name: str) ->
     quant = recording.graph.tensors[name].quant or codes_shared(recording, form, name)
     if quant is None and _needs_scale(recording, form, name):
         raise NoScaleError(f"No scale was recorded for {name!r}, which it computes with.")
-    row, made = operators.of(form.op), recording.graph.tensors.get(form.outputs[0])
-    stored = row.takes_codes or (row.casts and made is not None and made.quant is None)
+    row, output_info = operators.of(form.op), recording.graph.tensors.get(form.outputs[0])
+    stored = row.takes_codes or (row.casts and output_info is not None and output_info.quant is None)
     return dequantize(recording.load(name, *place), None if stored else quant)
 
 
 def _needs_scale(recording: Recording, form: Node, name: str) -> bool:
-    """Tell whether a node makes real numbers, or codes of a known scale, of codes without a scale."""
+    """Tell whether a node computes reals, or codes of a known scale, from codes without a scale."""
     graph, row = recording.graph, operators.of(form.op)
     if graph.is_constant(name) or not holds_few_bits(graph, name) or row.takes_codes or row.sums_codes or row.casts:
         return False
-    made = graph.tensors.get(form.outputs[0])
-    if made is None:  # a node of the other run, put in this one's place
+    output_info = graph.tensors.get(form.outputs[0])
+    if output_info is None:  # a node of the other run replaces this one
         return True
-    return made.quant is not None or (made.dtype is not None and is_float(made.dtype))
+    return output_info.quant is not None or (output_info.dtype is not None and is_float(output_info.dtype))
 
 
 def real_values(recording: Recording, name: str, place: tuple[int, int] = (0, 0)) -> np.ndarray:
@@ -126,12 +126,12 @@ def real_values(recording: Recording, name: str, place: tuple[int, int] = (0, 0)
 
 
 def codes_shared(recording: Recording, form: Node, name: str) -> QuantParams | None:
-    """Return the quantization of what a node reads with a constant in the same codes; None if it is in no codes.
+    """Return the quantization that a node's input shares with a constant of the node; None without codes.
 
-    What a Pad fills in among codes, or a Clip holds them to, is a code as well.
+    The fill value of a Pad among codes, or the bounds of a Clip, are codes as well.
 
     Args:
-        recording: The run that the node is of.
+        recording: The run of the node.
         form: The node.
         name: One of its inputs.
     """
@@ -142,12 +142,12 @@ def codes_shared(recording: Recording, form: Node, name: str) -> QuantParams | N
 
 
 def is_undefined(node: Node) -> bool:
-    """Tell whether nothing says what a node computes: its operator is not in the table and has no kernel."""
+    """Tell whether the operation of a node is unknown: its operator is not in the table and has no kernel."""
     return operators.is_unknown(node) and not has_kernel(node.op, node.domain)
 
 
 def without_kernel(node: Node) -> str:
-    """Say why a node of an operator without kernel cannot be replayed."""
+    """Return why a node of an operator without a kernel cannot be replayed."""
     if operators.of(node.op).holds_nodes and not node.domain:
         return f"the nodes inside this {node.op} were not recorded"
     return f"no kernel is known for {node.op}"

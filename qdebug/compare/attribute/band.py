@@ -1,9 +1,9 @@
-"""How much a float node may differ from its replay through nothing but the order and rounding of its sums.
+"""Bounds on the difference of a float node from its replay that order and rounding of its sums explain.
 
-A sum of K products computed in any order in a format of unit roundoff u differs from the exact one by about
-sqrt(K) * u times the sum of the products' magnitudes, with a factor that holds with high probability (Higham and
-Mary, "A new approach to probabilistic rounding error analysis", SIAM J. Sci. Comput. 41, 2019). Both sides round, and
-an elementwise function adds a few units of its own.
+A sum of K products computed in any order in a format of unit roundoff u differs from the exact one by about sqrt(K) * u
+times the sum of the products' magnitudes, with a factor that holds with high probability (Higham and Mary, "A new
+approach to probabilistic rounding error analysis", SIAM J. Sci. Comput. 41, 2019). Both sides round, and an elementwise
+function adds a few units of its own.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def unit_roundoff(dtype: np.dtype) -> float:
 
 
 def segment_share(unit: float) -> float:
-    """Return the share of its norm that a result may be off by where no bound of each of its nodes is known.
+    """Return the allowed error of a result, as a share of its norm, where no bound for each of its nodes is known.
 
     Args:
         unit: Unit roundoff of the format that the nodes compute in.
@@ -86,12 +86,12 @@ def held_unit(values: np.ndarray, *, narrowest: float | None = None) -> float:
 def allowed_error(
     node: Node, values: Mapping[str, np.ndarray], output: np.ndarray, opset: Mapping[str, int], unit: float
 ) -> float:
-    """Return the norm that the difference between a float node's output and its replay may have.
+    """Return the largest norm that the difference between a float node's output and its replay may have.
 
     Args:
         node: The node on real numbers.
         values: Its inputs.
-        output: What the replay gave.
+        output: The replayed output.
         opset: Version of each operator set.
         unit: Unit roundoff of the coarser of the formats involved.
     """
@@ -103,8 +103,8 @@ def allowed_error(
         ) * size + SIGMOID_OFFSET_ROUNDOFFS * unit * math.sqrt(output.size)
     sums = None if row.sums is None else _magnitudes(node, values, opset)
     if sums is None:
-        own = min(FUNCTION_ROUNDOFFS * unit, ROUNDING_MAX_SIGNAL_SHARE) * size
-        return own + (_flipped(node, values, opset, unit) if row.fake_quantizes else 0.0)
+        own_rounding = min(FUNCTION_ROUNDOFFS * unit, ROUNDING_MAX_SIGNAL_SHARE) * size
+        return own_rounding + (_flipped(node, values, opset, unit) if row.fake_quantizes else 0.0)
     magnitudes = finite_norm(sums)
     terms = sum_terms(node, _shapes(values), output.shape)
     return min(
@@ -123,24 +123,24 @@ def beyond_own_terms(
     carried: float = 0.0,
     normal: float | None = None,
 ) -> int:
-    """Count the elements of an elementwise operator that rounding of what each is made of does not account for.
+    """Count the elements of an elementwise operator whose error exceeds the rounding of their own terms.
 
-    The norm of a whole tensor does not see a wrong row of small values beside large ones. What depends on one element
-    of each input alone rounds in proportion to these: a sum to the magnitudes of its terms, all else to the result.
-    A runtime that computes several nodes in one has not used the tensor that was recorded between them: what its
-    inputs bring by rounding, these may be off by as well.
+    The norm of a whole tensor hides a wrong row of small values beside large ones. A result that depends on one element
+    of each input rounds in proportion to these: a sum to the magnitudes of its terms, other operators to the result. A
+    runtime that fuses several nodes has not used the recorded tensor between them, so the error of the inputs is
+    allowed as well, capped at rounding size.
 
     Args:
         node: The node on real numbers.
         values: Its inputs.
-        output: What the replay gave.
-        recorded: What was recorded.
+        output: The replayed output.
+        recorded: The recorded output.
         unit: Unit roundoff of the coarser of the formats involved.
-        carried: The largest error that comes in with its inputs; what is more than rounding of it counts for nothing.
-        normal: The smallest normal number of the format that they were rounded to; of what they are kept in if None.
+        carried: The largest error of its inputs, capped at rounding size.
+        normal: The smallest normal number of the format that they were rounded to; of the storage format if None.
 
     Returns:
-        The count; 0 for operators of which no such bound is known.
+        The count; 0 for operators without such a bound.
     """
     row = operators.of(node.op)
     if not row.rounds_by_element or "activation" in node.attrs or recorded.shape != output.shape:
@@ -148,18 +148,20 @@ def beyond_own_terms(
     terms: list[np.ndarray] = []
     if row.adds:
         terms = [np.broadcast_to(values[name], output.shape) for name in filter(None, node.inputs)]
-        if any(not term.flags.c_contiguous for term in terms):  # copied as a whole, but in what they are kept in
+        if any(not term.flags.c_contiguous for term in terms):  # copied as a whole, in their storage format
             terms = [np.ascontiguousarray(term) for term in terms]
     count, tiny = 0, _smallest(recorded.dtype) if normal is None else normal
     with np.errstate(invalid="ignore", over="ignore"):
         largest = float(np.max(np.abs(output), where=np.isfinite(output), initial=0.0))
         tiny += min(carried, ELEMENTWISE_ROUNDOFFS * unit * largest)
-        for ours, theirs, *parts in stretches(recorded, output, *terms):
-            if _surely_within(ours, theirs, parts or [theirs], ELEMENTWISE_ROUNDOFFS * unit, tiny):
+        for recorded_part, replayed_part, *parts in stretches(recorded, output, *terms):
+            if _surely_within(
+                recorded_part, replayed_part, parts or [replayed_part], ELEMENTWISE_ROUNDOFFS * unit, tiny
+            ):
                 continue
-            real = theirs.astype(np.float64)
+            real = replayed_part.astype(np.float64)
             reach = sum((np.abs(part.astype(np.float64)) for part in parts), 0.0) if terms else np.abs(real)
-            off = np.nan_to_num(np.abs(ours.astype(np.float64) - real), nan=0.0, posinf=0.0)
+            off = np.nan_to_num(np.abs(recorded_part.astype(np.float64) - real), nan=0.0, posinf=0.0)
             count += int(np.count_nonzero(off > ELEMENTWISE_ROUNDOFFS * unit * reach + tiny))
     return count
 
@@ -174,29 +176,29 @@ def beyond_own_sums(
     unit: float,
     normal: float | None = None,
 ) -> int:
-    """Count the elements of a product that rounding of each one's own sum does not account for.
+    """Count the elements of a product whose error exceeds the rounding of their own sum.
 
-    The norm of a whole tensor does not see one wrong row of many. The bound of a sum holds for each by itself; to its
-    terms' magnitudes those usual in the tensor are added, as in the transforms of a fast convolution neighbours share
-    their rounding (Winograd's is bounded by norm alone: Barabasz et al., "Error analysis and improving the accuracy of
-    Winograd convolution for deep neural networks", ACM TOMS 46, 2020).
+    The norm of a whole tensor hides one wrong row of many. The bound of a sum holds for each element; the usual
+    magnitudes of the tensor are added to those of its terms, since neighbours share their rounding in the transforms of
+    a fast convolution (Winograd's is bounded by norm only: Barabasz et al., "Error analysis and improving the accuracy
+    of Winograd convolution for deep neural networks", ACM TOMS 46, 2020).
 
     Args:
         node: The node on real numbers.
         values: Its inputs.
-        output: What the replay gave.
-        recorded: What was recorded.
+        output: The replayed output.
+        recorded: The recorded output.
         opset: Version of each operator set.
         unit: Unit roundoff of the coarser of the formats involved.
-        normal: The smallest normal number of the format that they were rounded to; of what they are kept in if None.
+        normal: The smallest normal number of the format that they were rounded to; of the storage format if None.
 
     Returns:
-        The count; 0 for operators of which no such bound is known.
+        The count; 0 for operators without such a bound.
     """
-    known = operators.of(node.op).sums in (Sums.FILTER, Sums.MATRIX)
+    is_product = operators.of(node.op).sums in (Sums.FILTER, Sums.MATRIX)
     if "activation" in node.attrs:
-        known = known and operators.of(str(node.attrs["activation"])).contracts
-    if not known or recorded.shape != output.shape or not output.size:
+        is_product = is_product and operators.of(str(node.attrs["activation"])).contracts
+    if not is_product or recorded.shape != output.shape or not output.size:
         return 0
     most = ROUNDING_SUM_FACTOR * (math.sqrt(sum_terms(node, _shapes(values), output.shape)) + 1) * unit
     tiny = _smallest(recorded.dtype) if normal is None else normal
@@ -209,33 +211,35 @@ def beyond_own_sums(
 
 
 _SURELY = 0.99
-"""Share of a bound up to which float32, in which it is looked at first, cannot be wrong."""
+"""Share of a bound up to which a first check in float32 is certain."""
 
 
 def _surely_within(
-    ours: np.ndarray, theirs: np.ndarray, terms: Sequence[np.ndarray], share: float, floor: float
+    recorded: np.ndarray, replayed: np.ndarray, terms: Sequence[np.ndarray], share: float, floor: float
 ) -> bool:
     """Tell, by float32 alone, that no element is further off than a share of its terms' magnitudes and a floor."""
-    if any(each.dtype != np.float32 for each in (ours, theirs, *terms)):
+    if any(array.dtype != np.float32 for array in (recorded, replayed, *terms)):
         return False
     bound = np.abs(terms[0])
-    for each in terms[1:]:
-        bound += np.abs(each)
+    for array in terms[1:]:
+        bound += np.abs(array)
     bound *= np.float32(_SURELY * share)
     bound += np.float32(_SURELY * floor)
-    off = np.subtract(ours, theirs)
+    off = np.subtract(recorded, replayed)
     return not np.any(np.greater(np.abs(off, out=off), bound)) and bool(np.isfinite(np.max(off, initial=0)))
 
 
 def _count_beyond(recorded: np.ndarray, output: np.ndarray, terms: np.ndarray, most: float, tiny: float) -> int:
-    """Count the elements that are further off than a multiple of their own terms and of those usual in the tensor."""
+    """Count the elements whose error exceeds a multiple of their own terms plus the usual ones of the tensor."""
     usual, count = _usual(terms), 0
     with np.errstate(invalid="ignore", over="ignore"):
-        for ours, theirs, own in stretches(recorded, output, terms):
-            if _surely_within(ours, theirs, [own], most, tiny + most * usual):
+        for recorded_part, replayed_part, own_terms in stretches(recorded, output, terms):
+            if _surely_within(recorded_part, replayed_part, [own_terms], most, tiny + most * usual):
                 continue
-            off = np.nan_to_num(np.abs(ours.astype(np.float64) - theirs.astype(np.float64)), nan=0.0, posinf=0.0)
-            reach = np.nan_to_num(np.abs(own.astype(np.float64)), nan=np.inf)
+            off = np.nan_to_num(
+                np.abs(recorded_part.astype(np.float64) - replayed_part.astype(np.float64)), nan=0.0, posinf=0.0
+            )
+            reach = np.nan_to_num(np.abs(own_terms.astype(np.float64)), nan=np.inf)
             count += int(np.count_nonzero(off > most * (reach + usual) + tiny))
     return count
 
@@ -248,20 +252,20 @@ def replay_noise(
     *,
     allowed: float | None = None,
 ) -> float:
-    """Return by how much each element of a replay in float32 may be off, where terms may cancel; 0 where none do.
+    """Return the possible error of each element of a float32 replay in which terms may cancel; 0 if none do.
 
     Args:
         node: The node on real numbers.
         values: Its inputs.
-        output: What the replay gave.
+        output: The replayed output.
         opset: Version of each operator set.
-        allowed: What `allowed_error` gives for float32; None if that is not known.
+        allowed: The result of `allowed_error` for float32; computed if None.
     """
     row = operators.of(node.op)
     if (row.rounds_by_element and not row.adds) or not output.size:
         return 0.0
-    known = allowed_error(node, values, output, opset, FLOAT32_UNIT_ROUNDOFF) if allowed is None else allowed
-    return known / math.sqrt(output.size)
+    bound = allowed_error(node, values, output, opset, FLOAT32_UNIT_ROUNDOFF) if allowed is None else allowed
+    return bound / math.sqrt(output.size)
 
 
 def _usual(values: np.ndarray) -> float:
@@ -270,7 +274,7 @@ def _usual(values: np.ndarray) -> float:
 
 
 def _smallest(dtype: np.dtype) -> float:
-    """Return the smallest normal number of a float format: many processors take what is below it for 0."""
+    """Return the smallest normal number of a float format: many processors flush smaller ones to 0."""
     try:
         return float(ml_dtypes.finfo(dtype).smallest_normal)  # type: ignore[no-untyped-call]  # untyped upstream
     except ValueError:
@@ -280,15 +284,15 @@ def _smallest(dtype: np.dtype) -> float:
 def narrow_sums_error(
     node: Node, values: Mapping[str, np.ndarray], output: np.ndarray, opset: Mapping[str, int], unit: float
 ) -> float | None:
-    """Estimate the norm of the error that sums held in a narrow format make; None if the node sums nothing.
+    """Estimate the norm of the error of sums accumulated in a narrow format; None if the node sums nothing.
 
-    Each addition rounds the partial sum. Where signs are mixed, partial sums grow with the root of their number and the
-    error is about unit * sum of magnitudes; where they are not, it grows with the root of the number of terms.
+    Each addition rounds the partial sum. With mixed signs, partial sums grow with the root of their number and the
+    error is about unit * sum of magnitudes; with equal signs, it grows with the root of the number of terms.
 
     Args:
         node: The node on real numbers.
         values: Its inputs.
-        output: What the replay gave.
+        output: The replayed output.
         opset: Version of each operator set.
         unit: Unit roundoff of the format.
     """
@@ -302,15 +306,15 @@ def narrow_sums_error(
 
 
 def is_free_scale(form: Node, tensor: str, values: Mapping[str, np.ndarray], recorded: np.ndarray) -> bool:
-    """Tell whether a tensor is a scale chosen for data that is all zero: then any scale is right, and each code is.
+    """Tell whether a tensor is a scale chosen for data that is all zero: then any scale is right, and so is each code.
 
     ONNX's formula gives 0, ONNX Runtime writes 1, and others 1/255.
 
     Args:
         form: The node.
         tensor: One of its outputs.
-        values: What it reads.
-        recorded: What was recorded of the output.
+        values: Its inputs.
+        recorded: The recorded output.
     """
     if not operators.of(form.op).gives_scale or form.outputs[1:2] != (tensor,):
         return False
@@ -318,7 +322,7 @@ def is_free_scale(form: Node, tensor: str, values: Mapping[str, np.ndarray], rec
 
 
 def minus(one: np.ndarray, other: np.ndarray) -> np.ndarray:
-    """Return the difference of two arrays in float64; what is not finite stays so."""
+    """Return the difference of two arrays in float64; non-finite values stay so."""
     with np.errstate(invalid="ignore", over="ignore"):
         return np.asarray(np.subtract(one, other, dtype=np.float64))
 
@@ -341,7 +345,7 @@ def norm(values: np.ndarray) -> float:
 
 
 def finite_norm(values: np.ndarray) -> float:
-    """Return the Euclidean norm of the finite values: of a bound on rounding, what is not finite is judged apart."""
+    """Return the Euclidean norm of the finite values; others are judged separately."""
     total = 0.0
     for (part,) in stretches(np.asarray(values)):
         flat = np.asarray(part, np.float64)

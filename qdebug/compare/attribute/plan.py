@@ -1,4 +1,4 @@
-"""What a comparison is going to look at, known from the graphs before any value is read."""
+"""The list of tensors to compare, known from the graphs before any value is read."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ __all__ = ["NamedEntries", "PlannedNode", "plan", "recorded_places"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedNode:
-    """One backend tensor that will be compared.
+    """A backend tensor to be compared.
 
     Args:
         index: Position among the compared tensors, in the backend's topological order.
-        node: Backend node that produces it; the tensor's own name for a graph input.
+        node: Backend node that computes it; the tensor's own name for a graph input.
         op: Its operator; "Input" for a graph input.
         pair: The tensor and its partner.
-        shape: Extents as the graph declares them; None if unknown.
+        shape: Extents declared in the graph; None if unknown.
         quant: The backend tensor's quantization.
-        relu_floor: Whether the tensor has been through a Relu, so that codes at the lowest code can be its zeros.
-        whole: Whether it holds integers that are no codes, or booleans: nothing about them is rounded.
+        relu_floor: Whether the tensor has been through a Relu, so that the lowest code may stand for its zeros.
+        whole: Whether it holds integers that are no codes, or booleans, which are never rounded.
     """
 
     index: int
@@ -63,27 +63,27 @@ class PlannedNode:
 
     @property
     def match_reason(self) -> str:
-        """One clause a person can check."""
+        """A clause that the user can check."""
         return self.pair.reason
 
 
 def plan(
     reference: Recording, backend: Recording, alignment: Alignment, *, said: Graph | None = None
 ) -> tuple[PlannedNode, ...]:
-    """List the backend tensors that will be compared, in the backend's topological order.
+    """Return the backend tensors to compare, in the backend's topological order.
 
     Args:
         reference: The reference run.
         backend: The backend run.
         alignment: Its pairs.
-        said: The backend's graph in the words that it was recorded in, which operators are shown by; its graph if None.
+        said: The backend's graph as it was recorded, whose operators are shown; its graph if None.
     """
     graphs = reference.graph, backend.graph, said or backend.graph
     return tuple(_planned(index, pair, *graphs) for index, pair in enumerate(alignment.pairs))
 
 
 def _has_floor(reference: Graph, backend: Graph, pair: Pair) -> bool:
-    """Tell whether a compared tensor has been through a Relu, so that codes at its lowest code can be zeros of that."""
+    """Tell whether a compared tensor has been through a Relu, so that its lowest code may stand for zeros."""
     if backend.tensors[pair.backend].quant is None:
         return False
     return clamps_at_zero(backend, pair.backend) or clamps_at_zero(reference, pair.reference)
@@ -104,7 +104,7 @@ def _planned(index: int, pair: Pair, reference: Graph, backend: Graph, said: Gra
 
 
 class _Named(Protocol):
-    """What is found by a name: an entry of a plan, or a result."""
+    """An entry of a plan, or a result, that can be found by name."""
 
     @property
     def index(self) -> int: ...
@@ -120,7 +120,7 @@ _Entry = TypeVar("_Entry", bound=_Named)
 
 
 class NamedEntries(Generic[_Entry]):
-    """Entries of a plan, or results, by the names of their tensors and nodes: each look-up is one of a dictionary.
+    """Entries of a plan, or results, by the names of their tensors and nodes, in dictionaries.
 
     Args:
         entries: The entries, in the backend's topological order.
@@ -131,7 +131,7 @@ class NamedEntries(Generic[_Entry]):
     def __init__(self, entries: Sequence[_Entry]) -> None:
         self._entries = entries
         self._tensors: dict[str, _Entry] = {}
-        self._others: dict[str, _Entry] = {}  # by node and by reference tensor: the first entry of a name counts
+        self._others: dict[str, _Entry] = {}  # by node and reference tensor; the first entry of a name wins
         for entry in entries:
             self._tensors.setdefault(entry.tensor, entry)
             self._others.setdefault(entry.node, entry)
@@ -146,17 +146,17 @@ class NamedEntries(Generic[_Entry]):
         return self._tensors.get(name) or self._others.get(name)
 
     def find(self, name: str) -> _Entry:
-        """Find the entry of a backend tensor, a backend node or a reference tensor.
+        """Return the entry of a backend tensor, a backend node or a reference tensor.
 
         Args:
-            name: A whole name; else a part of a name or a pattern that fits those of one node alone.
+            name: A whole name, or a part of a name or a pattern that fits one node only.
 
         Raises:
             UsageError: Nothing has this name, or the pattern fits several nodes.
         """
-        found = self.exact(name)
-        if found is not None:
-            return found
+        exact_match = self.exact(name)
+        if exact_match is not None:
+            return exact_match
         entries = self._entries
         names = {
             each: entry for entry in reversed(entries) for each in (entry.reference_tensor, entry.tensor, entry.node)
@@ -170,8 +170,8 @@ class NamedEntries(Generic[_Entry]):
                 f"{name!r} fits {len(nodes)} nodes: {listed_names(nodes)}.",
                 hint="Give one of these names, or a longer part of one.",
             )
-        known = (each for entry in entries for each in (entry.node, entry.tensor))
-        raise UsageError(f"No compared node or tensor is called {name!r}.{near_names(name, known)}")
+        all_names = (each for entry in entries for each in (entry.node, entry.tensor))
+        raise UsageError(f"No compared node or tensor is called {name!r}.{near_names(name, all_names)}")
 
 
 def recorded_places(reference: Recording, backend: Recording, entry: PlannedNode) -> Iterator[tuple[int, int]]:

@@ -1,8 +1,8 @@
-"""Replays the reference's nodes on the backend's inputs, and estimates what rounding alone would make of that.
+"""Replays the reference's nodes on the backend's inputs, and estimates the effect of rounding alone.
 
-The reference's constants may be rounded themselves: to codes, or to a narrow float format. So may the backend's be. How
-far the results of two such computations lie apart is seen by doing it again with every constant moved at random, within
-a few times what rounding moves it, and every sum by what its order may change, see `qdebug.replay.segment`.
+The reference's constants may be rounded themselves, to codes or to a narrow float format, and so may the backend's. The
+distance of two such computations is estimated by repeating the replay with every constant moved at random, within a few
+times its rounding, and every sum by what its order may change, see `qdebug.replay.segment`.
 """
 
 from __future__ import annotations
@@ -52,14 +52,14 @@ _SEED = 20250411
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Noise:
-    """What a replay is disturbed by.
+    """The random disturbance of a replay.
 
     Args:
-        rng: Where the disturbances come from.
-        constants: Unit roundoff of the format that the backend's constants are rounded to.
+        rng: Source of the disturbance.
+        constants: Unit roundoff of the format of the backend's constants.
         results: Unit roundoff of the format of its results.
-        shared: Constants of the reference that the backend has, too.
-        on_codes: Whether each weight and each result is rounded to 8-bit codes of which nobody stated the scale.
+        shared: Constants that the reference and the backend share.
+        on_codes: Whether each weight and each result is rounded to 8-bit codes of an unstated scale.
     """
 
     rng: np.random.Generator
@@ -74,17 +74,17 @@ class _Pass:
     """One replay of a segment.
 
     Args:
-        fed: What enters, by reference tensor, in the model's order of dimensions.
+        fed: Inputs of the segment by reference tensor, in the model's order of dimensions.
         names: Those tensors by the roots of their classes.
-        constants: Constants that were read, as they are kept.
+        constants: Constants that were read, as stored.
         last: The tensor that the segment leads to.
         place: Sample and step.
-        noise: What the replay is disturbed by; None for nothing.
-        saturate: Whether what the reference's codes cut off is cut off.
-        coded: Whether each tensor that the reference has in codes is rounded to them.
-        rounded: What is done to both factors of a product first.
-        after: What is done to each real result, given its tensor.
-        depth: Nodes in a row that make a constant.
+        noise: The disturbance; None for none.
+        saturate: Whether to clip to the range of the reference's codes.
+        coded: Whether to round each tensor that the reference has in codes to them.
+        rounded: Applied to both factors of a product; None for nothing.
+        after: Applied to each real result, given its tensor.
+        depth: Number of nodes in a row that compute a constant.
     """
 
     fed: Mapping[str, np.ndarray]
@@ -112,8 +112,8 @@ class ReferenceReplay:
         ref: The reference run.
         be: The backend run.
         pairs: All pairs by backend tensor.
-        reference: What the reference's constants were rounded to.
-        backend: What the backend's were.
+        reference: Rounding of the reference's constants.
+        backend: Rounding of the backend's constants.
         unequal: Samples in which a backend tensor, compared in one step, is known to differ from its partner.
     """
 
@@ -121,7 +121,10 @@ class ReferenceReplay:
         self.ref, self.be = ref, be
         self.pairs = {pair.backend: pair for pair in pairs}
         views = {pair.reference: pair.reference_view for pair in pairs if pair.reference_view}
-        self._layouts = {**layouts_of(ref), **views}  # of what the reference keeps in another order than the model's
+        self._layouts = {
+            **layouts_of(ref),
+            **views,
+        }  # tensors that the reference stores in another order than the model
         self.reference, self.backend = ConstantRounding(ref), ConstantRounding(be)
         self.unequal = set[tuple[str, int]]()
 
@@ -134,10 +137,10 @@ class ReferenceReplay:
     @cached_property
     def _partners(self) -> Mapping[str, str]:
         """The first backend tensor of each class of compared reference tensors, by its root."""
-        found: dict[str, str] = {}
+        partners: dict[str, str] = {}
         for pair in self.pairs.values():
-            found.setdefault(self.ref.root(pair.reference), pair.backend)
-        return found
+            partners.setdefault(self.ref.root(pair.reference), pair.backend)
+        return partners
 
     def values(
         self,
@@ -158,12 +161,12 @@ class ReferenceReplay:
             pair: The pair that it leads to.
             segment: The segment.
             place: Sample and step.
-            noise: What the replay is disturbed by; None for nothing.
-            saturate: Cut off what the reference's own codes in between cut off.
-            coded: Round each tensor that the reference has in codes to these.
-            instead: Real values to take in the place of some constants.
-            rounded: What is done to both factors of a product first.
-            after: What is done to each real result, given its tensor.
+            noise: The disturbance; None for none.
+            saturate: Clip to the ranges of the reference's own codes in between.
+            coded: Round each tensor that the reference has in codes to them.
+            instead: Real values that replace some constants.
+            rounded: Applied to both factors of a product; None for nothing.
+            after: Applied to each real result, given its tensor.
 
         Returns:
             Real values in the order of dimensions that the pair is compared in.
@@ -175,7 +178,7 @@ class ReferenceReplay:
         root, layouts = self.ref.root, self._layouts
         names = {root(name): name for name in segment.feeds}
         last = names.get(root(pair.reference), pair.reference)
-        one = _Pass(
+        replay_pass = _Pass(
             fed={name: self._fed(name, tensor, place) for name, tensor in segment.feeds.items()},
             names=names,
             constants=dict(instead),
@@ -187,18 +190,18 @@ class ReferenceReplay:
             rounded=rounded,
             after=after,
         )
-        made = self._made(segment.nodes, last, one)
+        final = self._run_nodes(segment.nodes, last, replay_pass)
         view = pair.reference_view if last == pair.reference else layouts.get(last)
-        if made is None and view == layouts.get(last):
-            return one.fed[last]
-        result = into_stored_order(one.fed[last], layouts.get(last)) if made is None else made
+        if final is None and view == layouts.get(last):
+            return replay_pass.fed[last]
+        result = into_stored_order(replay_pass.fed[last], layouts.get(last)) if final is None else final
         return in_reference_order(result, view, result.shape)
 
     def expected(self, entry: PlannedNode, segment: Segment, place: tuple[int, int]) -> np.ndarray:
-        """Return what the reference gives on the backend's recorded inputs, in the reference's own arithmetic.
+        """Return the reference's result on the backend's recorded inputs, in the reference's own arithmetic.
 
-        A node's own error is measured against this. Of equal inputs it is what the reference recorded. Of others it is
-        a replay in which each tensor that the reference has in codes is rounded to them.
+        A node's own error is measured against this. For equal inputs it is what the reference recorded; for others a
+        replay in which each tensor that the reference has in codes is rounded to them.
 
         Args:
             entry: The compared tensor that the segment leads to.
@@ -216,11 +219,11 @@ class ReferenceReplay:
         if not self.reads_equal(segment, place):
             codes = reference_codes(self.ref.recording.graph, self.be.recording.graph, entry)
             return on_grid(self.values(pair, segment, place, coded=True), codes)
-        theirs = real_values(self.ref.recording, pair.reference, place)
-        return in_reference_order(theirs, pair.reference_view, theirs.shape)
+        recorded = real_values(self.ref.recording, pair.reference, place)
+        return in_reference_order(recorded, pair.reference_view, recorded.shape)
 
     def reads_equal(self, segment: Segment, place: tuple[int, int]) -> bool:
-        """Tell whether all data that enters a segment was recorded with the same real values on both sides."""
+        """Tell whether all inputs of a segment have equal real values on both sides."""
         reference = self.ref.recording
         if segment.elsewhere or not all(reference.has(name, *place) for name in segment.feeds):
             return False
@@ -228,49 +231,51 @@ class ReferenceReplay:
             return False
         for name, tensor in segment.feeds.items():
             try:
-                ours = self._fed(name, tensor, place)
+                backend = self._fed(name, tensor, place)
             except (KernelError, NotRecordedError):
                 return False
-            theirs = real_values(reference, name, place)
-            theirs = in_reference_order(theirs, self._layouts.get(name), theirs.shape)
-            if theirs.shape != ours.shape or not np.array_equal(theirs, ours, equal_nan=theirs.dtype.kind == "f"):
+            recorded = real_values(reference, name, place)
+            recorded = in_reference_order(recorded, self._layouts.get(name), recorded.shape)
+            if recorded.shape != backend.shape or not np.array_equal(
+                recorded, backend, equal_nan=recorded.dtype.kind == "f"
+            ):
                 return False
         return True
 
     def with_rounded_weight(self, pair: Pair, segment: Segment, place: tuple[int, int]) -> np.ndarray | None:
-        """Replay the reference's nodes with the backend's weight, each element of which is the reference's rounded.
+        """Replay the reference's nodes with the backend's weight, if that is the reference's weight after rounding.
 
-        What rounding it makes of sums is then known and no matter of chance: of many weights left near nothing and data
-        of one sign the errors add up.
+        The effect of its rounding on sums is then known exactly: with many small weights and data of one sign the
+        errors add up.
 
         Returns:
-            None unless there is one product on either side, whose weight is provably the reference's but for rounding.
+            None unless there is one product on either side, whose weight provably differs only by rounding.
         """
         if segment.products is None:
             return None
-        product, own = segment.products
-        theirs, _ = real_form(product, self.ref.recording.graph.opset)
-        ours, _ = real_form(own, self.be.recording.graph.opset)
-        if self.weight_error(theirs, ours, segment.beside(product)) is None:
+        product, backend_product = segment.products
+        reference_form, _ = real_form(product, self.ref.recording.graph.opset)
+        backend_form, _ = real_form(backend_product, self.be.recording.graph.opset)
+        if self.weight_error(reference_form, backend_form, segment.beside(product)) is None:
             return None
-        weight = real_values(self.be.recording, ours.inputs[1])
-        if bool(ours.attrs.get("transB")) != bool(theirs.attrs.get("transB")):
+        weight = real_values(self.be.recording, backend_form.inputs[1])
+        if bool(backend_form.attrs.get("transB")) != bool(reference_form.attrs.get("transB")):
             weight = np.swapaxes(weight, -1, -2)
-        return self.values(pair, segment, place, instead={theirs.inputs[1]: weight})
+        return self.values(pair, segment, place, instead={reference_form.inputs[1]: weight})
 
     def weight_error(self, theirs: Node, ours: Node, others: Sequence[Node]) -> np.ndarray | None:
         """Return the error of each element of the backend's weight, if all of it lies within half a step.
 
-        It is none at all if the reference was rounded alike. A bound made of what is known leaves less room for what
-        was not rounding.
+        It is 0 if the reference was rounded in the same way. An exact error leaves less room for errors that are no
+        rounding.
 
         Args:
             theirs: The reference's product.
             ours: The backend node's form on real numbers.
-            others: What else of the reference leads to the compared tensor.
+            others: The other reference nodes of the segment.
 
         Returns:
-            Of the shape of the backend's weight; None where it is not known.
+            An array of the shape of the backend's weight; None if unknown.
         """
         sides = (self.ref, theirs), (self.be, ours)
         if scales_by_constants(self.ref, others):
@@ -279,12 +284,12 @@ class ReferenceReplay:
             name = node.inputs[1] if len(node.inputs) > 1 else ""
             if not name or not run.folds(name) or not run.recording.has(name):
                 return None
-        real, mine = (real_values(run.recording, node.inputs[1]) for run, node in sides)
+        real, backend_values = (real_values(run.recording, node.inputs[1]) for run, node in sides)
         if bool(ours.attrs.get("transB")) != bool(theirs.attrs.get("transB")) and real.ndim > 1:
             real = np.swapaxes(real, -1, -2)
-        if mine.shape != real.shape:
+        if backend_values.shape != real.shape:
             return None
-        error = np.abs(mine.astype(np.float64) - real) + FLOAT32_STORED_REL_ERROR * np.abs(real)
+        error = np.abs(backend_values.astype(np.float64) - real) + FLOAT32_STORED_REL_ERROR * np.abs(real)
         half = self.backend.half_steps(ours.inputs[1])
         if np.any(error > (1 + LSB_SLACK) * half + 2 * hair(real)):
             return None
@@ -293,15 +298,15 @@ class ReferenceReplay:
     def rounding_noise(
         self, pair: Pair, segment: Segment, place: tuple[int, int], *, on_codes: bool = False
     ) -> np.ndarray:
-        """Estimate the error of each element that rounding makes, of constants on either side and of sums.
+        """Estimate the error of each element from rounding constants on either side, and sums.
 
-        To that comes what the reference's own codes in between cut off, if the backend has no such codes.
+        Clipping by the reference's own codes in between is included if the backend has no such codes.
 
         Args:
             pair: The pair that the segment leads to.
             segment: The segment.
             place: Sample and step.
-            on_codes: Whether each weight and each result is rounded to 8-bit codes of which nobody stated the scale.
+            on_codes: Whether each weight and each result is rounded to 8-bit codes of an unstated scale.
 
         Returns:
             Root mean squares over a few replays, in the order of dimensions that the pair is compared in.
@@ -319,16 +324,16 @@ class ReferenceReplay:
             shared=shared_constants((self.ref, self.be), segment),
             on_codes=on_codes,
         )
-        found = spread(plain, lambda: self.values(pair, segment, place, noise=noise))
+        deviation = spread(plain, lambda: self.values(pair, segment, place, noise=noise))
         if all(code_span(self.ref, name) is None for node in segment.nodes for name in node.outputs if name):
-            return found
+            return deviation
         whole = self.values(pair, segment, place, saturate=False)
         with np.errstate(invalid="ignore", over="ignore"):
             cut_off = np.nan_to_num(np.subtract(whole, plain, dtype=np.float64), nan=0, posinf=0, neginf=0)
-        return np.asarray(np.hypot(found, cut_off))
+        return np.asarray(np.hypot(deviation, cut_off))
 
     def _fed(self, name: str, tensor: str, place: tuple[int, int]) -> np.ndarray:
-        """Return the backend's values of what enters a segment, in the model's order of dimensions."""
+        """Return the backend's values of a segment's input, in the model's order of dimensions."""
         entry = self.pairs[tensor]
         bare = lacks_scale(self.ref.recording.graph, self.be.recording.graph, entry)
         if bare is not None:
@@ -336,40 +341,42 @@ class ReferenceReplay:
         shape = plain_shape(self.ref.recording.load(entry.reference, *place).shape, entry.reference_view)
         shared = in_reference_order(real_values(self.be.recording, tensor, place), entry.backend_view, shape)
         if shared.shape != shape and same_elements(shared.shape, shape):
-            shared = shared.reshape(shape)  # axes are counted in it, those of one element too
+            shared = shared.reshape(shape)  # axes are counted in this shape, extents of 1 included
         if entry.reference_view == self._layouts.get(name):
             return shared
         shared = into_stored_order(shared, entry.reference_view)
         return in_reference_order(shared, self._layouts.get(name), shared.shape)
 
-    def _made(self, nodes: tuple[Node, ...], output: str, one: _Pass) -> np.ndarray | None:
+    def _run_nodes(self, nodes: tuple[Node, ...], output: str, replay_pass: _Pass) -> np.ndarray | None:
         opset = self.ref.recording.graph.opset
-        with recorded_room(self.ref.recording, one.place):
-            return run_segment(nodes, output, opset, partial(self._read, one), partial(self._run, one))
+        with recorded_room(self.ref.recording, replay_pass.place):
+            return run_segment(nodes, output, opset, partial(self._read, replay_pass), partial(self._run, replay_pass))
 
-    def _read(self, one: _Pass, form: Node, name: str) -> np.ndarray:
-        """Return what a node reads that no node before it makes, as the reference keeps it."""
+    def _read(self, replay_pass: _Pass, form: Node, name: str) -> np.ndarray:
+        """Return an input of a node that no node before computes, as the reference stores it."""
         recording, classes = self.ref.recording, self.ref
-        source = name if name in one.fed else one.names.get(classes.root(name), "")
+        source = name if name in replay_pass.fed else replay_pass.names.get(classes.root(name), "")
         takes_codes, unsaid = operators.of(form.op).takes_codes, recording.graph.tensors[name].quant is None
         if (takes_codes and (not source or classes.folds(name))) or (unsaid and codes_shared(recording, form, name)):
             return read(recording, (0, 0), form, name)
         if source:
-            values = one.fed[source] if source == name else self._in_form(name, one.fed[source])
+            values = replay_pass.fed[source] if source == name else self._in_form(name, replay_pass.fed[source])
             return into_stored_order(values, self._layouts.get(name))
-        if name not in one.constants and classes.of_shape(name):
-            one.constants[name] = self._extents(name, one)
-        if name not in one.constants:
+        if name not in replay_pass.constants and classes.of_shape(name):
+            replay_pass.constants[name] = self._extents(name, replay_pass)
+        if name not in replay_pass.constants:
             valued = name in operators.valued_inputs(form)
-            one.constants[name] = self._constant(name, one if valued else replace(one, noise=None))
-        return one.constants[name]
+            replay_pass.constants[name] = self._constant(
+                name, replay_pass if valued else replace(replay_pass, noise=None)
+            )
+        return replay_pass.constants[name]
 
-    def _extents(self, name: str, one: _Pass) -> np.ndarray:
-        """Return what was computed of shapes alone: as the backend recorded it, if it was compared."""
+    def _extents(self, name: str, replay_pass: _Pass) -> np.ndarray:
+        """Return a tensor computed from shapes only: as the backend recorded it, if it was compared."""
         partner = self._partners.get(self.ref.root(name))
-        if partner is None or not self.be.recording.has(partner, *one.place):
-            return real_values(self.ref.recording, name, one.place)
-        return self._fed(name, partner, one.place)
+        if partner is None or not self.be.recording.has(partner, *replay_pass.place):
+            return real_values(self.ref.recording, name, replay_pass.place)
+        return self._fed(name, partner, replay_pass.place)
 
     def _in_form(self, name: str, array: np.ndarray) -> np.ndarray:
         """Return values in the shape of another form of their tensor: a runtime takes a batch away and puts it back."""
@@ -379,12 +386,12 @@ class ReferenceReplay:
         return in_reference_order(array, None, shape)
 
     def _run(
-        self, one: _Pass, node: Node, form: Node, opset: Mapping[str, int], inputs: Mapping[str, np.ndarray]
+        self, replay_pass: _Pass, node: Node, form: Node, opset: Mapping[str, int], inputs: Mapping[str, np.ndarray]
     ) -> Mapping[str, np.ndarray]:
         """Compute a reference node, on tensors in the order that the reference keeps them in."""
-        row, noise, source = operators.of(node.op), one.noise, next(iter(node.inputs), "")
+        row, noise, source = operators.of(node.op), replay_pass.noise, next(iter(node.inputs), "")
         if row.casts and self.ref.handed_on(node) == source and not self.ref.folds(source):
-            return {node.outputs[0]: inputs[source]}  # to another float format: the same real numbers
+            return {node.outputs[0]: inputs[source]}  # a cast to another float format keeps the real numbers
         if row.takes_codes:
             if noise is None:
                 return run_real(node, form, opset, inputs)
@@ -394,52 +401,52 @@ class ReferenceReplay:
             )
         if not has_kernel(form.op, form.domain):
             raise NoKernelError(without_kernel(node))
-        made = dict(run_form(node, form, opset, _factors_rounded(form, inputs, one.rounded)))
-        for name, array in made.items():
+        results = dict(run_form(node, form, opset, _factors_rounded(form, inputs, replay_pass.rounded)))
+        for name, array in results.items():
             if array.dtype.kind != "f":
                 continue
             if noise is not None and not operators.of(form.op).rounds_nothing:
                 allowed = allowed_error(form, inputs, array, opset, FLOAT32_UNIT_ROUNDOFF)
-                made[name] = _disturbed(array, allowed, noise)
+                results[name] = _disturbed(array, allowed, noise)
                 if noise.on_codes:
-                    made[name] = moved(noise.rng, made[name], half_code(array))
-            if one.after is not None:
-                made[name] = one.after(name, made[name])
+                    results[name] = moved(noise.rng, results[name], half_code(array))
+            if replay_pass.after is not None:
+                results[name] = replay_pass.after(name, results[name])
             span = code_span(self.ref, name)
-            if one.coded:
-                made[name] = on_grid(made[name], self.ref.recording.graph.tensors[name].quant)
-            elif span is not None:  # the codes do what a Relu or Clip does
-                made[name] = _held(made[name], span, saturate=one.saturate or name == one.last)
-        return made
+            if replay_pass.coded:
+                results[name] = on_grid(results[name], self.ref.recording.graph.tensors[name].quant)
+            elif span is not None:  # the codes replace a Relu or Clip
+                results[name] = _held(results[name], span, saturate=replay_pass.saturate or name == replay_pass.last)
+        return results
 
-    def _constant(self, name: str, one: _Pass) -> np.ndarray:
-        noise = one.noise
+    def _constant(self, name: str, replay_pass: _Pass) -> np.ndarray:
+        noise = replay_pass.noise
         real = real_values(self.ref.recording, name)
         if noise is not None and noise.on_codes and is_weight(real):
             return moved(noise.rng, real, half_code(real))
         if noise is None or real.dtype.kind != "f" or name in noise.shared:
             return real
-        computed = self._computed(name, one, noise) if noise.constants > FLOAT32_UNIT_ROUNDOFF else None
+        computed = self._computed(name, replay_pass, noise) if noise.constants > FLOAT32_UNIT_ROUNDOFF else None
         if computed is not None:
             return computed
         steps = self.reference.half_steps(name)
         if noise.constants > FLOAT32_UNIT_ROUNDOFF:
-            inexact = ~_held_in(real, noise.constants)  # an exponent of 2 is no less 2 in any format
+            inexact = ~_is_exact_in(real, noise.constants)  # an exponent of 2 is exact in any format
             steps = np.maximum(steps, np.abs(real) * noise.constants * inexact)
         return moved(noise.rng, real, steps)
 
-    def _computed(self, name: str, one: _Pass, noise: _Noise) -> np.ndarray | None:
-        """Replay the reference nodes that make a constant of others; None if there are none or one has no kernel.
+    def _computed(self, name: str, replay_pass: _Pass, noise: _Noise) -> np.ndarray | None:
+        """Replay the reference nodes that compute a constant; None if there are none or one has no kernel.
 
-        A backend of a narrow format rounds what the constant is made of, and each result on the way: the cosine of a
+        A backend of a narrow format rounds the inputs of the constant, and each result on the way: the cosine of a
         large angle is then off by far more than its own last digit.
         """
         node = self.ref.graph.producer(name)
-        if node is None or operators.plain(node).changes_format or one.depth >= COMPUTED_CONSTANT_MAX_NODES:
+        if node is None or operators.plain(node).changes_format or replay_pass.depth >= COMPUTED_CONSTANT_MAX_NODES:
             return None
         rounded = replace(noise, results=max(noise.results, noise.constants))
         try:
-            return self._made((node,), name, replace(one, noise=rounded, depth=one.depth + 1))
+            return self._run_nodes((node,), name, replace(replay_pass, noise=rounded, depth=replay_pass.depth + 1))
         except (KernelError, NotRecordedError):
             return None
 
@@ -447,14 +454,14 @@ class ReferenceReplay:
 def _factors_rounded(
     form: Node, inputs: Mapping[str, np.ndarray], rounded: Callable[[np.ndarray], np.ndarray] | None
 ) -> Mapping[str, np.ndarray]:
-    """Round what a product multiplies."""
+    """Round both factors of a product."""
     if rounded is None or not operators.of(form.op).product:
         return inputs
     return {**inputs, **{name: rounded(inputs[name]) for name in form.inputs[:2]}}
 
 
-def _held_in(values: np.ndarray, unit: float) -> np.ndarray:
-    """Tell of each value whether a float format of a unit roundoff holds its digits."""
+def _is_exact_in(values: np.ndarray, unit: float) -> np.ndarray:
+    """Tell which values a float format of a unit roundoff represents exactly."""
     digits = np.frexp(np.asarray(values, np.float64))[0] / unit
     return np.asarray(digits == np.rint(digits))
 
@@ -468,17 +475,17 @@ def _held(values: np.ndarray, span: tuple[float, float], *, saturate: bool) -> n
 
 
 def _disturbed(values: np.ndarray, allowed: float, noise: _Noise) -> np.ndarray:
-    """Add random errors of a given norm to a node's results, and those of the format that they are rounded to."""
+    """Add random errors of a given norm to a node's results, and those of rounding to their format."""
     if noise.results > FLOAT32_UNIT_ROUNDOFF:
         allowed += noise.results * finite_norm(values)
-    each, disturbed = allowed / np.sqrt(max(values.size, 1)), np.empty(values.shape, values.dtype)
+    deviation, disturbed = allowed / np.sqrt(max(values.size, 1)), np.empty(values.shape, values.dtype)
     for out, part in stretches(disturbed, values):
-        np.add(part, (noise.rng.standard_normal(part.size) * each).astype(part.dtype), out=out)
+        np.add(part, (noise.rng.standard_normal(part.size) * deviation).astype(part.dtype), out=out)
     return disturbed
 
 
 def exceeds(difference: np.ndarray, rounding_noise: np.ndarray) -> bool:
-    """Tell whether a difference is more than rounding makes, on the whole or in one slice along any dimension.
+    """Tell whether a difference exceeds rounding, as a whole or in one slice along any dimension.
 
     Args:
         difference: The difference of each element.
@@ -489,8 +496,8 @@ def exceeds(difference: np.ndarray, rounding_noise: np.ndarray) -> bool:
     squares = np.nan_to_num(np.asarray(difference, np.float64)) ** 2, rounding_noise**2
     for axis, extent in enumerate(difference.shape):
         if extent > 1 and difference.size // extent >= SLICE_MIN_ELEMENTS:
-            others = tuple(other for other in range(difference.ndim) if other != axis)
-            found, expected = (part.sum(others) for part in squares)
-            if np.any(found > SLICE_MAX_SQUARE_RATIO * np.maximum(expected, expected.mean())):
+            other_axes = tuple(dimension for dimension in range(difference.ndim) if dimension != axis)
+            actual, expected = (part.sum(other_axes) for part in squares)
+            if np.any(actual > SLICE_MAX_SQUARE_RATIO * np.maximum(expected, expected.mean())):
                 return True
     return False
