@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import qdebug
 from qdebug.api import diff
 from qdebug.compare.result.result import RunComparison, Status
 from qdebug.running.record import record_run
@@ -145,6 +146,23 @@ def test_what_changes_nothing_is_a_remark(tmp_path):
         assert (result.verdict.status, result.exit_code) == (Status.WITHIN, 0)
         (found,) = [each for each in result[NETS[name][2]].findings if "nothing that is made" in each.sentence]
         assert (found.kind, found.role) == ("nonfinite", "note")
+
+
+def test_a_nan_of_a_kernel_is_no_remark_although_its_readers_were_recorded_right():
+    x = X * np.where(np.arange(X.size).reshape(X.shape) % 2, -1, 1).astype(np.float32)
+
+    def run(negated):
+        with qdebug.Recorder(None, backend="b") as rec:
+            rec.put("x", x)
+            rec.put("made", negated, node="made", op="Neg", inputs=("x",))
+            rec.put("y", np.maximum(-x, 0), node="relu", op="Relu", inputs=("made",))
+            rec.outputs("y")
+        return rec.recording
+
+    with_nan = -x
+    with_nan[PLACE] = np.nan
+    result = diff(run(-x), run(with_nan))
+    assert (result.verdict.status, result.exit_code, result.verdict.first_divergence) == (Status.NONFINITE, 1, "made")
 
 
 def test_an_overflow_of_half_precision_names_the_element_the_result_and_the_format(tmp_path):
