@@ -1,4 +1,4 @@
-"""Holds the error that a node introduces against what its arithmetic accounts for, if nothing is wrong with it."""
+"""Compares the error that a node introduces with the error that correct arithmetic may have."""
 
 from __future__ import annotations
 
@@ -17,112 +17,124 @@ __all__ = ["differing", "elements", "integers", "judged", "steps", "sums"]
 _WHOLE = "integers that are not quantized codes, or booleans"
 
 
-def judged(of: Measured) -> Judged | None:
-    """Return the part of a node's arithmetic that its derived limit is held against; None if there is none.
+def judged(measured: Measured) -> Judged | None:
+    """Return the amount that a node's derived limit applies to; None if there is none.
 
-    Codes are judged by the largest error in LSB beside saturation, real numbers by the norm of the error over what
-    rounding accounts for, and integers that are no codes by how many are off, or by how much where they may be. Of a
-    tensor that equals the reference's it is 0: no error is there to be judged.
+    Codes are judged by the largest error in LSB apart from saturation, reals by the norm of the error over that of
+    correct rounding, and integers that are no codes by the number of wrong ones, or by their distance where that may
+    differ. For a tensor that equals the reference's it is 0.
     """
-    found = _held(of)
-    same = of.stats is not None and not of.stats.mismatches
-    return replace(found, amount=0.0) if found is not None and same else found
+    amount = _judged_difference(measured)
+    same = measured.stats is not None and not measured.stats.mismatches
+    return replace(amount, amount=0.0) if amount is not None and same else amount
 
 
-def _held(of: Measured) -> Judged | None:
-    """Return what `judged` does of a tensor that differs."""
-    attribution = of.attribution
-    own = None if attribution is None else attribution.arithmetic_unsaturated
-    if attribution is None or own is None or own.nonfinite:
+def _judged_difference(measured: Measured) -> Judged | None:
+    """Return the result of `judged` for a tensor that differs."""
+    attribution = measured.attribution
+    own_error = None if attribution is None else attribution.arithmetic_unsaturated
+    if attribution is None or own_error is None or own_error.nonfinite:
         return None
     if attribution.whole_off:
-        largest = math.nan if own.max_abs is None else own.max_abs
+        largest = math.nan if own_error.max_abs is None else own_error.max_abs
         return Judged(amount=largest, limit=float(attribution.whole_off), unit="integers")
     if attribution.whole_off is not None:
-        return Judged(amount=float(own.mismatches), limit=0.0, unit="elements")
+        return Judged(amount=float(own_error.mismatches), limit=0.0, unit="elements")
     if attribution.allowed is None:
-        return None if own.max_lsb is None else Judged(amount=own.max_lsb, limit=DERIVED_LSB, unit="LSB")
-    if own.rmse is None:
+        return None if own_error.max_lsb is None else Judged(amount=own_error.max_lsb, limit=DERIVED_LSB, unit="LSB")
+    if own_error.rmse is None:
         return None
-    norm = own.rmse * math.sqrt(own.count)
+    norm = own_error.rmse * math.sqrt(own_error.count)
     times = norm / attribution.allowed if attribution.allowed else math.inf
     return Judged(amount=times if norm else 0.0, limit=1.0, unit="bound")
 
 
-def steps(of: Measured) -> Finding | None:
+def steps(measured: Measured) -> Finding | None:
     """Find more steps introduced into a tensor of codes than any rounding makes.
 
-    An arithmetic that gives the same bits is no fault of the node, and costs what it costs: sums that saturate, say.
+    A known arithmetic that gives the same bits is no fault of the node, whatever it costs, for example saturating sums.
     """
-    found = _differing(of, "LSB")
-    if found is None or found.amount <= DERIVED_LSB + LSB_SLACK:
+    amount = _judged_in(measured, "LSB")
+    if amount is None or amount.amount <= DERIVED_LSB + LSB_SLACK:
         return None
-    largest = apart(found.amount, DERIVED_LSB, digits=4)
-    said = f"the error of its arithmetic is {largest} LSB, and rounding explains {DERIVED_LSB:g} at most"
-    case = breach(of, FindingKind.ARITHMETIC, said, judged=(found.amount, DERIVED_LSB, "LSB"), given=False)
-    return _as_cost(case, of) if of.excused else case
+    largest = apart(amount.amount, DERIVED_LSB, digits=4)
+    sentence = f"the error of its arithmetic is {largest} LSB, and rounding explains {DERIVED_LSB:g} at most"
+    case = breach(measured, FindingKind.ARITHMETIC, sentence, judged=(amount.amount, DERIVED_LSB, "LSB"), given=False)
+    return _as_cost(case, measured) if measured.excused else case
 
 
-def _as_cost(case: Finding, of: Measured) -> Finding:
-    """Return what an arithmetic that gives the same bits costs."""
-    known = "" if of.known_arithmetic is None else f"{of.known_arithmetic}: "
-    said = f"{known}a known arithmetic gives the same bits; {case.sentence}"
-    return replace(case, role=FindingRole.COST, sentence=said)
+def _as_cost(case: Finding, measured: Measured) -> Finding:
+    """Return the cost of an arithmetic that gives the same bits."""
+    arithmetic_text = "" if measured.known_arithmetic is None else f"{measured.known_arithmetic}: "
+    sentence = f"{arithmetic_text}a known arithmetic gives the same bits; {case.sentence}"
+    return replace(case, role=FindingRole.COST, sentence=sentence)
 
 
-def sums(of: Measured) -> Finding | None:
+def sums(measured: Measured) -> Finding | None:
     """Find more error introduced into real numbers than the rounding of the node's sums accounts for."""
-    found = _differing(of, "bound")
-    if found is None or found.amount <= 1:  # codes made real numbers may be rounded once
+    amount = _judged_in(measured, "bound")
+    if amount is None or amount.amount <= 1:  # dequantized codes may be rounded once
         return None
-    said = f"the error of its arithmetic is {apart(found.amount, 1)} times what rounding explains"
-    judged = found.amount, 1, "times the rounding bound"
-    case = breach(of, FindingKind.ARITHMETIC, said, judged=judged, given=False)
-    return _as_cost(case, of) if of.excused else case
+    sentence = f"the error of its arithmetic is {apart(amount.amount, 1)} times what rounding explains"
+    judged = amount.amount, 1, "times the rounding bound"
+    case = breach(measured, FindingKind.ARITHMETIC, sentence, judged=judged, given=False)
+    return _as_cost(case, measured) if measured.excused else case
 
 
-def elements(of: Measured) -> Finding | None:
+def elements(measured: Measured) -> Finding | None:
     """Find single elements that are off by more than rounding accounts for, however small beside the rest."""
-    found, whole = _introduced(of), _differing(of, "bound")
-    if found is None or whole is None or not whole.amount <= 1 or not found[1].unexplained_elements or of.excused:
+    introduced, whole = _introduced_error(measured), _judged_in(measured, "bound")
+    if (
+        introduced is None
+        or whole is None
+        or not whole.amount <= 1
+        or not introduced[1].unexplained_elements
+        or measured.excused
+    ):
         return None
-    stats, beyond = found[0], found[1].unexplained_elements
+    stats, beyond = introduced[0], introduced[1].unexplained_elements
     are = "is" if beyond == 1 else "are"
-    said = f"{beyond} of {stats.count} elements {are} off by more than rounding their operands explains"
-    return breach(of, FindingKind.ARITHMETIC, said, judged=(beyond, 0, "elements"), given=False)
+    sentence = f"{beyond} of {stats.count} elements {are} off by more than rounding their operands explains"
+    return breach(measured, FindingKind.ARITHMETIC, sentence, judged=(beyond, 0, "elements"), given=False)
 
 
-def integers(of: Measured) -> Finding | None:
-    """Find integers that are no codes, or booleans, that are not what the node's inputs give."""
-    found = _introduced(of)
-    if found is None:
-        return _unequal(of)
-    stats, attribution = found
+def integers(measured: Measured) -> Finding | None:
+    """Find integers that are no codes, or booleans, that differ from the result of the node's inputs."""
+    introduced = _introduced_error(measured)
+    if introduced is None:
+        return _unequal(measured)
+    stats, attribution = introduced
     most = attribution.whole_off
     if most is None or not stats.mismatches or (stats.max_abs is not None and stats.max_abs <= most):
         return None
-    said = f"{stats.mismatches} of {stats.count} elements {'is' if stats.mismatches == 1 else 'are'} not what its"
+    sentence = f"{stats.mismatches} of {stats.count} elements {'is' if stats.mismatches == 1 else 'are'} not what its"
     if most:
-        said += f" inputs give, by up to {stats.max_abs:g}; {most} is rounding"
+        sentence += f" inputs give, by up to {stats.max_abs:g}; {most} is rounding"
         amount = math.nan if stats.max_abs is None else stats.max_abs
-        return breach(of, FindingKind.ARITHMETIC, said, judged=(amount, most, "integers"), given=False)
+        return breach(measured, FindingKind.ARITHMETIC, sentence, judged=(amount, most, "integers"), given=False)
     ties = "all" if attribution.tied == stats.mismatches else attribution.tied
-    said += f" inputs give, and nothing rounds {_WHOLE}"
-    said += f"; a tie: {ties} of these are the index of an equal value" if attribution.tied else ""
-    return breach(of, FindingKind.ARITHMETIC, said, judged=(stats.mismatches, 0, "elements"), given=False)
+    sentence += f" inputs give, and nothing rounds {_WHOLE}"
+    sentence += f"; a tie: {ties} of these are the index of an equal value" if attribution.tied else ""
+    return breach(measured, FindingKind.ARITHMETIC, sentence, judged=(stats.mismatches, 0, "elements"), given=False)
 
 
-def _unequal(of: Measured) -> Finding | None:
+def _unequal(measured: Measured) -> Finding | None:
     """Find integers that differ though all that a node without replay reads is equal, and nothing rounds them."""
-    stats = of.stats
-    if stats is None or stats.nonfinite or not stats.mismatches or not of.exact or of.limits.judge_whole(stats):
+    stats = measured.stats
+    if (
+        stats is None
+        or stats.nonfinite
+        or not stats.mismatches
+        or not measured.exact
+        or measured.limits.judge_whole(stats)
+    ):
         return None
-    if of.excused and not of.limits.given:
+    if measured.excused and not measured.limits.given:
         return None
-    said = f"{differing(stats)}, and nothing rounds {_WHOLE}"
-    if of.unreplayed is not None and not of.limits.given:
-        said += f"; judged with the error of its inputs included, since {of.unreplayed}"
-    return breach(of, FindingKind.ARITHMETIC, said, judged=(stats.mismatches, 0, "elements"), given=False)
+    sentence = f"{differing(stats)}, and nothing rounds {_WHOLE}"
+    if measured.unreplayed is not None and not measured.limits.given:
+        sentence += f"; judged with the error of its inputs included, since {measured.unreplayed}"
+    return breach(measured, FindingKind.ARITHMETIC, sentence, judged=(stats.mismatches, 0, "elements"), given=False)
 
 
 def differing(stats: ErrorStats) -> str:
@@ -130,19 +142,19 @@ def differing(stats: ErrorStats) -> str:
     return f"{stats.mismatches} of {stats.count} elements {'differs' if stats.mismatches == 1 else 'differ'}"
 
 
-def _introduced(of: Measured) -> tuple[ErrorStats, Attribution] | None:
-    """Return the finite error that a node introduces, and how it splits; None if that is not known, or there is none.
+def _introduced_error(measured: Measured) -> tuple[ErrorStats, Attribution] | None:
+    """Return the finite error that a node introduces, with its attribution; None if there is none or it is unknown.
 
-    What saturation accounts for is no part of it.
+    Saturation is not part of it.
     """
-    stats, attribution = of.stats, of.attribution
+    stats, attribution = measured.stats, measured.attribution
     if stats is None or stats.nonfinite or not stats.mismatches or attribution is None:
         return None
-    own = attribution.arithmetic_unsaturated
-    return None if own is None or own.nonfinite else (own, attribution)
+    own_error = attribution.arithmetic_unsaturated
+    return None if own_error is None or own_error.nonfinite else (own_error, attribution)
 
 
-def _differing(of: Measured, unit: str) -> Judged | None:
-    """Return what is judged in a unit, of a tensor with a finite error; None if there is none."""
-    found = judged(of)
-    return found if found is not None and found.unit == unit and _introduced(of) is not None else None
+def _judged_in(measured: Measured, unit: str) -> Judged | None:
+    """Return the judged amount of a tensor with a finite error, in a unit; None if there is none."""
+    amount = judged(measured)
+    return amount if amount is not None and amount.unit == unit and _introduced_error(measured) is not None else None

@@ -1,6 +1,6 @@
-"""Checks whether a tensor's scale and range fit the reference's values, though every code is the right one.
+"""Checks whether a tensor's scale and range fit the reference's values, even if every code is correct.
 
-Whoever chose the codes pays for them, and no node is at fault: whether it matters shows at the outputs.
+Such a loss is the cost of the chosen codes, and no fault of a node: the outputs show whether it matters.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _BY_MASK = "the mask takes up its codes"
 def range_fits(of: Measured) -> Finding | None:
     """Find a range so narrow that clipping leaves too little of the reference's values."""
     clipped = None if of.attribution is None else of.attribution.saturation_error
-    return _fits(
+    return _loss_finding(
         of,
         clipped,
         DEFAULT_MIN_SQNR,
@@ -32,20 +32,22 @@ def range_fits(of: Measured) -> Finding | None:
 def scale_fits(of: Measured) -> Finding | None:
     """Find a scale so large that rounding to the codes leaves too little of the reference's values."""
     coded = None if of.attribution is None else of.attribution.quantization_error
-    return _fits(of, coded, CODES_MIN_SQNR, FindingKind.SCALE, ("rounded to its codes", "its scale is too large"))
+    return _loss_finding(
+        of, coded, CODES_MIN_SQNR, FindingKind.SCALE, ("rounded to its codes", "its scale is too large")
+    )
 
 
-def _fits(
-    of: Measured, error: CodeLoss | None, floor: float, kind: FindingKind, words: tuple[str, str]
+def _loss_finding(
+    measured: Measured, error: CodeLoss | None, floor: float, kind: FindingKind, words: tuple[str, str]
 ) -> Finding | None:
-    """Find what holding the reference's values to the codes loses, if too much.
+    """Find that rounding the reference's values to the codes loses too much.
 
-    That something else was lost before is said, and excuses nothing: these codes lose as much whatever reaches them. It
-    does where the node rounds nothing, and hands on what was lost.
+    An earlier loss is mentioned and excuses nothing: these codes lose as much whatever reaches them. It does excuse a
+    node that rounds nothing and passes the loss on.
     """
-    stats, attribution = of.stats, of.attribution
-    own = None if attribution is None else attribution.arithmetic_unsaturated
-    if attribution is None or own is None or own.nonfinite or error is None:
+    stats, attribution = measured.stats, measured.attribution
+    own_error = None if attribution is None else attribution.arithmetic_unsaturated
+    if attribution is None or own_error is None or own_error.nonfinite or error is None:
         return None
     if stats is None or stats.nonfinite or not stats.mismatches:
         return None
@@ -54,25 +56,28 @@ def _fits(
     arriving = attribution.arriving or attribution.propagated
     before = None if arriving is None else arriving.rmse
     values = "the reference's values" + (" that no mask hides" if attribution.hidden else "")
-    left = f"{values}, {words[0]}, have an SQNR of {apart(error.sqnr_db, floor)} dB"
-    said = f"{left}, below {floor:g} dB: {_BY_MASK if attribution.hidden else words[1]}"
+    level_text = f"{values}, {words[0]}, have an SQNR of {apart(error.sqnr_db, floor)} dB"
+    sentence = f"{level_text}, below {floor:g} dB: {_BY_MASK if attribution.hidden else words[1]}"
     if before is not None and error.rmse is not None and error.rmse <= before:
-        if not own.rmse:  # it hands codes on: they were lost where they were made
-            handed_on = f"{left}, but what reaches the node is as far off already"
+        if not own_error.rmse:  # it passes codes on: the loss happened where they were made
+            handed_on = f"{level_text}, but what reaches the node is as far off already"
             return replace(
-                breach(of, kind, handed_on, judged=(error.sqnr_db, floor, "dB"), given=False), role=FindingRole.EXCUSE
+                breach(measured, kind, handed_on, judged=(error.sqnr_db, floor, "dB"), given=False),
+                role=FindingRole.EXCUSE,
             )
-        said += "; what reaches the node is as far off already"
-    return replace(breach(of, kind, said, judged=(error.sqnr_db, floor, "dB"), given=False), role=FindingRole.COST)
+        sentence += "; what reaches the node is as far off already"
+    return replace(
+        breach(measured, kind, sentence, judged=(error.sqnr_db, floor, "dB"), given=False), role=FindingRole.COST
+    )
 
 
-def saturation(of: Measured) -> Finding | None:
+def saturation(measured: Measured) -> Finding | None:
     """Find more clipped values than the user allows."""
-    most, rails = of.limits.max_saturation, of.rails
+    most, rails = measured.limits.max_saturation, measured.rails
     if most is None or rails is None or not rails.total:
         return None
     share = rails.clipped / rails.total
     if not share > most:
         return None
-    said = f"{apart(share, most)} of the reference's values are clipped by its codes, more than {most:g}"
-    return breach(of, FindingKind.SATURATION, said, judged=(share, most, "of all values"), given=True)
+    sentence = f"{apart(share, most)} of the reference's values are clipped by its codes, more than {most:g}"
+    return breach(measured, FindingKind.SATURATION, sentence, judged=(share, most, "of all values"), given=True)

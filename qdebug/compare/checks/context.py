@@ -1,4 +1,4 @@
-"""What is known of one compared tensor and its node; what is costly is worked out when a check asks for it."""
+"""Facts about one compared tensor and its node, for the checks; costly ones are computed on demand."""
 
 from __future__ import annotations
 
@@ -64,15 +64,15 @@ _EQUAL_INPUTS_MIN_SQNR: Mapping[Digits | None, float] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Runs:
-    """Two aligned runs, and what looks into them.
+    """Two aligned runs, with the objects that examine them.
 
     Args:
         reference: The reference run.
         backend: The backend run.
         pairs: All pairs, by backend tensor.
-        graphs: Holds the two graphs against each other.
-        reproducer: Looks for the arithmetic of the backend's nodes.
-        reference_reproducer: Looks for that of the reference's.
+        graphs: Compares the two graphs.
+        reproducer: Searches the arithmetic of the backend's nodes.
+        reference_reproducer: Searches that of the reference's.
     """
 
     reference: Recording
@@ -84,7 +84,7 @@ class Runs:
 
     @cached_property
     def nonfinite_effect(self) -> NonfiniteEffect:
-        """Follows what is not finite to what is made of it."""
+        """Follows non-finite values to the tensors that depend on them."""
         return NonfiniteEffect(self.graphs.replays)
 
     @cached_property
@@ -114,13 +114,16 @@ class Runs:
         """Keep a comparison for the nodes that read the tensor."""
         self.comparisons[tensor] = comparison
         if max(self.reference.steps, self.backend.steps) == 1:
-            apart = (each.sample for each in comparison.samples if each.stats.mismatches)
-            self.graphs.replays.unequal.update((tensor, sample) for sample in apart)
+            differing = (each.sample for each in comparison.samples if each.stats.mismatches)
+            self.graphs.replays.unequal.update((tensor, sample) for sample in differing)
 
     @cached_property
     def different_inputs(self) -> Mapping[str, InputDifference]:
         """The inputs of the network that differ between the two runs, by backend tensor."""
-        return {each.tensor: each for each in different_inputs(self.reference, self.backend, self.pairs.values())}
+        return {
+            difference.tensor: difference
+            for difference in different_inputs(self.reference, self.backend, self.pairs.values())
+        }
 
 
 class NodeContext:
@@ -128,14 +131,14 @@ class NodeContext:
 
     Args:
         runs: The two runs.
-        entry: What is compared.
-        comparison: The error.
-        limits: The limits that hold for the tensor.
+        entry: The tensor.
+        comparison: Its error.
+        limits: Its limits.
 
     Attributes:
-        node: The backend node that makes the tensor; None for an input of the network.
-        graph: Holds it against the reference's nodes; None if what leads to it is not known.
-        segment: What leads to the tensor in either graph; None likewise.
+        node: The backend node that computes the tensor; None for an input of the network.
+        graph: Compares it with the reference's nodes; None if the nodes above it are unknown.
+        segment: The nodes above the tensor in either graph; None if unknown.
     """
 
     def __init__(self, runs: Runs, entry: PlannedNode, comparison: Comparison, limits: Limits) -> None:
@@ -145,7 +148,7 @@ class NodeContext:
         self.graph = runs.graphs.of(entry)
         self.segment: Segment | None = None if self.graph is None else self.graph.segment
 
-    # As a `Measured`
+    # Facts of `Measured`
 
     @property
     def name(self) -> str:
@@ -170,7 +173,7 @@ class NodeContext:
 
     @cached_property
     def excused(self) -> bool:
-        """Whether a known arithmetic gives the same bits, or, without replay, the inputs may account for the error."""
+        """Whether a known arithmetic gives the same bits, or, without a replay, the inputs may explain the error."""
         if self.input_difference is not None:
             return True
         if self.unreplayed is None or self.exact:
@@ -182,8 +185,8 @@ class NodeContext:
     @property
     def input_difference(self) -> InputDifference | None:
         """By how much it differs as an input of the network; None if it is none, or limits of the user judge it."""
-        given = self.stats is not None and self.limits.judge_whole(self.stats)
-        return None if given else self.runs.different_inputs.get(self.entry.tensor)
+        is_given = self.stats is not None and self.limits.judge_whole(self.stats)
+        return None if is_given else self.runs.different_inputs.get(self.entry.tensor)
 
     @property
     def known_arithmetic(self) -> str | None:
@@ -192,9 +195,9 @@ class NodeContext:
 
     @property
     def unreplayed(self) -> str | None:
-        """Why the node's own error is not known; None if it is."""
-        known = self.attribution is None or self.attribution.arithmetic_unsaturated is not None
-        return None if known or self.attribution is None else self.attribution.reason or _HALF_KNOWN
+        """Why the node's own error is unknown; None if it is known."""
+        is_known = self.attribution is None or self.attribution.arithmetic_unsaturated is not None
+        return None if is_known or self.attribution is None else self.attribution.reason or _HALF_KNOWN
 
     @property
     def reference_rms(self) -> float | None:
@@ -206,7 +209,7 @@ class NodeContext:
 
     @cached_property
     def harmless(self) -> bool:
-        """Whether values that are not finite on one side change nothing that is made of them."""
+        """Whether values that are not finite on one side change no other tensor."""
         if self.stats is None or not self.stats.nonfinite or self.comparison.basis != "full":
             return False
         places = recorded_places(self.runs.reference, self.runs.backend, self.entry)
@@ -219,7 +222,7 @@ class NodeContext:
 
     @cached_property
     def least_sqnr(self) -> float | None:
-        """SQNR in dB that a float node without replay must leave of equal inputs; None where these are not known."""
+        """SQNR in dB that a float node without a replay must keep on equal inputs; None if they are not equal."""
         stats, entry, runs = self.stats, self.entry, self.runs
         if stats is None or not stats.mismatches or self.unreplayed is None or self.failed or entry.whole:
             return None
@@ -232,10 +235,10 @@ class NodeContext:
 
     @property
     def failed(self) -> bool:
-        """Whether its node has a kernel and recorded inputs, and the replay failed or was refused all the same."""
+        """Whether the replay failed or was refused although the node has a kernel and recorded inputs."""
         return self.attribution is not None and self.attribution.failed
 
-    # What else checks ask
+    # Further facts for the checks
 
     @property
     def rails(self) -> Rails | None:
@@ -244,42 +247,42 @@ class NodeContext:
 
     @cached_property
     def reproduced(self) -> Reproduced | None:
-        """What was found of the arithmetic of a node whose codes stand for other values than the reference has."""
+        """The search result for the arithmetic of a node whose codes differ in value from the reference's."""
         if not self.limits.explain or self.node is None or self.stats is None or not self.stats.mismatches:
             return None
-        found = self.runs.reproducer.reproduce(self.node, self.entry.tensor)
-        if found is not None or self.graph is None:
-            return found
+        result = self.runs.reproducer.reproduce(self.node, self.entry.tensor)
+        if result is not None or self.graph is None:
+            return result
         sums = self.graph.limited_sums if self._beyond(self._own, excused=False) else None
         return None if sums is None else Reproduced(by=sums, firm=True)
 
     @cached_property
     def arithmetics(self) -> ArithmeticPair | None:
-        """The node held against the arithmetic of the reference's node, where both are in the same codes."""
+        """The comparison with the arithmetic of the reference's node, where both use the same codes."""
         comparable = self.graph is not None and self.graph.alike and self.comparison.basis == "full"
-        found = self.reproduced if comparable else None
-        if found is None:
+        reproduced = self.reproduced if comparable else None
+        if reproduced is None:
             return None
         runs = self.runs
         checks = runs.reference_reproducer, runs.reproducer
-        return hold_arithmetics((runs.reference, runs.backend), self.entry, checks, found.variant)
+        return hold_arithmetics((runs.reference, runs.backend), self.entry, checks, reproduced.variant)
 
     @property
     def by_reference(self) -> bool:
-        """Whether the reference's nodes account for the tensor, and what its own is said to do does not."""
+        """Whether the reference's nodes reproduce the tensor, and the recorded operator does not."""
         return self._relied_on[1]
 
     @cached_property
     def reference_alone(self) -> Attribution | None:
-        """How far the reference's codes are from its own node's replay, where the backend's are right and others.
+        """Distance of the reference's codes from its own node's replay, where the backend's codes are right and differ.
 
-        None where the reference's node accounts for them, by real arithmetic or by a known one, or nothing tells.
+        None if the reference's node explains them, by exact or by known arithmetic, or nothing decides.
         """
         stats, graph, entry, runs = self.stats, self.graph, self.entry, self.runs
-        theirs = runs.reference.graph.producer(entry.reference_tensor)
-        if stats is None or graph is None or theirs is None or self.diverges or not self._own_is_known:
+        reference_node = runs.reference.graph.producer(entry.reference_tensor)
+        if stats is None or graph is None or reference_node is None or self.diverges or not self._own_is_known:
             return None
-        if operators.of(theirs.op).casts:  # what a cast makes of numbers out of range is the processor's
+        if operators.of(reference_node.op).casts:  # a cast of numbers out of range depends on the processor
             return None
         if not stats.mismatches and not stats.nonfinite:
             return None
@@ -287,26 +290,28 @@ class NodeContext:
             if not self._is_finite_as_replayed:
                 return None
         elif runs.reference.graph.tensors[entry.reference_tensor].quant is None:
-            if not self.reads_the_same:  # of real numbers the reference is looked at where the inputs are no excuse
+            if not self.reads_the_same:  # for reals the reference is checked only where its inputs are equal
                 return None
         elif entry.quant is None or not (stats.max_lsb or 0.0) > DERIVED_LSB:
             return None
-        if not graph.alike or self.node is None or not operators.same_family(theirs, self.node):
+        if not graph.alike or self.node is None or not operators.same_family(reference_node, self.node):
             return None
-        found = runs.reference_reproducer.reproduce(theirs, entry.reference_tensor)
-        if found is not None and found.firm:  # that costs less than a replay of all steps
+        result = runs.reference_reproducer.reproduce(reference_node, entry.reference_tensor)
+        if result is not None and result.firm:  # that costs less than a replay of all steps
             return None
         alone = reference_self_check(runs.reference, entry)
-        own = alone.arithmetic_unsaturated
-        beyond = own is not None and (own.nonfinite if stats.nonfinite else self._beyond(alone, excused=False))
+        own_error = alone.arithmetic_unsaturated
+        beyond = own_error is not None and (
+            own_error.nonfinite if stats.nonfinite else self._beyond(alone, excused=False)
+        )
         return alone if beyond else None
 
     @property
     def _is_finite_as_replayed(self) -> bool:
         """Whether the backend's values are finite, and a replay of its node gives finite ones there."""
-        own = None if self.attribution is None else self.attribution.arithmetic_unsaturated
+        own_error = None if self.attribution is None else self.attribution.arithmetic_unsaturated
         ends = None if self.stats is None else (self.stats.backend_min, self.stats.backend_max)
-        if own is None or own.nonfinite or ends is None or None in ends:
+        if own_error is None or own_error.nonfinite or ends is None or None in ends:
             return False
         places = recorded_places(self.runs.reference, self.runs.backend, self.entry)
         arrays = (real_values(self.runs.backend, self.entry.tensor, place) for place in places)
@@ -318,7 +323,7 @@ class NodeContext:
 
     @cached_property
     def diverges(self) -> bool:
-        """Whether the error is beyond a limit, given or derived; what is not finite is another matter."""
+        """Whether the error is beyond a given or derived limit; non-finite values are judged separately."""
         if any(check(self) is not None for check in (error.sqnr, error.largest_step, error.tolerance)):
             return True
         if not self._beyond(self.attribution, excused=False):
@@ -327,14 +332,14 @@ class NodeContext:
 
     @cached_property
     def cause(self) -> Finding | None:
-        """Why the node's own error may be beyond its limit: what it reads by other numbers, or rounds before."""
+        """Why the node's own error may be beyond its limit: it reads codes with other parameters, or rounds first."""
         if self.node is None:
             return None
         return quant_mismatch(self.runs.backend, self.node) or self._rounded_inputs
 
     @cached_property
     def difference(self) -> tuple[Finding | None, str | None]:
-        """What the graphs say differently with an effect on the tensor; and why that is not known, if it is not."""
+        """A difference of the graphs that affects the tensor, and why that is unknown if so."""
         graph, attribution = self.graph, self.attribution
         if graph is None or self.by_reference:
             return None, None
@@ -342,16 +347,16 @@ class NodeContext:
             return graph.shape(), None
         if attribution is None or not self.stats.mismatches:
             return None, None
-        found, why = graph.difference(attribution, self.comparison)
-        if found is None and why is not None and self._goes_wrong_unreplayed:
-            found = missing_before(graph.facts)
-        return found or self._contradicted(graph.node, graph.segment), why
+        finding, why = graph.difference(attribution, self.comparison)
+        if finding is None and why is not None and self._goes_wrong_unreplayed:
+            finding = missing_before(graph.facts)
+        return finding or self._contradicted(graph.node, graph.segment), why
 
     @cached_property
     def unholdable(self) -> Finding | None:
-        """A constant that its format cannot hold, where the graphs are not known to differ otherwise."""
-        known = self.stats is None or not self.stats.mismatches or self.difference[0] is not None
-        if known or self.graph is None or self.by_reference:
+        """A constant that its format cannot hold, where the graphs do not differ otherwise."""
+        is_decided = self.stats is None or not self.stats.mismatches or self.difference[0] is not None
+        if is_decided or self.graph is None or self.by_reference:
             return None
         return self._unheld or (
             None
@@ -364,12 +369,12 @@ class NodeContext:
         """A constant that the format cannot hold in which the run computes, where the node goes wrong."""
         wrong = self.graph is not None and (error.nonfinite(self) is not None or self.diverges)
         places = recorded_places(self.runs.reference, self.runs.backend, self.entry) if wrong else ()
-        found = (unheld_constant(self.graph.facts, place) for place in places if self.graph is not None)
-        return next(filter(None, found), None)
+        candidates = (unheld_constant(self.graph.facts, place) for place in places if self.graph is not None)
+        return next(filter(None, candidates), None)
 
     @cached_property
     def birth(self) -> Birth | None:
-        """Where what is not finite here is born; None if the node's inputs account for it, or that is not known."""
+        """Where a non-finite value first appears; None if the node's inputs explain it, or that is unknown."""
         if self.node is None or self.stats is None or not self.stats.nonfinite:
             return None
         runs = self.runs
@@ -397,7 +402,7 @@ class NodeContext:
         Args:
             number: The sample.
             stats: Its error.
-            excused: Whether what the node introduces there is excused.
+            excused: Whether the node's own error there is excused.
         """
         whole = self.attribution
         part = None if whole is None else whole.samples.get(number)
@@ -418,23 +423,23 @@ class NodeContext:
 
     @cached_property
     def is_undefined(self) -> bool:
-        """Whether nothing says what the node computes, and the reference's nodes do not account for its tensor."""
+        """Whether the operation of the node is unknown, and the reference's nodes do not reproduce its tensor."""
         if self.node is None or not is_undefined(self.node) or self._own.arithmetic_unsaturated is None:
             return False
         return self._beyond(self._own, excused=False)
 
     @cached_property
     def _own(self) -> Attribution:
-        """How the error splits up by what the backend's node is said to do."""
+        """The attribution by the recorded operator of the backend's node."""
         if self.comparison.basis != "full":
             return Attribution(reason="not all of its values were kept")
         if self.graph is None:
             return attribute(self.runs.reference, self.runs.backend, self.entry)
-        return self._of_identical or self.graph.attribution()
+        return self._attribution_of_identical or self.graph.attribution()
 
     @property
-    def _of_identical(self) -> Attribution | None:
-        """The attribution of a tensor that is the same in both runs; None of any other."""
+    def _attribution_of_identical(self) -> Attribution | None:
+        """The attribution of a tensor that is equal in both runs; None for other tensors."""
         found, stats = self.comparison, self.stats
         if stats is None or stats.mismatches or stats.nonfinite or not found.known_equal or found.lacking:
             return None
@@ -443,12 +448,12 @@ class NodeContext:
 
     @cached_property
     def _reproduced_firmly(self) -> bool:
-        """Whether a known arithmetic gives the same bits, that can hardly be chance, and nothing else is the cause."""
+        """Whether a known arithmetic gives the same bits, hardly by chance, and there is no other cause."""
         return self.reproduced is not None and self.reproduced.firm and self.cause is None
 
     @cached_property
     def _relied_on(self) -> tuple[Attribution, bool]:
-        """How the error splits up by the replay that can be relied on; whether that is one of the reference's nodes."""
+        """The attribution by the most reliable replay, and whether that is one of the reference's nodes."""
         own = self._own
         if own.arithmetic_unsaturated is None or not self._beyond(own, excused=False):
             return own, False
@@ -457,13 +462,13 @@ class NodeContext:
         if self.is_undefined and self.node is not None:  # it need not do what the reference's nodes do
             return own.unjudged(without_kernel(self.node)), False
         other = self._as_reference(own)
-        return (other, True) if other is not None else (self._as_unsaid(own), False)
+        return (other, True) if other is not None else (self._without_incomplete_replay(own), False)
 
     def _as_reference(self, own: Attribution) -> Attribution | None:
-        """Split the error by what the reference's nodes make of the node's inputs, if that accounts for the tensor.
+        """Split the error by a replay of the reference's nodes on the node's inputs, if that reproduces the tensor.
 
-        A replay of what the backend's node is said to do tells nothing of the backend where not all of that was said:
-        attributes, or another framework's words for them. None where the node's own replay holds, or neither does.
+        A replay of the recorded operator means nothing if its recording is incomplete: attributes are missing, or the
+        words are another framework's. None if the node's own replay fits, or neither does.
         """
         graph = self.graph
         if graph is None or not graph.segment.nodes or self.entry.quant is not None:
@@ -478,11 +483,11 @@ class NodeContext:
         other = graph.by_reference(rounding=True)
         return None if self._beyond(other, excused=False) else other
 
-    def _as_unsaid(self, own: Attribution) -> Attribution:
-        """Rely on no replay where the reference's own values are as far from its own node's replay.
+    def _without_incomplete_replay(self, own: Attribution) -> Attribution:
+        """Return the attribution without a replay if the reference is as far from its own node's replay.
 
-        Whoever recorded both runs has then not said all that the node does, such as the slope of a LeakyRelu, and the
-        replay tells nothing of either. What differs in what the two graphs say is another matter.
+        Both recordings then lack a part of the operation, such as the slope of a LeakyRelu, and the replay says nothing
+        of either. A difference between the two graphs is judged separately.
         """
         graph = self.runs.reference.graph
         if graph.tensors[self.entry.reference_tensor].quant is not None:
@@ -505,16 +510,18 @@ class NodeContext:
         if self.stats is None or self.comparison.nonfinite:
             return False
         case = Error(stats=self.stats, attribution=attribution, limits=Limits(), excused=excused, exact=self.exact)
-        found = [
-            each for check in ERROR_CHECKS if (each := check(case)) is not None and each.role is FindingRole.BREACH
+        breaches = [
+            finding
+            for check in ERROR_CHECKS
+            if (finding := check(case)) is not None and finding.role is FindingRole.BREACH
         ]
-        return bool(found) and all(each.kind is not FindingKind.NONFINITE for each in found)
+        return bool(breaches) and all(finding.kind is not FindingKind.NONFINITE for finding in breaches)
 
     # What a node reads
 
     @cached_property
     def _rounded_inputs(self) -> Finding | None:
-        """To which formats a product has rounded what it multiplies, if that accounts for what it introduces."""
+        """The formats that a product has rounded its factors to, if that explains its own error."""
         stats = self._own.arithmetic_unsaturated
         if self.node is None or self.entry.quant is not None or self._own.allowed is None or stats is None:
             return None
@@ -531,36 +538,36 @@ class NodeContext:
         )
 
     def _contradicted(self, node: Node, segment: Segment) -> Finding | None:
-        """Codes that a node reads by other numbers than they were made with, unless the reference does so too.
+        """Codes that a node reads with other parameters than they were written with, unless the reference does so too.
 
-        Where the node diverges, what it is off by is said, and this as the cause.
+        If the node diverges, its error is the finding, and this the cause.
         """
         finite = error.nonfinite(self) is None and not self.comparison.nonfinite
         if not finite or self._beyond(self.attribution, excused=self._reproduced_firmly):
             return None
-        nodes = {each.name: each for each in (node, *segment.own)}.values()
-        found = next(filter(None, (contradicted(self.runs.backend, each) for each in nodes)), None)
-        if found is None or any(contradicted(self.runs.reference, each) for each in segment.nodes):
+        nodes = {part_node.name: part_node for part_node in (node, *segment.own)}.values()
+        finding = next(filter(None, (contradicted(self.runs.backend, part_node) for part_node in nodes)), None)
+        if finding is None or any(contradicted(self.runs.reference, part_node) for part_node in segment.nodes):
             return None
-        return found
+        return finding
 
     @property
     def _goes_wrong_unreplayed(self) -> bool:
-        """Whether a node without replay is off by more than rounding floats makes, and than came with its inputs."""
-        own = None if self.stats is None else self.stats.rel_l2
-        if self.unreplayed is None or own is None or self.entry.whole or self._passes_on:
+        """Whether a node without a replay is off by more than float rounding and more than its inputs."""
+        own_error = None if self.stats is None else self.stats.rel_l2
+        if self.unreplayed is None or own_error is None or self.entry.whole or self._passes_on:
             return False
-        return own > segment_share(declared_unit(self.runs.backend))
+        return own_error > segment_share(declared_unit(self.runs.backend))
 
     @cached_property
     def _passes_on(self) -> bool:
-        """Whether the tensor is hardly more off than what its node reads.
+        """Whether its error is about as large as its inputs' errors.
 
-        Of a node that cannot be replayed the whole error is all that is known. Where most of it may have come with the
-        inputs, it shows nothing of the node.
+        Without a replay only the whole error is known. If most of it may have come from the inputs, it says nothing of
+        the node.
         """
-        own = None if self.stats is None else self.stats.rel_l2
-        if own is None or self.segment is None:
+        own_error = None if self.stats is None else self.stats.rel_l2
+        if own_error is None or self.segment is None:
             return False
         split = self.attribution
         if split is not None and split.introduced is not None and split.propagated is not None:
@@ -568,11 +575,11 @@ class NodeContext:
             return parts[0] is not None and parts[1] is not None and parts[0] <= parts[1]
         read = (comparison.stats for comparison in self._read(self.segment))
         errors = [stats.rel_l2 for stats in read if stats is not None and stats.rel_l2 is not None]
-        return any(own <= PASSED_ON_MAX_ERROR_RATIO * each for each in errors)
+        return any(own_error <= PASSED_ON_MAX_ERROR_RATIO * input_error for input_error in errors)
 
     @cached_property
     def reads_the_same(self) -> bool:
-        """Whether all that a node reads is known to be equal, up to what arranges it and rounds nothing."""
+        """Whether all inputs of a node are known to be equal, looking through nodes that only arrange them."""
         segment = self.segment
         if segment is None or segment.elsewhere or not all(node.inputs for node in segment.own):
             return False
@@ -585,19 +592,21 @@ class NodeContext:
 
     @cached_property
     def _is_state(self) -> bool:
-        """Whether it is an input that each run feeds its own outputs back into, from the same first values."""
+        """Whether it is an input that each run feeds its own outputs back into, from equal first values."""
         if self.node is not None:
             return False
         runs, entry = self.runs, self.entry
         sides = (runs.reference, entry.reference_tensor), (runs.backend, entry.tensor)
         if not all(is_fed_back(run, name) for run, name in sides):
             return False
-        (reference, theirs), (backend, ours) = sides
+        (reference, reference_tensor), (backend, backend_tensor) = sides
         return all(
-            np.array_equal(real_values(reference, theirs, (sample, 0)), real_values(backend, ours, (sample, 0)))
+            np.array_equal(
+                real_values(reference, reference_tensor, (sample, 0)), real_values(backend, backend_tensor, (sample, 0))
+            )
             for sample in dict.fromkeys(place[0] for place in recorded_places(reference, backend, entry))
         )
 
     def _read(self, segment: Segment) -> Iterator[Comparison]:
-        """Compare what a node reads."""
+        """Compare the inputs of the node."""
         return filter(None, map(self.runs.error_of, segment.feeds.values()))

@@ -1,4 +1,4 @@
-"""Holds the whole error of a tensor against the limits in force: where a user gave some, or nothing else judges it."""
+"""Compares the whole error of a tensor with the limits in force, where the user gave some or nothing else judges it."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def nonfinite(of: Measured) -> Finding | None:
         count = stats.nonfinite
     if not count or of.harmless:
         return None
-    said = f"{count} of {stats.count} elements are NaN or infinite on one side only"
-    return breach(of, FindingKind.NONFINITE, said, judged=(count, 0, "elements"), given=False)
+    sentence = f"{count} of {stats.count} elements are NaN or infinite on one side only"
+    return breach(of, FindingKind.NONFINITE, sentence, judged=(count, 0, "elements"), given=False)
 
 
 def sqnr(of: Measured) -> Finding | None:
@@ -37,28 +37,28 @@ def sqnr(of: Measured) -> Finding | None:
     if not limits.given and of.usual_rms is not None:
         return _sqnr_of_sample(of, stats)
     if not limits.given and stats.max_lsb is not None and stats.max_lsb <= DERIVED_LSB + LSB_SLACK:
-        floor = CODES_MIN_SQNR  # no code is off by more than any quantized node may introduce
+        floor = CODES_MIN_SQNR  # each code is within what a quantized node may introduce
     if floor is None or stats.sqnr_db is None or stats.sqnr_db >= floor or (not limits.given and of.excused):
         return None
-    said = f"SQNR {apart(stats.sqnr_db, floor)} dB is below {floor:g} dB"
+    sentence = f"SQNR {apart(stats.sqnr_db, floor)} dB is below {floor:g} dB"
     if of.least_sqnr is not None and not limits.given:
-        said += f", though all that it reads is equal; {of.unreplayed}"
+        sentence += f", though all that it reads is equal; {of.unreplayed}"
     elif of.unreplayed is not None and not limits.given:
-        said += f"; judged with the error of its inputs included, since {of.unreplayed}"
-    return breach(of, FindingKind.ERROR, said, judged=(stats.sqnr_db, floor, "dB"), given=limits.given)
+        sentence += f"; judged with the error of its inputs included, since {of.unreplayed}"
+    return breach(of, FindingKind.ERROR, sentence, judged=(stats.sqnr_db, floor, "dB"), given=limits.given)
 
 
 def _sqnr_of_sample(of: Measured, stats: ErrorStats) -> Finding | None:
     """Find the error of one sample too large for the signal of all samples.
 
-    A sample that is zero or of the other sign in one run does not show among many others. One that is nearly silent in
-    both is no worse for that.
+    A sample that is zero or of the other sign in one run is hidden among many others. A nearly silent sample needs no
+    more.
     """
     floor, level = DEFAULT_MIN_SQNR, level_of_sample(stats, of.usual_rms)
     if level is None or level >= floor or of.excused:
         return None
-    said = f"its error is {apart(level, floor)} dB below the signal of all samples, and {floor:g} dB is required"
-    return breach(of, FindingKind.ERROR, said, judged=(level, floor, "dB"), given=False)
+    sentence = f"its error is {apart(level, floor)} dB below the signal of all samples, and {floor:g} dB is required"
+    return breach(of, FindingKind.ERROR, sentence, judged=(level, floor, "dB"), given=False)
 
 
 def level_of_sample(stats: ErrorStats, usual_rms: float | None) -> float | None:
@@ -76,8 +76,8 @@ def largest_step(of: Measured) -> Finding | None:
     # Limits are whole and half steps, and so are differences, but for the rounding of real values to float32.
     if stats.max_lsb <= most * (1 + LSB_SLACK):
         return None
-    said = f"a difference of {apart(stats.max_lsb, most, digits=4)} LSB is above {most:g} LSB"
-    return breach(of, FindingKind.ERROR, said, judged=(stats.max_lsb, most, "LSB"), given=True)
+    sentence = f"a difference of {apart(stats.max_lsb, most, digits=4)} LSB is above {most:g} LSB"
+    return breach(of, FindingKind.ERROR, sentence, judged=(stats.max_lsb, most, "LSB"), given=True)
 
 
 def tolerance(of: Measured) -> Finding | None:
@@ -86,12 +86,12 @@ def tolerance(of: Measured) -> Finding | None:
     if stats is None or pair is None or not stats.beyond_tolerance:
         return None
     share = f"{stats.beyond_tolerance} of {stats.count} elements"
-    said = f"{share} differ by more than {pair[0]:g} + {pair[1]:g}*abs(reference)"
-    return breach(of, FindingKind.ERROR, said, judged=(stats.beyond_tolerance, 0, "elements"), given=True)
+    sentence = f"{share} differ by more than {pair[0]:g} + {pair[1]:g}*abs(reference)"
+    return breach(of, FindingKind.ERROR, sentence, judged=(stats.beyond_tolerance, 0, "elements"), given=True)
 
 
 def _whole(of: Measured) -> ErrorStats | None:
-    """Return the whole error if that is what judges a tensor: the user's limits do, or its node was not replayed."""
+    """Return the whole error if it judges the tensor: the user gave limits, or its node was not replayed."""
     stats, attribution = of.stats, of.attribution
     if stats is None or stats.nonfinite or not stats.mismatches:
         return None

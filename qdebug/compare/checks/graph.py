@@ -1,4 +1,4 @@
-"""Checks what the two graphs say of a node, and what stands behind its error."""
+"""Checks differences between the graphs at a node, and causes of its error."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ __all__ = [
 
 
 def difference(context: NodeContext) -> Finding | None:
-    """Find what the graphs say differently of the node: its weight, bias, attributes, operator, scales, operands."""
+    """Find a difference of the graphs at the node: weight, bias, attributes, operator, scales or operands."""
     return context.difference[0]
 
 
 def lossy_cast(context: NodeContext) -> Finding | None:
-    """Find a cast to integers that changes numbers which the reference's does not: out of range, or no whole numbers.
+    """Find a cast to integers that changes numbers which the reference's keeps: out of range, or not whole.
 
-    A cast that the reference has as well, to the same type, only says that its input is off.
+    If the reference has the same cast, only its input is off.
     """
     node, stats, entry = context.node, context.stats, context.entry
     if node is None or stats is None or not stats.mismatches or entry.quant is not None or context.graph is None:
@@ -57,31 +57,33 @@ def lossy_cast(context: NodeContext) -> Finding | None:
     if not operators.of(node.op).casts:
         return None
     runs, main = context.runs, main_node(node, context.graph.segment)
-    own = changed_by_cast(runs.backend, node)
-    if own is None or not own.count:
+    own_changes = changed_by_cast(runs.backend, node)
+    if own_changes is None or not own_changes.count:
         return None
-    theirs = None if main is None else changed_by_cast(runs.reference, main)
-    if theirs is not None and (own.count <= theirs.count or own.dtype == theirs.dtype):
+    reference_changes = None if main is None else changed_by_cast(runs.reference, main)
+    if reference_changes is not None and (
+        own_changes.count <= reference_changes.count or own_changes.dtype == reference_changes.dtype
+    ):
         return None
     return Finding(
         kind=FindingKind.PRECISION,
         role=FindingRole.DIFFERENCE if context.difference[0] is None else FindingRole.NOTE,
         node=context.name,
-        sentence=f"its {own.sentence}",
-        amount=float(own.count),
-        limit=float(0 if theirs is None else theirs.count),
+        sentence=f"its {own_changes.sentence}",
+        amount=float(own_changes.count),
+        limit=float(0 if reference_changes is None else reference_changes.count),
         unit="elements",
-        evidence=own.dtype,
+        evidence=own_changes.dtype,
     )
 
 
 def unholdable(context: NodeContext) -> Finding | None:
     """Find a constant that its format cannot hold: the cause where a node goes wrong, else worth saying."""
-    found = context.unholdable
-    if found is None:
+    finding = context.unholdable
+    if finding is None:
         return None
     failed = nonfinite(context) is not None or context.comparison.nonfinite or context.diverges
-    return replace(found, role=FindingRole.CAUSE if failed else FindingRole.NOTE)
+    return replace(finding, role=FindingRole.CAUSE if failed else FindingRole.NOTE)
 
 
 def read_otherwise(context: NodeContext) -> Finding | None:
@@ -92,22 +94,23 @@ def read_otherwise(context: NodeContext) -> Finding | None:
 def cast_otherwise(context: NodeContext) -> Finding | None:
     """Find that the two runs cast numbers that an integer type does not hold in two known ways."""
     node, entry, runs, stats = context.node, context.entry, context.runs, context.stats
-    theirs = runs.reference.graph.producer(entry.reference_tensor)
-    if node is None or theirs is None or stats is None or not stats.mismatches:
+    reference_node = runs.reference.graph.producer(entry.reference_tensor)
+    if node is None or reference_node is None or stats is None or not stats.mismatches:
         return None
-    if not (operators.of(node.op).casts and operators.of(theirs.op).casts):
+    if not (operators.of(node.op).casts and operators.of(reference_node.op).casts):
         return None
     places = [*recorded_places(runs.reference, runs.backend, entry)]
-    ours = mistake_of(runs.backend, node, entry.tensor, places)
-    other = mistake_of(runs.reference, theirs, entry.reference_tensor, places)
-    if ours is None or other is None or ours == other:
+    backend_mistake = mistake_of(runs.backend, node, entry.tensor, places)
+    reference_mistake = mistake_of(runs.reference, reference_node, entry.reference_tensor, places)
+    if backend_mistake is None or reference_mistake is None or backend_mistake == reference_mistake:
         return None
-    said = f"{ours}, and in the reference {other}: that reproduces every element, and no standard says what is right"
-    return Finding(kind=FindingKind.PRECISION, role=FindingRole.DIFFERENCE, node=context.name, sentence=said)
+    found = f"{backend_mistake}, and in the reference {reference_mistake}"
+    sentence = f"{found}: that reproduces every element, and no standard says what is right"
+    return Finding(kind=FindingKind.PRECISION, role=FindingRole.DIFFERENCE, node=context.name, sentence=sentence)
 
 
 def mistaken(context: NodeContext) -> Finding | None:
-    """Find the known mistake of a kernel that gives all values of a node that diverges for no other known reason."""
+    """Find the known mistake of a kernel that reproduces a diverging node without another known cause."""
     entry, node, runs = context.entry, context.node, context.runs
     if node is None or entry.quant is not None or not context.diverges or context.cause is not None:
         return None
@@ -115,48 +118,48 @@ def mistaken(context: NodeContext) -> Finding | None:
     likely = mistake_of(runs.backend, node, entry.tensor, places)
     if likely is None:
         return None
-    said = f"{likely}: that reproduces every element"
-    return Finding(kind=FindingKind.ARITHMETIC, role=FindingRole.CAUSE, node=node.name, sentence=said)
+    sentence = f"{likely}: that reproduces every element"
+    return Finding(kind=FindingKind.ARITHMETIC, role=FindingRole.CAUSE, node=node.name, sentence=sentence)
 
 
 def otherwise_said(context: NodeContext) -> Finding | None:
-    """Say that the reference's nodes account for the values, and the operator that was recorded does not."""
+    """Say that the reference's nodes reproduce the values, and the recorded operator does not."""
     if not context.by_reference:
         return None
-    said = "the recorded operator does not reproduce this tensor; the reference's does"
-    return Finding(kind=FindingKind.OPERATOR, role=FindingRole.NOTE, node=context.name, sentence=said)
+    sentence = "the recorded operator does not reproduce this tensor; the reference's does"
+    return Finding(kind=FindingKind.OPERATOR, role=FindingRole.NOTE, node=context.name, sentence=sentence)
 
 
 def born(context: NodeContext) -> Finding | None:
-    """Find where a NaN or an infinity that no input accounts for is born, and by which rule."""
-    found = context.birth
-    if found is None:
+    """Find where a NaN or an infinity first appears without one in the inputs, and by which rule."""
+    birth = context.birth
+    if birth is None:
         return None
-    where = "" if found.tensor == context.entry.tensor else f"in {found.op} {found.node!r}, which has no partner, "
+    where = "" if birth.tensor == context.entry.tensor else f"in {birth.op} {birth.node!r}, which has no partner, "
     return Finding(
         kind=FindingKind.NONFINITE,
         role=FindingRole.NOTE if context.harmless else FindingRole.CAUSE,
-        node=found.node,
-        sentence=where + found.sentence,
-        amount=found.exact,
-        limit=found.largest,
-        evidence=found.operands[0].tensor if found.operands else None,
+        node=birth.node,
+        sentence=where + birth.sentence,
+        amount=birth.exact,
+        limit=birth.largest,
+        evidence=birth.operands[0].tensor if birth.operands else None,
     )
 
 
 def harmless(context: NodeContext) -> Finding | None:
-    """Say that values are not finite on one side alone, and change nothing that is made of them."""
+    """Say that values are not finite on one side only, and change no other tensor."""
     stats = context.stats
     if stats is None or not stats.nonfinite or not context.harmless:
         return None
-    many = stats.nonfinite
-    said = f"{many} of {stats.count} elements {agreeing(many, 'is')} NaN or infinite on one side only"
+    count = stats.nonfinite
+    sentence = f"{count} of {stats.count} elements {agreeing(count, 'is')} NaN or infinite on one side only"
     return Finding(
         kind=FindingKind.NONFINITE,
         role=FindingRole.NOTE,
         node=context.name,
-        sentence=f"{said}, and nothing that is made of them changes",
-        amount=float(many),
+        sentence=f"{sentence}, and nothing that is made of them changes",
+        amount=float(count),
         limit=0.0,
         unit="elements",
     )
@@ -166,25 +169,31 @@ def zero_divisor(context: NodeContext) -> Finding | None:
     """Find a divisor with more zeros than the reference's, where values are not finite: rounding has made it 0."""
     if context.node is None or (nonfinite(context) is None and not context.comparison.nonfinite):
         return None
-    name, theirs = _divisors(context, context.node)
-    if not name or not theirs:
+    name, reference_name = _divisors(context, context.node)
+    if not name or not reference_name:
         return None
     runs, zeros, total = context.runs, [0, 0], 0
     for place in recorded_places(runs.reference, runs.backend, context.entry):
         try:
-            ours, other = real_values(runs.backend, name, place), real_values(runs.reference, theirs, place)
+            backend_values, reference_values = (
+                real_values(runs.backend, name, place),
+                real_values(runs.reference, reference_name, place),
+            )
         except NotRecordedError:
             continue
-        zeros = [count + int(np.count_nonzero(side == 0)) for count, side in zip(zeros, (ours, other), strict=True)]
-        total += ours.size
+        zeros = [
+            count + int(np.count_nonzero(side == 0))
+            for count, side in zip(zeros, (backend_values, reference_values), strict=True)
+        ]
+        total += backend_values.size
     if zeros[0] <= zeros[1]:
         return None
-    said = "1 zero" if zeros[0] == 1 else f"{zeros[0]} zeros"
+    zeros_text = "1 zero" if zeros[0] == 1 else f"{zeros[0]} zeros"
     return Finding(
         kind=FindingKind.NONFINITE,
         role=FindingRole.CAUSE,
         node=context.name,
-        sentence=f"its divisor {name!r} has {said} in {total} elements, the reference's has {zeros[1]}",
+        sentence=f"its divisor {name!r} has {zeros_text} in {total} elements, the reference's has {zeros[1]}",
         amount=float(zeros[0]),
         limit=float(zeros[1]),
         unit="elements",
@@ -193,22 +202,24 @@ def zero_divisor(context: NodeContext) -> Finding | None:
 
 
 def _divisors(context: NodeContext, node: Node) -> tuple[str, str]:
-    """Return what a node divides by and its partner in the reference; empty where there is none or it has none."""
+    """Return a node's divisor and its partner in the reference; empty if there is none."""
     slot = operators.plain(node).divisor
     form, _ = real_form(node, context.runs.backend.graph.opset)
     if slot is None or slot >= len(form.inputs):
         return "", ""
-    name, ours = form.inputs[slot], context.runs.graphs.replays.be
-    pair = next((context.runs.pairs[each] for each in (name, *ours.members(name)) if each in context.runs.pairs), None)
+    name, backend = form.inputs[slot], context.runs.graphs.replays.be
+    pair = next(
+        (context.runs.pairs[member] for member in (name, *backend.members(name)) if member in context.runs.pairs), None
+    )
     if pair is not None:
         return name if context.runs.backend.has(name) else pair.backend, pair.reference
     main = None if context.segment is None else main_node(node, context.segment)
-    theirs = () if main is None else real_form(main, context.runs.reference.graph.opset)[0].inputs
-    return name, theirs[slot] if slot < len(theirs) and ours.folds(name) else ""
+    reference_inputs = () if main is None else real_form(main, context.runs.reference.graph.opset)[0].inputs
+    return name, reference_inputs[slot] if slot < len(reference_inputs) and backend.folds(name) else ""
 
 
 def overflow(context: NodeContext) -> Finding | None:
-    """Find a code of either side that stands for more than float32 holds, where values are not finite."""
+    """Find a code of either side whose value float32 cannot represent, where values are not finite."""
     if nonfinite(context) is None and not context.comparison.nonfinite:
         return None
     runs, entry = context.runs, context.entry
@@ -217,41 +228,43 @@ def overflow(context: NodeContext) -> Finding | None:
         (runs.backend, entry.tensor, ""),
         (runs.reference, entry.reference_tensor, " of the reference"),
     ):
-        said = float32_overflow(recording, recording.graph.producer(tensor), tensor, sample)
-        if said is not None:
+        clause = float32_overflow(recording, recording.graph.producer(tensor), tensor, sample)
+        if clause is not None:
             return Finding(
-                kind=FindingKind.SCALE, role=FindingRole.CAUSE, node=entry.node, sentence=said + side, evidence=tensor
+                kind=FindingKind.SCALE, role=FindingRole.CAUSE, node=entry.node, sentence=clause + side, evidence=tensor
             )
     return None
 
 
 def out_of_range(context: NodeContext) -> Finding | None:
     """Find results that the range of their format has made infinite, the largest number, or zero."""
-    found = None if context.attribution is None else context.attribution.outside
-    said = None if found is None else found.sentence
-    if found is None or said is None:
+    outside = None if context.attribution is None else context.attribution.outside
+    clause = None if outside is None else outside.sentence
+    if outside is None or clause is None:
         return None
     fails = context.diverges or (nonfinite(context) is not None and context.birth is None)
     return Finding(
         kind=FindingKind.PRECISION,
         role=FindingRole.CAUSE if fails else FindingRole.NOTE,
         node=context.name,
-        sentence=said,
-        amount=float(sum(lost.count for lost in found.lost.values())),
+        sentence=clause,
+        amount=float(sum(lost.count for lost in outside.lost.values())),
         limit=0.0,
         unit="elements",
-        evidence=found.short.name,
+        evidence=outside.short.name,
     )
 
 
 def placement(context: NodeContext) -> Finding | None:
-    """Find a node that ran elsewhere than the run was asked for."""
-    asked = context.runs.backend.info.options.get("asked_for")
+    """Find a node that ran on another device than the one asked for."""
+    asked_for = context.runs.backend.info.options.get("asked_for")
     ran = "" if context.node is None else context.node.placement.partition(": ")[0]
-    if not ran or not isinstance(asked, str) or ran == asked:
+    if not ran or not isinstance(asked_for, str) or ran == asked_for:
         return None
-    said = f"it ran on {ran}, asked for was {asked}"
-    return Finding(kind=FindingKind.PLACEMENT, role=FindingRole.NOTE, node=context.name, sentence=said, evidence=ran)
+    sentence = f"it ran on {ran}, asked for was {asked_for}"
+    return Finding(
+        kind=FindingKind.PLACEMENT, role=FindingRole.NOTE, node=context.name, sentence=sentence, evidence=ran
+    )
 
 
 def disturbed(context: NodeContext) -> Finding | None:
@@ -261,8 +274,8 @@ def disturbed(context: NodeContext) -> Finding | None:
     reason = next((info.disturbed[tensor] for info, tensor in sides if tensor in info.disturbed), None)
     if reason is None:
         return None
-    said = f"disturbed: {reason}"
-    return Finding(kind=FindingKind.DISTURBED, role=FindingRole.EXCUSE, node=context.name, sentence=said)
+    sentence = f"disturbed: {reason}"
+    return Finding(kind=FindingKind.DISTURBED, role=FindingRole.EXCUSE, node=context.name, sentence=sentence)
 
 
 def float_weights(context: NodeContext) -> Finding | None:
@@ -277,12 +290,14 @@ def float_weights(context: NodeContext) -> Finding | None:
     dtype = graph.tensors[weight].dtype
     if dtype is None or not is_float(dtype) or _is_quantized(graph, weight) or not _is_quantized(graph, data):
         return None
-    said = f"its data are quantized and its weight {weight!r} is {dtype}: the node is computed in float"
-    return Finding(kind=FindingKind.WEIGHT, role=FindingRole.NOTE, node=context.name, sentence=said, evidence=weight)
+    sentence = f"its data are quantized and its weight {weight!r} is {dtype}: the node is computed in float"
+    return Finding(
+        kind=FindingKind.WEIGHT, role=FindingRole.NOTE, node=context.name, sentence=sentence, evidence=weight
+    )
 
 
 def _is_quantized(graph: Graph, name: str) -> bool:
-    """Tell whether a tensor holds codes, or real values of codes that were at most moved since."""
+    """Tell whether a tensor holds codes, or dequantized values that were only moved."""
     while name in graph.tensors and graph.tensors[name].quant is None:
         producer = graph.producer(name)
         if producer is None:
@@ -301,6 +316,6 @@ def precision(context: NodeContext) -> Finding | None:
     name = context.short_format
     if name is None:
         return None
-    said = f"all its values are exactly representable in {name}; the reference's are not"
+    sentence = f"all its values are exactly representable in {name}; the reference's are not"
     role = FindingRole.CAUSE if context.diverges else FindingRole.NOTE
-    return Finding(kind=FindingKind.PRECISION, role=role, node=context.name, sentence=said, evidence=name)
+    return Finding(kind=FindingKind.PRECISION, role=role, node=context.name, sentence=sentence, evidence=name)

@@ -1,4 +1,4 @@
-"""What every check of an error can ask: of a whole tensor, or of one of its samples."""
+"""The interface of an error that checks read: of a whole tensor, or of one of its samples."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["Error", "Measured", "breach"]
 
 
 class Measured(Protocol):
-    """The error of one tensor, over all samples or in one of them, and what is known of it."""
+    """The error of one tensor, over all samples or in one of them, with facts about it."""
 
     @property
     def name(self) -> str:
@@ -22,11 +22,11 @@ class Measured(Protocol):
 
     @property
     def stats(self) -> ErrorStats | None:
-        """The whole error; None if it is not known."""
+        """The whole error; None if unknown."""
 
     @property
     def attribution(self) -> Attribution | None:
-        """How the error splits up; None if that is not known."""
+        """The attribution of the error; None if unknown."""
 
     @property
     def limits(self) -> Limits:
@@ -34,11 +34,11 @@ class Measured(Protocol):
 
     @property
     def excused(self) -> bool:
-        """Whether what the node introduces is excused: a known arithmetic gives the same bits, say."""
+        """Whether the node's own error is excused, for example because a known arithmetic gives the same bits."""
 
     @property
     def known_arithmetic(self) -> str | None:
-        """The arithmetic that gives the same bits, in words; None if there is none, or nobody asks."""
+        """The arithmetic that gives the same bits, in words; None if there is none, or it was not searched."""
 
     @property
     def exact(self) -> bool:
@@ -46,15 +46,15 @@ class Measured(Protocol):
 
     @property
     def rails(self) -> Rails | None:
-        """Clipped values and codes at the ends; None if there are no codes, or nobody asks."""
+        """Clipped values and codes at the ends; None without codes, or if they were not counted."""
 
     @property
     def harmless(self) -> bool:
-        """Whether values that are not finite on one side change nothing that is made of them."""
+        """Whether values that are not finite on one side change no other tensor."""
 
     @property
     def usual_rms(self) -> float | None:
-        """Of one sample of several, root mean square of the reference's tensor over all samples; else None."""
+        """For one sample of several, the root mean square of the reference's tensor over all samples; else None."""
 
     @property
     def least_sqnr(self) -> float | None:
@@ -62,7 +62,7 @@ class Measured(Protocol):
 
     @property
     def unreplayed(self) -> str | None:
-        """Why the node's own error is not known, to be said with a judgement of the whole; None for a sample."""
+        """Why the node's own error is unknown, for a judgement of the whole; None for a sample."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,9 +88,9 @@ def breach(of: Measured, kind: FindingKind, sentence: str, *, judged: tuple[floa
 
     Args:
         of: The error.
-        kind: What the limit is about.
+        kind: The subject of the limit.
         sentence: One clause.
-        judged: The amount, the limit and the unit of both.
+        judged: The amount, the limit and their unit.
         given: Whether the user gave the limit.
     """
     amount, limit, unit = judged

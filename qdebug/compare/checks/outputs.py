@@ -1,4 +1,4 @@
-"""Checks the parts that a Concat joined to an output of the network: a large one hides what became of a small one."""
+"""Checks the parts that a Concat joined to a network output: a large part hides a lost small one."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["joined_part"]
 
 @dataclass(slots=True)
 class _Sums:
-    """What was added up of one part, over samples and steps."""
+    """Sums of one part, over samples and steps."""
 
     signal: float = 0.0
     noise: float = 0.0
@@ -65,14 +65,14 @@ def joined_part(context: NodeContext) -> Finding | None:
 def _add_up(context: NodeContext, parts: Sequence[JoinedPart]) -> list[_Sums]:
     entry, runs, sums = context.entry, context.runs, [_Sums() for _ in parts]
     for place in recorded_places(runs.reference, runs.backend, entry):
-        theirs = real_values(runs.reference, entry.reference_tensor, place).astype(np.float64)
-        ours = real_values(runs.backend, entry.tensor, place).astype(np.float64).reshape(theirs.shape)
-        for part, one in zip(parts, sums, strict=True):
-            right, given = part.of(theirs), part.of(ours)
-            one.signal += float(np.square(right).sum())
-            one.noise += float(np.square(given - right).sum())
-            one.largest = max(one.largest, float(np.abs(right).max(initial=0.0)))
-            one.zero = one.zero and not given.any()
+        reference = real_values(runs.reference, entry.reference_tensor, place).astype(np.float64)
+        backend = real_values(runs.backend, entry.tensor, place).astype(np.float64).reshape(reference.shape)
+        for part, part_sums in zip(parts, sums, strict=True):
+            right, backend_part = part.of(reference), part.of(backend)
+            part_sums.signal += float(np.square(right).sum())
+            part_sums.noise += float(np.square(backend_part - right).sum())
+            part_sums.largest = max(part_sums.largest, float(np.abs(right).max(initial=0.0)))
+            part_sums.zero = part_sums.zero and not backend_part.any()
     return sums
 
 

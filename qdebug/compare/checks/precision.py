@@ -1,4 +1,4 @@
-"""What the number formats of a run do to its values: too few digits, or a range that ends too early."""
+"""Checks the effect of number formats on values: too few digits, or too small a range."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ def reduced_precision(
     Args:
         sides: The reference run and the backend run.
         names: The tensor in each; neither holds codes.
-        places: Samples and steps that both hold of it.
-        known: The format, if it is known that the backend's values were rounded to one.
+        places: Samples and steps that both hold.
+        known: The format that the backend's values were rounded to; None if unknown.
 
     Returns:
-        None if there is none, or if the values could as well be whole numbers or few multiples of one.
+        None if there is none, or if the values may as well be whole numbers or multiples of one number.
     """
     among = list(places)
     try:
         if known is None:
-            held = {format_of(sides[1].load(names[1], *place)) for place in among}
-            short = held.pop() if len(held) == 1 else None
+            formats = {format_of(sides[1].load(names[1], *place)) for place in among}
+            short = formats.pop() if len(formats) == 1 else None
         else:
-            short = next((each for each in SHORT_FORMATS if each.name == known), None)
-        if short is None and known is not None:  # a grid of codes
+            short = next((candidate for candidate in SHORT_FORMATS if candidate.name == known), None)
+        if short is None and known is not None:  # the format is a grid of codes
             return known if any(grid_of(sides[0].load(names[0], *place)) is None for place in among) else None
         if short is None or all(fits(sides[0].load(names[0], *place), short) for place in among):
             return None
@@ -54,16 +54,16 @@ _DIGITS = (3, 6, 9, 17)
 
 
 def float32_overflow(recording: Recording, node: Node | None, tensor: str, sample: int) -> str | None:
-    """Say which code of a tensor stands for a finite value that float32 has no number for.
+    """Return a clause on a code of a tensor whose finite value float32 cannot represent.
 
     Args:
         recording: The run.
-        node: What gives the tensor; of a DequantizeLinear the codes that it reads are looked at.
+        node: The node of the tensor; for a DequantizeLinear the codes that it reads are checked.
         tensor: The tensor.
-        sample: The sample to look at.
+        sample: The sample to check.
 
     Returns:
-        A clause, or None if there is no such code.
+        None if there is no such code.
     """
     real = node is not None and operators.of(node.op).dequantizes
     read = node.inputs[0] if node is not None and real and node.inputs else tensor
@@ -73,14 +73,14 @@ def float32_overflow(recording: Recording, node: Node | None, tensor: str, sampl
             continue
         for at, step in recording.places(name):
             if (at == sample or recording.graph.is_constant(name)) and recording.has(name, sample, step):
-                said = _said(recording.load(name, sample, step), info.quant)
-                if said is not None:
-                    return said if name == tensor else f"{said}, in {name!r}"
+                clause = _overflow_clause(recording.load(name, sample, step), info.quant)
+                if clause is not None:
+                    return clause if name == tensor else f"{clause}, in {name!r}"
     return None
 
 
 def _reaches(quant: QuantParams) -> bool:
-    """Tell whether any code could stand for more than float32 holds."""
+    """Tell whether any code could exceed the range of float32."""
     if quant.qmin is None or quant.qmax is None:
         return False
     zeros = np.asarray(quant.zero_point, np.float64)
@@ -88,8 +88,8 @@ def _reaches(quant: QuantParams) -> bool:
     return bool(np.any(reach > _LARGEST))
 
 
-def _said(codes: np.ndarray, quant: QuantParams) -> str | None:
-    """Say of the first code that overflows what it stands for."""
+def _overflow_clause(codes: np.ndarray, quant: QuantParams) -> str | None:
+    """Return the value of the first code that exceeds the range of float32, in a clause."""
     scales = quant.scale.ravel()
     if scales.size == 1:
         flat = codes.reshape(-1)
