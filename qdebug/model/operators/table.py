@@ -96,6 +96,7 @@ def _quantized() -> Iterator[Operator]:
     yield Operator(
         name="QEmbedLayerNormalization", plain="EmbedLayerNormalization", takes_codes=True, places=(0, 5, 6), mask=7
     )
+    yield Operator(name="QMoE", takes_codes=True)
     yield Operator(name="DynamicQuantizeLSTM", plain="LSTM", takes_codes=True, chooses_scale=True)
     yield Operator(name="QLinearConv", real=RealForm(op="Conv", data=(0, 3, 8), out=6), bias=8)
     yield Operator(name="QLinearMatMul", real=RealForm(op="MatMul", data=(0, 3), out=6))

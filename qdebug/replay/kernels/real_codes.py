@@ -19,6 +19,7 @@ from qdebug.replay.extents import Amount
 from qdebug.replay.kernels.activation import activated
 from qdebug.replay.kernels.attention import coded_attention, coded_attention_extent
 from qdebug.replay.kernels.conv import convolution, convolved_extent
+from qdebug.replay.kernels.experts import mixed_experts, mixture_extent
 from qdebug.replay.kernels.indexing import look_up, table_extent
 from qdebug.replay.kernels.linear import gemm_rows, node_of, packed_extent, product_extent, unpacked
 from qdebug.replay.kernels.normalization import coded_embeddings, embedded_extent
@@ -157,6 +158,12 @@ def _multiply_levels(call: Call) -> np.ndarray:
 def _look_up(call: Call) -> np.ndarray:
     """Pick rows of a table of packed codes."""
     return look_up(call, lambda codes: _moved(call, 0, codes))
+
+
+@kernel("QMoE", domain=REAL, extent=mixture_extent, ranks=(0, 2, 3, 0, 0, 3))
+def _mix(call: Call) -> np.ndarray:
+    """Mix experts whose codes are moved."""
+    return mixed_experts(call, lambda position, codes: _moved(call, position, codes))
 
 
 @kernel("QAttention", domain=REAL, extent=coded_attention_extent, ranks=(3, 2))
