@@ -105,9 +105,8 @@ def _asymmetric(x: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
     Source: PortableAsymmetricQuantizeFloats, in the same file.
     """
-    low = np.min(x, axis=-1, keepdims=True, initial=0).astype(np.float64)
-    high = np.max(x, axis=-1, keepdims=True, initial=0).astype(np.float64)
-    exact = (high - low) / (_HIGH - _LOW)
+    low, high = (extreme(x, axis=-1, keepdims=True, initial=0) for extreme in (np.min, np.max))
+    exact = (high - low).astype(np.float64) / (_HIGH - _LOW)  # the width is rounded to float32, as was measured
     empty = exact == 0
     step = np.where(empty, 1.0, exact)
     from_low, from_high = _LOW - low / step, _HIGH - high / step

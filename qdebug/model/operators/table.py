@@ -63,6 +63,10 @@ def _products() -> Iterator[Operator]:
         name="DynamicQuantizeMatMul", plain="MatMul", takes_codes=True, scales_sums=True, chooses_scale=True,
         bias=4, added=4, places=(0, 1, 4),
     )  # fmt: skip
+    yield Operator(  # no operator of ONNX: convolutions of TensorFlow Lite on real data and weights of codes
+        name="DynamicQuantizeConv", plain="Conv", takes_codes=True, chooses_scale=True, windowed=True, ordered=True,
+        bias=4, places=(0, 1, 4),
+    )  # fmt: skip
     packed = Operator(name="", plain="MatMul", takes_codes=True)
     yield replace(
         packed, name="MatMulNBits", packed=PackedWeight(layout="columns", inputs=(1, 2, 3)), bias=5, places=(0, 1, 5)

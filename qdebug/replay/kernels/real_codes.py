@@ -125,6 +125,23 @@ def _quantize_and_multiply(call: Call) -> np.ndarray:
     return activated(call, _biased(product * call.array(2).astype(np.float32).reshape(-1), call.optional(4)))
 
 
+@kernel(
+    "DynamicQuantizeConv",
+    domain=REAL,
+    extent=lambda call: convolved_extent(call, call.shape(0), call.shape(1)),
+    ranks=(3, 3),
+)
+def _quantize_and_convolve(call: Call) -> np.ndarray:
+    """Convolve, scale the sums and add a bias; each sample has a scale."""
+    x = call.array(0).astype(np.float32)
+    if call.text(BY_ROW) != NO_CODES:
+        span = 2 * np.max(np.abs(x), axis=tuple(range(1, x.ndim)), keepdims=True, initial=0)
+        x = _moved(call, 0, x, chosen=True, span=np.broadcast_to(span, x.shape))
+    by_filters = (-1, *(1,) * (x.ndim - 1))
+    weight = _moved(call, 1, call.array(1).astype(np.float32)) * call.array(2).astype(np.float32).reshape(by_filters)
+    return activated(call, convolution(replace(call, inputs=(x, weight, call.optional(4)))))
+
+
 def _chosen_by_row(call: Call) -> np.ndarray:
     """Return data for the range of whose rows the node chooses scales, the wider of the two ways to do so."""
     x = call.array(0).astype(np.float32)
