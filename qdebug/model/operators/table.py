@@ -92,7 +92,8 @@ def _quantized() -> Iterator[Operator]:
     yield Operator(name="FakeQuantize", fake_quantizes=True, unit="quantize", data=_FIRST)
     # those of QONNX and AMD Quark give real numbers; their codes are no tensors
     quantizer = Operator(name="", fake_quantizes=True, data=_FIRST)
-    yield from _like(quantizer, "Quant IntQuant BipolarQuant Trunc MultiThreshold BFPQuantizeDequantize BFPFixNeuron")
+    yield from _like(quantizer, "Quant IntQuant BipolarQuant Trunc MultiThreshold")
+    yield from _like(quantizer, "BFPQuantizeDequantize BFPFixNeuron MXQuantizeDequantize MXFixNeuron")
     yield Operator(name="DynamicQuantizeLinear", takes_codes=True, chooses_scale=True, gives_scale=True)
     table = PackedWeight(layout="table", inputs=(0, 2, 3))
     yield Operator(name="GatherBlockQuantized", plain="Gather", takes_codes=True, packed=table)
