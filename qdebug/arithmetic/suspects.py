@@ -195,6 +195,13 @@ def _of_zero_points(unit: Unit) -> Iterator[Suspect]:
             likely=f"{name} is dropped",
             unit=_with(unit, position, bare),
         )
+        added = replace(operand, zero_point=-operand.zero_point.astype(np.int32))
+        yield Suspect(
+            name=f"zero point {position} added",
+            pattern="constant_per_channel" if unit.kind in ("conv", "linear") else "constant",
+            likely=f"{name} is added, not subtracted",
+            unit=_with(unit, position, added),
+        )
         wrapped = _wrapped(operand)
         if wrapped is not None:
             yield Suspect(
