@@ -69,6 +69,70 @@ def layer_mistakes(node: Node, values: Mapping[str, np.ndarray], opset: Mapping[
     yield from _of_lists(node, values)
     yield from _of_bounds(node, values)
     yield from _of_short_floats(node, values)
+    yield from _of_functions(node)
+    yield from _of_whole_numbers(node, values)
+    yield from _of_filling(node, values)
+
+
+def _of_functions(node: Node) -> Iterator[Mistake]:
+    """Yield other functions that an activation is taken for."""
+    for other in sorted(operators.alike_functions(node.op)):
+        yield Mistake(
+            likely=f"it computes {other}, not {node.op}",
+            node=replace(node, op=other, domain="", attrs={}, inputs=node.inputs[:1]),
+            values={},
+        )
+    gate = operators.of(node.op).gate
+    if gate is not None and gate.attrs:
+        said = f"it computes its {gate.op} alone: the factor {node.inputs[0]!r} is left out"
+        yield Mistake(likely=said, node=replace(node, op=gate.op, attrs=gate.attrs), values={})
+
+
+def _of_whole_numbers(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
+    """Yield sums, differences and products of integers that saturate, where they wrap around."""
+    row = operators.of(node.op)
+    names = [name for name in node.inputs if name]
+    if not row.elementwise or len(names) != 2 or not (row.adds or row.neutral == 1) or row.divisor is not None:
+        return
+    dtype = values[names[0]].dtype
+    if dtype.kind not in "iu" or dtype.itemsize > 4 or values[names[1]].dtype != dtype:
+        return
+    wide = replace(node), {name: values[name].astype(np.int64) for name in names}
+    ends = np.iinfo(dtype)
+    yield Mistake(
+        likely=f"results beyond {dtype.name} saturate, where they wrap around",
+        node=wide[0],
+        values=wide[1],
+        after=lambda made: np.clip(made, ends.min, ends.max).astype(dtype),
+    )
+
+
+_FILLINGS = (("edge", "its outermost values"), ("reflect", "its values mirrored"))
+
+
+def _of_filling(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
+    """Yield windows whose padding holds other values than it should."""
+    data, pads = values.get(node.inputs[0]) if node.inputs else None, node.attrs.get("pads")
+    row = operators.of(node.op)
+    if data is None or data.dtype.kind != "f" or not row.windowed or node.attrs.get("channels_last"):
+        return
+    sizes = [int(pad) for pad in pads if isinstance(pad, int)] if isinstance(pads, tuple) else []
+    axes = data.ndim - 2
+    if axes < 1 or len(sizes) != 2 * axes or not any(sizes) or min(sizes) < 0:
+        return
+    around = [(0, 0), (0, 0), *zip(sizes[:axes], sizes[axes:], strict=True)]
+    bare = replace(node, attrs={name: value for name, value in node.attrs.items() if name not in ("pads", "auto_pad")})
+    name = node.inputs[0]
+    if row.selects:
+        yield Mistake(
+            likely="the padding counts as 0, where it counts for nothing",
+            node=bare,
+            values={name: np.pad(data, around)},
+        )
+    for mode, said in _FILLINGS:
+        if mode == "edge" or all(max(each) < size for each, size in zip(around, data.shape, strict=True)):
+            filled = np.pad(data, around, mode=mode)  # type: ignore[call-overload]  # a literal to numpy's stubs
+            yield Mistake(likely=f"the padding repeats {said}, where it is empty", node=bare, values={name: filled})
 
 
 _FLAGS = frozenset(

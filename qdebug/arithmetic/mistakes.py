@@ -230,8 +230,9 @@ def _of_attributes(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mis
 
 
 def _of_reductions(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
-    """Yield a reduction along another axis than the one that it is said to go along."""
-    if not operators.of(node.op).reduces or not node.inputs or node.inputs[0] not in values:
+    """Yield a reduction, or a sum up to each place, along another axis than the one that it is said to go along."""
+    row = operators.of(node.op)
+    if not (row.reduces or row.accumulates) or not node.inputs or node.inputs[0] not in values:
         return
     data, name = values[node.inputs[0]], node.inputs[1] if len(node.inputs) > 1 else ""
     axes = _whole(node.attrs.get("axes")) or (tuple(values[name].reshape(-1).tolist()) if name in values else ())

@@ -83,6 +83,7 @@ class FloatFinding:
         match: Share of the elements that are equal to the replay.
         elements: Elements compared.
         reason: What is wrong; None if nothing is.
+        likely: The mistake that gives every element, as the reason says it; None if none is known.
     """
 
     band: Band
@@ -90,6 +91,7 @@ class FloatFinding:
     match: float
     elements: int
     reason: str | None = None
+    likely: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -176,6 +178,7 @@ def judge_float(recording: Recording, node: Node, tensor: str, at: Sequence[Plac
         if ratio <= 1:
             return replace(found, band=Band(precision=precision, ratio=ratio, spread=spread), within=True)
     likely = mistake_of(recording, node, tensor, at)
+    found = replace(found, likely=likely)
     cause = "" if likely is None else f"; likely: {likely}: that reproduces every element"
     if _rounds_nothing(node) or not single.allowed:
         nothing = f"{node.op} rounds nothing" if _rounds_nothing(node) else "its sums are exact"

@@ -238,7 +238,7 @@ def _elementwise() -> Iterator[Operator]:
     yield replace(plain, name="Asin", domain=Domain(function="inverse sine", low=-1, high=1))
     yield replace(plain, name="Acosh", domain=Domain(function="inverse hyperbolic cosine", low=1))
     yield replace(plain, name="Atanh", domain=Domain(function="inverse hyperbolic tangent", low=-1, high=1, ends=False))
-    yield from _like(Operator(name="", data=_FIRST), "CumSum CumProd")
+    yield from _like(Operator(name="", data=_FIRST, accumulates=True), "CumSum CumProd")
 
 
 def _activations() -> Iterator[Operator]:

@@ -274,3 +274,75 @@ def test_scales_of_a_weight_along_another_axis():
     right, wrong = run(codes * scale), run((codes * scale[:, None]).astype(np.float32))
     (cause,) = [found.sentence for found in qdebug.diff(right, wrong)["fc"].findings if found.role == "cause"]
     assert "the scales of 'w' are taken along axis 0, not 1" in cause
+
+
+CURVE = node("HardSwish", "x")
+POOL = node("MaxPool", "x", kernel_shape=(2, 2), strides=(2, 2), pads=(1, 1, 1, 1))
+SUMS = node("CumSum", "x a")
+BELOW = {"x": real(1, 2, 8, 8) - 3}
+GREY = {"x": RNG.integers(0, 256, (6, 9)).astype(np.uint8), "k": RNG.integers(0, 120, 9).astype(np.uint8)}
+
+
+@pytest.mark.parametrize(
+    ("right", "values", "made", "said"),
+    [
+        (
+            CURVE, {"x": 3 * real(50)}, lambda v: np.clip(v["x"] / np.float32(6) + np.float32(0.5), 0, 1),
+            "it computes its HardSigmoid alone: the factor 'x' is left out",
+        ),
+        (
+            node("Elu", "x"), {"x": real(50)}, lambda v: np.where(v["x"] < 0, v["x"] * np.float32(0.01), v["x"]),
+            "it computes LeakyRelu, not Elu",
+        ),
+        (
+            SUMS, {"x": real(5, 6), "a": np.int64(1)}, lambda v: np.cumsum(v["x"], 0, dtype=np.float32),
+            "it goes along axis 0, not 1",
+        ),
+        (
+            POOL, BELOW,
+            lambda v: np.pad(v["x"], ((0, 0), (0, 0), (1, 1), (1, 1))).reshape(1, 2, 5, 2, 5, 2).max((3, 5)),
+            "the padding counts as 0, where it counts for nothing",
+        ),
+        (
+            CONV, FILTERS,
+            lambda v: run_node(
+                with_attribute(CONV, pads=(0, 0, 0, 0)),
+                {**v, "x": np.pad(v["x"], ((0, 0), (0, 0), (1, 1), (2, 0)), mode="edge")}, OPSET,
+            )["y"],
+            "the padding repeats its outermost values",
+        ),
+    ],
+)  # fmt: skip
+def test_functions_axes_and_padding(right, values, made, said):
+    for each in named(right, values, np.ascontiguousarray(made(values))):
+        assert said in each
+
+
+def test_integers_that_saturate_where_they_wrap_around():
+    made = np.clip(GREY["x"].astype(int) - GREY["k"], 0, 255).astype(np.uint8)
+    right = node("Sub", "x k")
+    for each in named(right, GREY, made):
+        assert "results beyond uint8 saturate, where they wrap around" in each
+    assert qdebug.explain(recorded(right, GREY, made)).exit_code == 1
+
+
+def test_a_table_that_is_one_code_off_on_one_side():
+    codes = np.arange(-128, 128).astype(np.int8).reshape(1, -1)
+    moved = np.where(codes > 0, codes - 1.0, codes)
+    curve = np.clip(np.rint(256 / (1 + np.exp(-moved * 0.05))) - 128, -128, 127).astype(np.int8)
+    with qdebug.Recorder(None, backend="npu") as rec:
+        rec.put("x", codes, scale=0.05, zero_point=0)
+        rec.put("y", curve, node="n", op="Sigmoid", inputs=("x",), scale=1 / 256, zero_point=-128)
+    (told,) = qdebug.explain(rec.recording).nodes
+    assert told.status == "unexplained"
+    assert "the table is read one code before the right one for codes above real 0" in told.residual.likely
+
+
+def test_a_table_of_another_function():
+    codes = np.arange(-128, 128).astype(np.int8).reshape(1, -1)
+    made = np.clip(np.rint(np.tanh(codes * 0.05) * 128), -128, 127).astype(np.int8)
+    with qdebug.Recorder(None, backend="npu") as rec:
+        rec.put("x", codes, scale=0.05, zero_point=0)
+        rec.put("y", made, node="n", op="Sigmoid", inputs=("x",), scale=1 / 128, zero_point=0)
+    (told,) = qdebug.explain(rec.recording).nodes
+    assert "it computes Tanh, not Sigmoid: that reproduces every element" in told.residual.likely
