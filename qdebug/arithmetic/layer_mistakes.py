@@ -157,9 +157,13 @@ def _of_flags(node: Node, values: Mapping[str, np.ndarray], opset: Mapping[str, 
         if name in _FLAGS and value in (0, 1) and (value or name not in _CHANGES_DIVISORS):
             other = replace(node, attrs={**node.attrs, name: 1 - int(bool(value))})
             said = f"{name} is ignored" if value else f"{name} is taken for 1, not 0"
-            yield Mistake(likely=said, node=other, values={})
+            operand = _TURNED.get(name)
+            about = "" if operand is None else node.inputs[operand]
+            yield Mistake(likely=said, node=other, values={}, about=about)
 
 
+_TURNED = MappingProxyType({"transA": 0, "transB": 1})
+"""Flags that turn an operand, with its position: of a square one it cannot be told from another order in memory."""
 _TITLES = MappingProxyType(
     {
         "recurrent": {

@@ -355,7 +355,7 @@ def _of_order(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]
         if array.ndim < 2 or 1 in array.shape[-2:]:
             continue
         turned = array.reshape(*array.shape[:-2], array.shape[-1], array.shape[-2]).swapaxes(-1, -2)
-        yield Mistake(likely=f"{name!r} is read in column-major order", node=node, values={name: turned})
+        yield Mistake(likely=f"{name!r} is read in column-major order", node=node, values={name: turned}, about=name)
 
 
 def _of_padding(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:

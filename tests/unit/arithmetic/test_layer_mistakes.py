@@ -346,3 +346,9 @@ def test_a_table_of_another_function():
         rec.put("y", made, node="n", op="Sigmoid", inputs=("x",), scale=1 / 128, zero_point=0)
     (told,) = qdebug.explain(rec.recording).nodes
     assert "it computes Tanh, not Sigmoid: that reproduces every element" in told.residual.likely
+
+
+def test_a_square_operand_that_is_turned_is_said_both_ways():
+    right, values = node("Gemm", "x w"), {"x": real(7, 7), "w": real(7, 5)}
+    for each in named(right, values, values["x"].T @ values["w"]):
+        assert "'x' is read in column-major order, or transA is taken for 1, not 0" in each
