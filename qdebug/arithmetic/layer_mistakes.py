@@ -72,6 +72,19 @@ def layer_mistakes(node: Node, values: Mapping[str, np.ndarray], opset: Mapping[
     yield from _of_functions(node)
     yield from _of_whole_numbers(node, values)
     yield from _of_filling(node, values)
+    yield from _of_infinities(node, values)
+
+
+def _of_infinities(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
+    """Yield infinite operands that a format of few digits turns into its largest number."""
+    real = {name: array for name, array in values.items() if array.dtype.kind == "f" and np.isinf(array).any()}
+    for short in SHORT_FORMATS if real else ():
+        ended = {
+            name: np.clip(array, -short.largest, short.largest).astype(array.dtype) for name, array in real.items()
+        }
+        what = " and ".join(map(repr, real))
+        said = f"what is infinite in {what} becomes {short.largest:g}, the largest {short.name}"
+        yield Mistake(likely=said, node=node, values=ended)
 
 
 def _of_functions(node: Node) -> Iterator[Mistake]:

@@ -352,3 +352,24 @@ def test_a_square_operand_that_is_turned_is_said_both_ways():
     right, values = node("Gemm", "x w"), {"x": real(7, 7), "w": real(7, 5)}
     for each in named(right, values, values["x"].T @ values["w"]):
         assert "'x' is read in column-major order, or transA is taken for 1, not 0" in each
+
+
+def test_an_infinite_constant_that_a_format_turns_into_its_largest_number():
+    values = {"xc": CHOSEN["xc"], "x": real(4, 8), "m": np.float32(-np.inf)}
+    right = node("Where", "xc x m")
+    made = np.where(values["xc"], values["x"], np.float32(-65504))
+    told = reason(right, values, made)
+    assert "what is infinite in 'm' becomes 65504, the largest float16" in told
+
+
+def test_a_constant_in_float64_may_be_picked_in_float32():
+    table = 3 + RNG.random(40)
+    values = {"t": table, "x": RNG.integers(0, 40, 16)}
+    right = node("Gather", "t x", axis=0)
+    picked = table[values["x"]].astype(np.float32)
+    for made in (picked, picked.astype(np.float64)):
+        (told,) = qdebug.explain(recorded(right, values, made)).nodes
+        assert told.status == "in_band"
+    picked[3] = np.nextafter(picked[3], np.float32(9))
+    (told,) = qdebug.explain(recorded(right, values, picked)).nodes
+    assert told.status == "unexplained"
