@@ -51,6 +51,8 @@ _EVEN_OR_AWAY = "<even,zp|zp,even|away,zp|zp,away>"
 _NEAREST = "<even,zp|zp,even|away,zp|zp,away|up,zp|zp,up>"
 _REAL_ENDS = "<div|inv>,<even,zp|zp,even|away,zp|zp,away|plus,zp>,sat"
 _LEVELS = "steps=<lev|lev-fma>,even,low,sat"
+_HALF = "<lev16,even|lev16-fma,half,trunc>,low,sat"
+"""Of a network in float16: codes are rounded, or cut off where they are made of numbers in float16."""
 _WHOLE_PROGRAMS = "<shl,mulhi.up,shr.away|shl,mulhi.up,shr.up|mul,shr.up|mul,shr.away>"
 _TWICE = "shl,mulhi.<up|trunc|away>,shr.<away|up|even|floor>"
 _GLOW = "pre.floor,mul,wrap32,shr.up"
@@ -137,6 +139,9 @@ def _sum_of_products(unit: Unit) -> Iterator[str]:
     if unit.bias_scale is not None:
         yield from (f"bias=glow {text}" for text in plain if ways(text)[0].multiplier.number in ("f32", "glow"))
     yield from ("form=levels-fma steps=even,sat", _LEVELS, "steps=scale,<lev|lev-fma>,even,low,sat")
+    yield f"steps=scale,{_HALF}"
+    if unit.bias is not None:
+        yield f"bias=float steps=scale,bias,{_HALF}"
     for pairs in _pairs(unit):
         yield f"acc={pairs} steps=mul,<even,zp|zp,even>,sat"
         yield f"acc={pairs} form=levels-fma steps=even,sat"
@@ -163,6 +168,7 @@ def _pairs(unit: Unit) -> Iterator[str]:
 
 _MADE_REAL = f"form=<deq|deq-fma> steps={_REAL_ENDS}"
 _MADE_REAL_LEVELS = f"form=<deq|deq-fma> {_LEVELS}"
+_MADE_REAL_HALF = f"form=deq steps={_HALF}"
 _RATIO = f"form=ratio steps={_EVEN_OR_AWAY},sat"
 _MADE_REAL_IN_DOUBLE = f"form=deq m=f64 steps=div,{_EVEN_OR_AWAY},sat"
 
@@ -171,7 +177,7 @@ def _sums_of_two(unit: Unit) -> Iterator[str]:
     """Sums and differences of two codes."""
     del unit
     yield "form=<fold-fma|fold> steps=<even|away|up>,sat"
-    yield from (_MADE_REAL, _RATIO, _MADE_REAL_IN_DOUBLE, _MADE_REAL_LEVELS)
+    yield from (_MADE_REAL, _RATIO, _MADE_REAL_IN_DOUBLE, _MADE_REAL_LEVELS, _MADE_REAL_HALF)
     yield f"form=<onto-second|onto-first> {_LEVELS}"
     yield from ("form=common20 steps=shr.up,zp,sat", "form=common21 steps=shr.away,zp,sat")
     yield from ("form=common20 steps=shr.away,zp,sat", "form=common21 steps=shr.up,zp,sat")
@@ -185,12 +191,12 @@ def _sums_of_two(unit: Unit) -> Iterator[str]:
 def _products_of_two(unit: Unit) -> Iterator[str]:
     del unit
     yield from _requantizations(_PRODUCT_ORDERS)
-    yield from (_MADE_REAL, _MADE_REAL_IN_DOUBLE, _MADE_REAL_LEVELS)
+    yield from (_MADE_REAL, _MADE_REAL_IN_DOUBLE, _MADE_REAL_LEVELS, _MADE_REAL_HALF)
 
 
 def _quotients(unit: Unit) -> Iterator[str]:
     del unit
-    yield from (_MADE_REAL, _RATIO, _MADE_REAL_IN_DOUBLE, _MADE_REAL_LEVELS)
+    yield from (_MADE_REAL, _RATIO, _MADE_REAL_IN_DOUBLE, _MADE_REAL_LEVELS, _MADE_REAL_HALF)
 
 
 def _slopes(unit: Unit) -> Iterator[str]:
@@ -202,7 +208,7 @@ def _slopes(unit: Unit) -> Iterator[str]:
 
 def _squared_differences(unit: Unit) -> Iterator[str]:
     del unit
-    yield from (_MADE_REAL, _MADE_REAL_IN_DOUBLE, _MADE_REAL_LEVELS)
+    yield from (_MADE_REAL, _MADE_REAL_IN_DOUBLE, _MADE_REAL_LEVELS, _MADE_REAL_HALF)
     yield f"form=ls shift=7 m=q31:d:xw/y operand={_WHOLE_PROGRAMS} steps={_WHOLE_PROGRAMS},zp,sat"
 
 
@@ -239,7 +245,7 @@ def _of_one_code(unit: Unit) -> Iterator[str]:
     del unit
     yield f"steps=scale,<div|inv>,{_EVEN_OR_AWAY},sat"
     yield from _requantizations(_ONE_ORDERS, unfused=False)
-    yield from ("m=p8 steps=mul,shr.up,zp,sat", _LEVELS)
+    yield from ("m=p8 steps=mul,shr.up,zp,sat", _LEVELS, f"steps=scale,{_HALF}")
 
 
 def _joined(unit: Unit) -> Iterator[str]:
@@ -270,7 +276,7 @@ def _functions(unit: Unit) -> Iterator[str]:
     """Functions of one code: of its real value in two precisions, from a drifting or approximated table."""
     own, short = operators.of(unit.function).forms, unit.operands[0].codes.dtype.itemsize == 1
     yield f"form=<{'mlas|' * ('mlas' in own)}table|table-fma|stepped> steps={_REAL_ENDS}"
-    yield f"form=table {_LEVELS}"
+    yield from (f"form=table {_LEVELS}", f"form=table steps={_HALF}")
     yield from (f"form=table m=f64 steps={_REAL_ENDS}", "form=table m=f64 steps=div,<trunc|floor>,zp,sat")
     if "fixed" in own and _powers_of_two(unit):
         yield f"form={'fixed31' if short else 'fixed16'} steps=shr.away,zp,sat"

@@ -7,14 +7,14 @@ They follow public reports of wrong kernels. What codes are computed of has mist
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
-from typing import Any
 
 import numpy as np
 
+from qdebug.arithmetic.layer_mistakes import Mistake, layer_mistakes
 from qdebug.model import AttrValue, Node, operators
 from qdebug.model.operators import Sums
 from qdebug.numerics.short_formats import SHORT_FORMATS
@@ -23,39 +23,13 @@ from qdebug.replay.precision import onnx_dtype
 __all__ = ["Mistake", "mistakes", "other_dilations"]
 
 
-def _as_it_is(values: np.ndarray) -> np.ndarray:
-    return values
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Mistake:
-    """A mistake.
-
-    Args:
-        likely: The mistake in words.
-        node: The node with the mistake.
-        values: What it reads then, where that is other than what was recorded.
-        after: What is done to the result, besides.
-        told: The part of the result that the mistake tells; the rest may hold anything.
-        opset: Version of the operator set that it is computed by; None for that of the graph.
-        about: What it is about, where another mistake about the same may hardly be told from it; "" elsewhere.
-    """
-
-    likely: str
-    node: Node
-    values: Mapping[str, np.ndarray]
-    after: Callable[[np.ndarray], np.ndarray] = _as_it_is
-    told: tuple[Any, ...] = ()
-    opset: Mapping[str, int] | None = None
-    about: str = ""
-
-
-def mistakes(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
+def mistakes(node: Node, values: Mapping[str, np.ndarray], opset: Mapping[str, int]) -> Iterator[Mistake]:
     """Yield the mistakes that a kernel could make with a node.
 
     Args:
         node: The node on real numbers, or on codes whose sums it gives.
         values: Its inputs.
+        opset: Version of each operator set of its graph.
     """
     yield from _of_zero_points(node, values)
     yield from _of_operands(node, values)
@@ -75,6 +49,7 @@ def mistakes(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
     yield from _of_rounding(node, values)
     yield from _of_casts(node, values)
     yield from _of_writing(node, values)
+    yield from layer_mistakes(node, values, opset)
 
 
 def _of_casts(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
@@ -214,10 +189,10 @@ def _depth_first(made: np.ndarray, *, block: int) -> np.ndarray:
 
 
 _IGNORED = (
-    "alpha", "beta", "epsilon", "transA", "transB", "count_include_pad", "ceil_mode", "reverse",
-    "exclusive", "exclude_outside",
+    "alpha", "beta", "gamma", "epsilon", "exclude_outside", "scale", "bias", "lambd", "clip", "softcap",
+    "cubic_coeff_a", "extrapolation_value", "size", "k", "offset", "p", "layout",
 )  # fmt: skip
-"""Attributes that kernels are known to ignore."""
+"""Attributes that kernels are known to ignore; those that are 0 or 1 are taken for their opposite."""
 _TAKEN_FOR: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
         "coordinate_transformation_mode": ("half_pixel", "asymmetric", "align_corners"),
@@ -255,8 +230,9 @@ def _of_attributes(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mis
 
 
 def _of_reductions(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
-    """Yield a reduction along another axis than the one that it is said to go along."""
-    if not operators.of(node.op).reduces or not node.inputs or node.inputs[0] not in values:
+    """Yield a reduction, or a sum up to each place, along another axis than the one that it is said to go along."""
+    row = operators.of(node.op)
+    if not (row.reduces or row.accumulates) or not node.inputs or node.inputs[0] not in values:
         return
     data, name = values[node.inputs[0]], node.inputs[1] if len(node.inputs) > 1 else ""
     axes = _whole(node.attrs.get("axes")) or (tuple(values[name].reshape(-1).tolist()) if name in values else ())
@@ -379,7 +355,7 @@ def _of_order(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]
         if array.ndim < 2 or 1 in array.shape[-2:]:
             continue
         turned = array.reshape(*array.shape[:-2], array.shape[-1], array.shape[-2]).swapaxes(-1, -2)
-        yield Mistake(likely=f"{name!r} is read in column-major order", node=node, values={name: turned})
+        yield Mistake(likely=f"{name!r} is read in column-major order", node=node, values={name: turned}, about=name)
 
 
 def _of_padding(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:

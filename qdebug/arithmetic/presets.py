@@ -54,6 +54,7 @@ _TABLE, _HARD_SWISH = "form=table steps=div,even,zp,sat", "form=hswish16 steps=s
 _EXP31, _EXP32 = "form=exp31 steps=zp,sat", "form=exp32 steps=div,even,zp,sat"
 _GRID, _COUNTED = "form=grid10 steps=shr.away,sat", "form=counted steps=shl,mulhi.up,shr.away,zp,sat"
 _LEVELS = "steps=lev,even,low,sat"
+_HALF, _HALF_CUT = "lev16,even,low,sat", "lev16-fma,half,trunc,low,sat"
 _GLOBAL_MEAN = "m=f32:x/(y*n)"
 _COMMON = "form=common20 steps=shr.up,zp,sat"
 _SATURATED = ("conv:uint8,int8,uint8", "conv:uint8,int8,int8", "linear:uint8,int8,uint8", "linear:uint8,int8,int8")
@@ -328,6 +329,19 @@ ROWS = (
         ),
         apart={"linear": "memory"},
         also=_read({"conv": "form=levels-fma acc=pairsat16:tap steps=even,sat"}),
+    ),
+    Preset(
+        name="openvino-cpu-f16",
+        provenance="measured",
+        about="openvino 2026.4.1 on x86 with AMX in float16, operators between Q and DQ",
+        variants=_products(
+            f"bias=float steps=scale,bias,{_HALF}",
+            **dict.fromkeys(("concat", "requantize"), f"steps=scale,{_HALF}"),
+            add=f"form=deq steps={_HALF}",
+            lookup=f"form=table steps={_HALF_CUT}",
+            **dict.fromkeys(("sub", "mul", "div"), f"form=deq steps={_HALF_CUT}"),
+        ),
+        also=_read({"conv": f"steps=scale,{_HALF}"}),
     ),
     Preset(
         name="gemmlowp",

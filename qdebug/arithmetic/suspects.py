@@ -14,8 +14,10 @@ import numpy as np
 from qdebug.arithmetic.mistakes import other_dilations
 from qdebug.arithmetic.patterns.wrong_places import layout_of
 from qdebug.arithmetic.search import products
+from qdebug.model import operators
 from qdebug.model.thresholds.explanation import SEQUENTIAL_SUMS_MAX_PRODUCTS
 from qdebug.replay.evaluate import accumulate, finish
+from qdebug.replay.precision import limits
 from qdebug.replay.registry import Call
 from qdebug.replay.unit import Operand, Unit
 from qdebug.replay.variant import Variant
@@ -125,6 +127,7 @@ def suspects(unit: Unit) -> Iterator[Suspect]:
     yield from _of_sums(unit)
     yield from _of_casts(unit)
     yield from _of_writing(unit)
+    yield from _of_tables(unit)
     if unit.out.clamp is not None:
         free = replace(unit, out=replace(unit.out, clamp=None))
         yield Suspect(name="no clamp", pattern="clamp", likely="the activation's range is not applied", unit=free)
@@ -194,6 +197,13 @@ def _of_zero_points(unit: Unit) -> Iterator[Suspect]:
             pattern="constant_per_channel" if unit.kind in ("conv", "linear") else "constant",
             likely=f"{name} is dropped",
             unit=_with(unit, position, bare),
+        )
+        added = replace(operand, zero_point=-operand.zero_point.astype(np.int32))
+        yield Suspect(
+            name=f"zero point {position} added",
+            pattern="constant_per_channel" if unit.kind in ("conv", "linear") else "constant",
+            likely=f"{name} is added, not subtracted",
+            unit=_with(unit, position, added),
         )
         wrapped = _wrapped(operand)
         if wrapped is not None:
@@ -419,6 +429,32 @@ def _of_signs(unit: Unit) -> Iterator[Suspect]:
     if unit.out.dtype.kind in "iu":
         likely = "the recorded output is of the other signedness than its quantization says"
         yield Suspect(name="output sign", pattern="signedness", likely=likely, unit=unit, resigned=True)
+
+
+def _of_tables(unit: Unit) -> Iterator[Suspect]:
+    """Yield tables that are one code off on one side of real 0, and those of another function."""
+    if unit.kind != "lookup" or unit.operands[0].codes.dtype.kind not in "iu":
+        return
+    operand = unit.operands[0]
+    codes, zero = operand.codes.astype(np.int64), operand.zero_point.astype(np.int64)
+    low, high = limits(operand.codes.dtype)
+    for where, said in ((codes > zero, " for codes above real 0"), (codes < zero, " for codes below real 0")):
+        for step, way in ((-1, "before"), (1, "after")):
+            moved = codes + step * where
+            held = np.clip(moved, low, high).astype(operand.codes.dtype)
+            yield Suspect(
+                name=f"table {way}{said}",
+                pattern="scattered",
+                likely=f"the table is read one code {way} the right one{said}",
+                unit=_with(unit, 0, replace(operand, codes=held)),
+            )
+    for other in sorted(operators.alike_functions(unit.function)):
+        yield Suspect(
+            name=f"table of {other}",
+            pattern="scattered",
+            likely=f"it computes {other}, not {unit.function}",
+            unit=replace(unit, function=other, attrs={}, domain=""),
+        )
 
 
 def turned_sign(codes: np.ndarray) -> np.ndarray:

@@ -16,7 +16,7 @@ from qdebug.errors import KernelError
 from qdebug.model import Node, operators
 from qdebug.model.dtypes import logical_name
 
-__all__ = ["blockwise_weight", "half_steps", "packed_inputs", "rounded_in_blocks", "rounds_data"]
+__all__ = ["blockwise_weight", "codes_in_bytes", "half_steps", "packed_inputs", "rounded_in_blocks", "rounds_data"]
 
 _INT8 = 4
 """Accuracy level at which data may be rounded to codes of 8 bits."""
@@ -116,7 +116,7 @@ def _of_columns(node: Node, values: Mapping[str, np.ndarray]) -> tuple[np.ndarra
     packed, scale = values[names[1]], values[names[2]]
     if bits not in (1, 2, 4, 8) or packed.dtype != np.uint8 or scale.size != columns * blocks:
         raise KernelError(f"Node {node.name!r} has a weight of {packed.shape} and {scale.size} scales.")
-    codes = _unpacked(packed.reshape(columns, -1), bits)
+    codes = codes_in_bytes(packed.reshape(columns, -1), bits)
     if codes.shape[1] < blocks * block:
         raise KernelError(f"Node {node.name!r} has {codes.shape[1]} codes a column; expected {blocks * block}.")
     codes = codes[:, : blocks * block].reshape(columns, blocks, block)
@@ -176,8 +176,8 @@ def _of_table(node: Node, values: Mapping[str, np.ndarray]) -> tuple[np.ndarray,
     if data.dtype == np.uint8:
         if bits not in (2, 4, 8):
             raise KernelError(f"Node {node.name!r} has bits {bits!r}; expected 2, 4 or 8.")
-        codes, zero = _unpacked(data, bits), np.float32(2 ** (bits - 1))
-        given = None if given is None else _unpacked(given, bits)[..., : scale.shape[-1]]
+        codes, zero = codes_in_bytes(data, bits), np.float32(2 ** (bits - 1))
+        given = None if given is None else codes_in_bytes(given, bits)[..., : scale.shape[-1]]
     elif logical_name(data.dtype) in ("int4", "uint4"):
         codes, zero = data, np.float32(0)
     else:
@@ -209,7 +209,7 @@ def _extent(node: Node, name: str) -> int:
     return value
 
 
-def _unpacked(packed: np.ndarray, bits: int) -> np.ndarray:
+def codes_in_bytes(packed: np.ndarray, bits: int) -> np.ndarray:
     """Split bytes along the last axis into codes, lowest bits first."""
     shifts = np.arange(0, 8, bits, dtype=np.uint8)
     codes = (packed[..., None] >> shifts) & np.uint8(2**bits - 1)
@@ -222,7 +222,7 @@ def _zero_points(node: Node, given: np.ndarray | None, shape: tuple[int, int], b
     if given is None:
         return np.full(shape, 2.0 ** (bits - 1), np.float32)
     if given.dtype == np.uint8:
-        given = _unpacked(given.reshape(columns, -1), bits)
+        given = codes_in_bytes(given.reshape(columns, -1), bits)
     if given.size < columns * blocks:
         raise KernelError(f"Node {node.name!r} has {given.size} zero points; expected {columns * blocks}.")
     return np.asarray(given.reshape(columns, -1)[:, :blocks], np.float32)

@@ -2,7 +2,8 @@
 
 ONNX Runtime gives all data of a DynamicQuantizeMatMul one scale. A FULLY_CONNECTED of TensorFlow Lite on real data and
 a weight of codes gives each row a scale. TensorFlow Lite's own kernels round symmetrically unless the node says
-otherwise; XNNPACK, which takes their place by default, never does; a delegate may compute with real data.
+otherwise; XNNPACK, which takes their place by default, never does; a delegate may compute with real data. A
+DynamicQuantizeLSTM of ONNX Runtime gives the state of as many samples one scale as a thread works on.
 """
 
 from __future__ import annotations
@@ -16,11 +17,23 @@ from qdebug.model import AttrValue, Node, operators
 from qdebug.replay.blockwise_weight import rounds_data
 from qdebug.replay.kernels.quantize import dynamic_quantize
 
-__all__ = ["ASYMMETRIC", "BY_ROW", "NO_CODES", "SYMMETRIC", "chosen_codes", "rounding_assumed", "roundings"]
+__all__ = [
+    "ASYMMETRIC",
+    "BY_ROW",
+    "NO_CODES",
+    "ROW_GROUPS",
+    "SYMMETRIC",
+    "chosen_codes",
+    "rounding_assumed",
+    "roundings",
+]
 
 BY_ROW = "data_codes"
 """Attribute of a product whose data have a scale for each row: how they are rounded."""
 SYMMETRIC, ASYMMETRIC, NO_CODES = "symmetric", "asymmetric", "none"
+ROW_GROUPS = "row_groups"
+"""Attribute of a recurrent layer: into how many groups of samples, each with a scale, its state is cut."""
+_GROUPS = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 128)
 _LOW, _HIGH = -128, 127
 
 
@@ -30,6 +43,8 @@ def roundings(node: Node) -> tuple[Node, ...]:
         plain = {name: value for name, value in node.attrs.items() if name != "accuracy_level"}
         return node, replace(node, attrs=plain)
     stated = node.attrs.get(BY_ROW)
+    if operators.plain(node).recurrent and operators.of(node.op).chooses_scale:
+        return node, *(replace(node, attrs={**node.attrs, ROW_GROUPS: count}) for count in _GROUPS)
     if stated is None or not operators.of(node.op).chooses_scale:
         return (node,)
     others = [how for how in (SYMMETRIC, ASYMMETRIC, NO_CODES) if how != stated]
@@ -45,6 +60,8 @@ def rounding_assumed(node: Node, stated: Node) -> str | None:
     """
     if rounds_data(node):
         return "data rounded to int8 block by block, as accuracy_level 4 allows"
+    if node is not stated and (groups := node.attrs.get(ROW_GROUPS)):
+        return f"samples in {groups} groups, each state with a scale of its own, as threads share them"
     how = node.attrs.get(BY_ROW)
     if node is stated or how is None:
         return None
@@ -88,9 +105,8 @@ def _asymmetric(x: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
     Source: PortableAsymmetricQuantizeFloats, in the same file.
     """
-    low = np.min(x, axis=-1, keepdims=True, initial=0).astype(np.float64)
-    high = np.max(x, axis=-1, keepdims=True, initial=0).astype(np.float64)
-    exact = (high - low) / (_HIGH - _LOW)
+    low, high = (extreme(x, axis=-1, keepdims=True, initial=0) for extreme in (np.min, np.max))
+    exact = (high - low).astype(np.float64) / (_HIGH - _LOW)  # the width is rounded to float32, as was measured
     empty = exact == 0
     step = np.where(empty, 1.0, exact)
     from_low, from_high = _LOW - low / step, _HIGH - high / step

@@ -16,7 +16,7 @@ from qdebug.replay.steps import compile_steps, planned_program
 from qdebug.replay.unit import Unit
 from qdebug.replay.variant import Variant
 
-__all__ = ["apply_function", "leaky", "logistic", "sloped", "tabled"]
+__all__ = ["apply_function", "hyperbolic_tangent", "leaky", "logistic", "sloped", "tabled"]
 
 _ONE = np.ones((), np.float32)
 _NUMERATOR = (
@@ -31,6 +31,12 @@ _DENOMINATOR = (
     1.70198817374094e-03, 1.16817656904453e-01, 9.93151921023180e-01,
 )  # fmt: skip
 _LOGISTIC_END = np.float32(18)
+_TANH_NUMERATOR = (
+    -2.76076847742355e-16, 2.00018790482477e-13, -8.60467152213735e-11, 5.12229709037114e-08,
+    1.48572235717979e-05, 6.37261928875436e-04, 4.89352455891786e-03,
+)  # fmt: skip
+_TANH_DENOMINATOR = (1.19825839466702e-06, 1.18534705686654e-04, 2.26843463243900e-03, 4.89352518554385e-03)
+_TANH_END = np.float32(9)
 
 
 def apply_function(unit: Unit, real: np.ndarray) -> np.ndarray:
@@ -50,10 +56,22 @@ def logistic(real: np.ndarray) -> np.ndarray:
 
     The coefficients are Eigen's (onnxruntime/core/mlas/lib/logistic.cpp).
     """
-    value = np.fmin(np.fmax(real.astype(np.float32), -_LOGISTIC_END), _LOGISTIC_END)
+    quotient = _quotient(real, _LOGISTIC_END, _NUMERATOR, _DENOMINATOR)
+    return np.asarray(np.clip(quotient + np.float32(0.5), np.float32(0), _ONE))
+
+
+def hyperbolic_tangent(real: np.ndarray) -> np.ndarray:
+    """Compute tanh as ONNX Runtime does, in the same way as `logistic` (onnxruntime/core/mlas/lib/tanh.cpp)."""
+    return _quotient(real, _TANH_END, _TANH_NUMERATOR, _TANH_DENOMINATOR)
+
+
+def _quotient(
+    real: np.ndarray, end: np.float32, numerator: tuple[float, ...], denominator: tuple[float, ...]
+) -> np.ndarray:
+    value = np.fmin(np.fmax(real.astype(np.float32), -end), end)
     square = value * value
-    above, below = (_horner(square, coefficients) for coefficients in (_NUMERATOR, _DENOMINATOR))
-    return np.asarray(np.clip(above * value / below + np.float32(0.5), np.float32(0), _ONE))
+    above, below = (_horner(square, coefficients) for coefficients in (numerator, denominator))
+    return np.asarray(above * value / below)
 
 
 def _horner(square: np.ndarray, coefficients: tuple[float, ...]) -> np.ndarray:

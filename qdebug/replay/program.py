@@ -7,8 +7,9 @@ What is between two operations stays in cache; programs that begin alike share w
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 
@@ -17,7 +18,7 @@ from qdebug.numerics.checkpoint import checkpoint
 from qdebug.replay.blockwise import part_of
 from qdebug.replay.columns import Columns, Operation
 from qdebug.replay.forms import start_of
-from qdebug.replay.steps import Program, compile_steps, planned_program
+from qdebug.replay.steps import STEPS, Program, compile_steps, in_half, planned_program
 from qdebug.replay.unit import Unit
 from qdebug.replay.variant import Variant
 
@@ -33,9 +34,11 @@ def compile_variant(unit: Unit, columns: Columns, variant: Variant) -> tuple[Ope
     if columns.memo.get("unit") is not unit:
         columns.memo.clear()
         columns.memo["unit"] = unit
+    program = variant.requantize
+    if any(STEPS[step.op].half for step in program):
+        unit, columns = _in_half(unit, columns)
     try:
         start = start_of(unit, columns, variant)
-        program = variant.requantize
         if unit.out.dtype.kind in "iu" and not (program and program[-1].op in ("sat", "wrap")):
             raise ValueError("the program does not end in codes, by the step sat or wrap")
         return (
@@ -48,6 +51,23 @@ def compile_variant(unit: Unit, columns: Columns, variant: Variant) -> tuple[Ope
         raise KernelError(
             f"The variant {str(variant)!r} does not fit a unit of kind {unit.kind!r}: {error}."
         ) from error
+
+
+def _in_half(unit: Unit, columns: Columns) -> tuple[Unit, Columns]:
+    """Return a unit whose constants a network in float16 holds: its scales and its real bias; columns of its own."""
+    found = columns.memo.get("half")
+    if found is None:
+        operands = tuple(replace(operand, scale=in_half(operand.scale)) for operand in unit.operands)
+        bias = unit.bias
+        if bias is not None and bias.dtype.kind in "iu":
+            data, weight = (operand.scale.reshape(-1) for operand in operands)
+            own = data * weight if unit.bias_scale is None else in_half(unit.bias_scale).reshape(-1)
+            bias = bias.astype(np.float32) * own
+        bias = None if bias is None else in_half(bias)
+        halved = replace(unit, operands=operands, bias=bias, bias_scale=None)
+        memo: dict[object, Any] = {"unit": halved}
+        found = columns.memo["half"] = halved, memo
+    return found[0], replace(columns, memo=found[1])
 
 
 @lru_cache(maxsize=1 << 15)

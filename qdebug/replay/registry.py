@@ -53,6 +53,7 @@ _FAMILIES = (
     "constant",
     "conv",
     "elementwise",
+    "experts",
     "indexing",
     "linear",
     "movement",

@@ -21,7 +21,7 @@ from qdebug.replay.scaling import Fixed, Multiplier, float_multiplier, real_mult
 from qdebug.replay.unit import Unit
 from qdebug.replay.words import refuse
 
-__all__ = ["STEPS", "Program", "Step", "StepWord", "compile_steps", "planned_program", "steps_of"]
+__all__ = ["STEPS", "Program", "Step", "StepWord", "compile_steps", "in_half", "planned_program", "steps_of"]
 
 Numbers = tuple[np.ndarray, ...]
 Out = np.ndarray | None
@@ -31,7 +31,7 @@ _WHOLE_KINDS = frozenset(
 _ONE = np.ones((), np.float32)
 _SPLITTING = frozenset({"shl", "mulhi", "avg"})
 """Steps that take a part of what the integer multiplier does from the others."""
-_BY_UNITS = frozenset({"bias", "lev", "lev-fma"})
+_BY_UNITS = frozenset({"bias", "lev", "lev-fma", "lev16", "lev16-fma"})
 """Steps that do otherwise to numbers in real units."""
 _MOST_SHIFT = 62
 _LARGEST_SHIFT_LEFT = 30
@@ -112,12 +112,13 @@ def _plus_bias(at: _Place) -> Operation:
     return at.combined(np.add, np.asarray(bias if at.real_units else bias / at.single, dtype=np.float32))
 
 
-def _levels(at: _Place, *, fma: bool = False) -> Operation:
+def _levels(at: _Place, *, fma: bool = False, half: bool = False) -> Operation:
     """Count steps of the output's range from its low end: times the steps over the width, plus what the low end takes.
 
     Args:
         at: The step in its place.
         fma: Whether that is rounded once.
+        half: Whether the ends of the range are kept in float16; with `fma`, what they make too.
 
     Source: FakeQuantize of OpenVINO (common/snippets/src/pass/fq_decomposition.cpp); measured.
     """
@@ -125,9 +126,12 @@ def _levels(at: _Place, *, fma: bool = False) -> Operation:
     one = np.ones((), np.float32) if at.real_units else at.start.one
     zero, unit = at.unit.out.zero_point.astype(np.float32), sum_scale(at.start.scales) if one is None else one
     with np.errstate(all="ignore"):  # a scale of 0 leaves no range
-        least, most = (np.asarray((end - zero) * at.single / unit) for end in (low, high))
+        ends = [np.asarray((end - zero) * at.single) for end in (low, high)]
+        least, most = (np.asarray((in_half(end) if half else end) / unit) for end in ends)
         factor = np.asarray((high - low) / (most - least))
         rest = np.asarray(-least * factor)
+    if half and fma:
+        factor, rest = in_half(factor), in_half(rest)
 
     def apply(numbers: Numbers, out: Out, by: np.ndarray, more: np.ndarray) -> np.ndarray:
         if fma:
@@ -136,6 +140,12 @@ def _levels(at: _Place, *, fma: bool = False) -> Operation:
 
     text = "v * {} + {}  # steps of the output's range over its width, and where it begins"
     return Operation(apply=apply, parameters=(factor, rest), text=None if fma else text)
+
+
+def in_half(values: np.ndarray) -> np.ndarray:
+    """Round numbers to float16, and keep them in float32."""
+    with np.errstate(over="ignore"):
+        return np.asarray(values, np.float32).astype(np.float16).astype(np.float32)
 
 
 def _plus_lowest(at: _Place) -> Operation:
@@ -259,6 +269,7 @@ class StepWord:
         whole: Makes its operation on integers; None if it needs a real multiplier.
         multiplies: Whether the multiplier decides what it does.
         wraps: Whether what is too large comes back at the other end.
+        half: Whether scales of operands and a real bias are kept in float16 before it.
     """
 
     roundings: tuple[str, ...] = ()
@@ -267,6 +278,7 @@ class StepWord:
     whole: Callable[[_Place], Operation] | None = None
     multiplies: bool = False
     wraps: bool = False
+    half: bool = False
 
     @property
     def rounds(self) -> bool:
@@ -290,6 +302,22 @@ STEPS: Mapping[str, StepWord] = MappingProxyType(
         "lev": StepWord(words="counted in steps of the output's range from its low end", real=_levels),
         "lev-fma": StepWord(
             words="counted in steps of the output's range from its low end, fused", real=partial(_levels, fma=True)
+        ),
+        "lev16": StepWord(
+            words="scales and the ends of the output's range in float16, in whose steps it is counted from its low end",
+            real=partial(_levels, half=True),
+            half=True,
+        ),
+        "lev16-fma": StepWord(
+            words="scales and the steps of the output's range in float16, counted from its low end, fused",
+            real=partial(_levels, fma=True, half=True),
+            half=True,
+        ),
+        "half": StepWord(
+            words="rounded to float16",
+            real=lambda _: Operation(
+                apply=lambda numbers, _: in_half(numbers[0]), text="v.astype(np.float16).astype(np.float32)"
+            ),
         ),
         "low": StepWord(real=_plus_lowest),
         "scale": StepWord(
@@ -329,7 +357,8 @@ rounding alone.
 
 mul: multiply by the multiplier, in its own kind of number. scale: multiply by the scale of the sums, div: divide by
 the output's scale, inv: multiply by its reciprocal (all float32). lev: count steps of the output's range from its low
-end, to which low adds the lowest code; lev-fma: with one rounding. shl: shift left where the multiplier asks for it.
+end, to which low adds the lowest code; lev-fma: with one rounding; lev16: by scales and ends that are kept in float16,
+and in lev16-fma the steps too. half: round to float16. shl: shift left where the multiplier asks for it.
 mulhi: the high half of the doubled product, as vqrdmulh gives it. pre: shift right before the product. shr: shift right
 by what is left to shift. round: to a whole number. avg: divide by the number of elements. bias: add the bias. zp: add
 the output's zero point. sat16: saturate to 16 bits. wrap32: keep the low 32 bits. sat: to the output's codes, within

@@ -19,6 +19,7 @@ CONSTANTS = {
     "measure/inputs.py _HALF_STEP": "definition: half a step",
     "kernels/activation.py _SELU_ALPHA": "operator: its default",
     "kernels/activation.py _SELU_GAMMA": "operator: its default",
+    "kernels/experts.py _LEAST_SHARE": "operator: the share up to which ONNX Runtime leaves an expert out",
     "kernels/sampling.py _CUBIC": "operator: the coefficient of GridSample's cubic filter",
 }
 COMPARED = {

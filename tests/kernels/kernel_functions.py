@@ -48,6 +48,26 @@ def levels_fma(v, *output):  # the same, rounded once
     f, c = steps_of_range(*output)
     return fma(v, f, c)
 """
+HALF = """
+def half(v):  # as float16 holds it
+    return np.asarray(v, np.float32).astype(np.float16).astype(np.float32)
+
+
+def steps_in_half(one, sy, zy, low, high):  # factor and addend
+    least, most = half((low - zy) * sy) / one, half((high - zy) * sy) / one
+    f = (np.float32(high) - low) / (most - least)
+    return f, -least * f
+
+
+def levels16(v, *output):  # steps from the low end of the range
+    f, c = steps_in_half(*output)
+    return v * f + c
+
+
+def levels16_fma(v, *output):  # the same, rounded once
+    f, c = steps_in_half(*output)
+    return fma(v, half(f), half(c))
+"""
 MULHI = """
 def mulhi(a, b, bits=31):  # high product, ties up
     return (a * b + (1 << (bits - 1))) >> bits
@@ -91,6 +111,14 @@ def newton(half, width=32):  # 1 / half, with 2 bits before the point
         q = q + (mulhi(q, rest, n) << 2)
     return q
 """
-HELPERS = {"significand": SIGNIFICAND, "glow": GLOW, "fma": FMA, "levels": LEVELS, "mulhi": MULHI, "away": AWAY}
+HELPERS = {
+    "significand": SIGNIFICAND,
+    "glow": GLOW,
+    "fma": FMA,
+    "levels": LEVELS,
+    "half": HALF,
+    "mulhi": MULHI,
+    "away": AWAY,
+}
 HELPERS |= {"exp_below": EXP, "newton": NEWTON}
 """All of them by name, in the order that they stand in on the page."""

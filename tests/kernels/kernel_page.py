@@ -218,8 +218,21 @@ def code(kernel: Kernel) -> str:
         lines = [*_loaded(kernel)]
     else:
         lines = [*_formed(variant)]
+    lines = [*_in_half(kernel), *lines]
     lines[-1] = re.sub(r"^v = ", "y = ", lines[-1])
     return "\n".join(_spaced(lines)) + "\n"
+
+
+def _in_half(kernel: Kernel) -> Iterator[str]:
+    """Yield the lines that keep scales and a real bias in float16, where the program says so."""
+    variant = kernel.variant
+    if not any(STEPS[step.op].half for step in variant.requantize):
+        return
+    paired = bool(words.PAIRED & set(kernel.kinds))
+    names = "sa sb" if variant.form == "deq" else "sx sw" if paired and variant.form in LOADED else "sx"
+    yield from (f"{name} = half({name})" for name in names.split())
+    if variant.bias == "float":
+        yield "bias = half(bias)"
 
 
 def _spaced(lines: list[str]) -> Iterator[str]:
@@ -327,7 +340,9 @@ def formula(kernel: Kernel) -> list[str]:
         lines += _operand_formula(kernel)
     if any(step.op.startswith("lev") for step in variant.requantize):
         one = words.ONES.get(variant.form, "1") if form or scaled(variant.requantize) else "(sx sw)" if paired else "sx"
+        half = any(STEPS[step.op].half for step in variant.requantize)
         lines += [line.format(one=one).replace(" / 1", "") for line in words.LEVELS]
+        lines += ["scales, bias, least and most as float16 holds them"] if half else []
     real = form.real if form else loaded and multiplier.real
     number = "q31" if form and not real else multiplier.number
     if not real and (not form or not form.shift):
@@ -423,7 +438,7 @@ def _title(variant: Variant) -> str:
         parts.append(NUMBERS[variant.multiplier.number].words)
     parts += [
         STEPS[op].words
-        for op in ("scale", "div", "inv", "lev", "lev-fma")
+        for op in ("scale", "div", "inv", "lev", "lev-fma", "lev16", "lev16-fma")
         if op in ops and (variant.form == "sum" or op != "div")
     ]
     parts.append(BIASES[variant.bias])

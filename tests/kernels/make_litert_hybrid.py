@@ -1,4 +1,4 @@
-"""Make litert_hybrid.json: FULLY_CONNECTED of LiteRT on real data and a weight of codes.
+"""Make litert_hybrid.json: products and convolutions of LiteRT on real data and a weight of codes.
 
 Each case is a model of one node, run by LiteRT's reference, optimized and default kernels, the last of which are
 XNNPACK's. Data and weights are drawn anew, the same each time; the file holds what was computed.
@@ -25,9 +25,81 @@ def _operators():
     return module
 
 
+def _windows(maker, rng):
+    """Yield convolutions: one scale or one a channel, groups, depthwise, strides, dilations, padding, activations."""
+    forms = [
+        {}, {"channels": True}, {"channels": True, "stride": 2, "fused": 1}, {"channels": True, "valid": True},
+        {"channels": True, "dilation": 2}, {"channels": True, "groups": 2}, {"channels": True, "multiplier": 1},
+        {"channels": True, "multiplier": 2, "fused": 1}, {"channels": True, "multiplier": 1, "dilation": 2},
+    ]  # fmt: skip
+    for number, form in enumerate(forms):
+        get, samples, size, depth = form.get, 2, 6, 4
+        multiplier, stride, dilation = get("multiplier", 0), get("stride", 1), get("dilation", 1)
+        filters = depth * multiplier or 6
+        shape = (1, 3, 3, filters) if multiplier else (filters, 3, 3, depth // get("groups", 1))
+        codes = rng.integers(-127, 128, shape).astype(np.int8)
+        scale = (rng.random(filters) * 0.02 + 0.001).astype(np.float32) if get("channels") else np.float32(0.0113)
+        axis = (3 if multiplier else 0) if get("channels") else None
+        extent = -(-(size - 2) // stride) if get("valid") else -(-size // stride)
+        made = maker.Codes(np.empty((samples, extent, extent, filters), np.float32), None)
+        bias = maker.Codes(rng.normal(size=filters).astype(np.float32), None, constant=True)
+        given = [
+            maker.Codes(rng.normal(size=(samples, size, size, depth)).astype(np.float32), None),
+            maker.Codes(codes, scale, 0, axis, constant=True),
+            bias,
+        ]
+        options = {
+            "padding": int(bool(get("valid"))), "strideW": stride, "strideH": stride, "dilationWFactor": dilation,
+            "dilationHFactor": dilation, "fusedActivationFunction": get("fused", 0),
+        }  # fmt: skip
+        options |= {"depthMultiplier": multiplier} if multiplier else {}
+        attrs = {
+            "padding": options["padding"], "stride_w": stride, "stride_h": stride, "dilation_w_factor": dilation,
+            "dilation_h_factor": dilation, "fused_activation_function": ACTIVATIONS[get("fused", 0)],
+        }  # fmt: skip
+        builtin, kind = ("DEPTHWISE_CONV_2D", "DepthwiseConv2D") if multiplier else ("CONV_2D", "Conv2D")
+        case = maker.Case(
+            "window",
+            str(number),
+            builtin,
+            given,
+            made,
+            "",
+            [],
+            attrs,
+            (f"{kind}Options", options),
+            6 if multiplier else 5,
+        )
+        yield f"window {number}", case
+
+
+def _matrices(maker, rng):
+    """Yield products of matrices, either way to round, the second one turned or not."""
+    for number in range(4):
+        asymmetric, turned = (bool(number >> bit & 1) for bit in range(2))
+        x = rng.normal(size=(2, ROWS, WIDTH)).astype(np.float32)
+        x[0, 2] = 0
+        codes = rng.integers(-127, 128, (2, UNITS, WIDTH) if turned else (2, WIDTH, UNITS)).astype(np.int8)
+        made = maker.Codes(np.empty((2, ROWS, UNITS), np.float32), None)
+        given = [maker.Codes(x, None), maker.Codes(codes, np.float32(0.0113), 0, None, constant=True)]
+        options = {"adjX": False, "adjY": turned, "asymmetricQuantizeInputs": asymmetric}
+        attrs = {"adj_x": 0, "adj_y": int(turned), "asymmetric_quantize_inputs": int(asymmetric)}
+        case = maker.Case(
+            "matrices", str(number), "BATCH_MATMUL", given, made, "", [], attrs, ("BatchMatMulOptions", options), 4
+        )
+        yield f"matrices {number}", case
+
+
 def cases():
     """Yield names and cases: one scale or one a channel, either way to round, matrices and sequences."""
-    maker, rng = _operators(), np.random.default_rng(31)
+    maker = _operators()
+    yield from _layers(maker, np.random.default_rng(31))
+    yield from _windows(maker, np.random.default_rng(32))
+    yield from _matrices(maker, np.random.default_rng(33))
+
+
+def _layers(maker, rng):
+    """Yield FULLY_CONNECTED, of matrices and of sequences."""
     for number in range(16):
         channels, asymmetric, sequence, fused = (bool(number >> bit & 1) for bit in range(4))
         x = rng.normal(size=(2, ROWS // 2, WIDTH) if sequence else (ROWS, WIDTH)).astype(np.float32)

@@ -16,6 +16,7 @@ spec = importlib.util.spec_from_file_location("make_quark_golden", HERE / "make_
 maker = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(maker)
 GOLDEN = json.loads(maker.FILE.read_text(encoding="utf-8"))
+MICRO = {maker.name_of(attrs): attrs for attrs in maker.micro_cases()}
 CASES = {maker.name_of(attrs): attrs for attrs in maker.cases()}
 
 
@@ -31,6 +32,19 @@ def test_blocks_are_rounded_as_quark_rounds_them(name):
     right = np.array(GOLDEN[name], np.uint32).view(np.float32).reshape(x.shape)
     for op, domain in (("BFPQuantizeDequantize", "com.amd.quark"), ("BFPFixNeuron", "com.vai.quantize")):
         np.testing.assert_array_equal(computed(op, [x], CASES[name], domain), right)
+
+
+@pytest.mark.parametrize("name", MICRO)
+def test_elements_of_mx_blocks_are_rounded_as_quark_rounds_them(name):
+    x = maker.data()
+    right = np.array(GOLDEN[name], np.uint32).view(np.float32).reshape(x.shape)
+    for op, domain in (("MXQuantizeDequantize", "com.amd.quark"), ("MXFixNeuron", "com.vai.quantize")):
+        np.testing.assert_array_equal(computed(op, [x], MICRO[name], domain), right)
+
+
+def test_an_unknown_format_of_elements_is_refused():
+    with pytest.raises(KernelError, match="fp3"):
+        computed("MXQuantizeDequantize", [np.ones(3, np.float32)], {"element_dtype": "fp3", "axis": 0})
 
 
 def test_blocks_along_another_axis_are_filled_up_with_zeros():

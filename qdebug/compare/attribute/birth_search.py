@@ -226,7 +226,9 @@ class _Node:
             return replace(found, rule=BirthRule.SUM_OVERFLOW, format=name, largest=largest)
         largest, name = _format(stored, math.inf)
         if self._overflows_inside(stored, largest):
-            return replace(found, rule=BirthRule.INSIDE_OVERFLOW, format=name, largest=largest)
+            read = next(iter(self._real))
+            own = BirthOperand(tensor=read, value=float(self._ours[read][found.index]))
+            return replace(found, rule=BirthRule.INSIDE_OVERFLOW, operands=(own,), format=name, largest=largest)
         return replace(found, rule=BirthRule.ARITHMETIC)
 
     def _overflows_inside(self, stored: np.ndarray, largest: float) -> bool:

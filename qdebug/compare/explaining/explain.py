@@ -451,7 +451,12 @@ def _real(recording: Recording, node: Node, tensor: str, at: Sequence[Place]) ->
         if judged.within:
             found, used = judged, other
             break
-    if not found.within and operators.plain(node).rescales and _bare_codes(recording, tensor, at[0]):
+    if (
+        not found.within
+        and found.likely is None
+        and operators.plain(node).rescales
+        and _bare_codes(recording, tensor, at[0])
+    ):
         said = f"nothing says how its output {tensor!r} is quantized"
         return _bare(node, tensor, ExplainStatus.NO_KERNEL, said)
     mistaken = None if found.within else _no_codes(recording, node, tensor, at[0])

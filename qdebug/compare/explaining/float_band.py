@@ -83,6 +83,7 @@ class FloatFinding:
         match: Share of the elements that are equal to the replay.
         elements: Elements compared.
         reason: What is wrong; None if nothing is.
+        likely: The mistake that gives every element, as the reason says it; None if none is known.
     """
 
     band: Band
@@ -90,6 +91,7 @@ class FloatFinding:
     match: float
     elements: int
     reason: str | None = None
+    likely: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -166,7 +168,9 @@ def judge_float(recording: Recording, node: Node, tensor: str, at: Sequence[Plac
     if odd:
         are = "is" if odd == 1 else "are"
         said = f"{odd} of {total} elements {are} NaN or infinite in the recording or the replay alone"
-        return replace(found, reason=f"{said}: {next(filter(None, map(case.odd, at)))}")
+        likely = mistake_of(recording, node, tensor, at)
+        reason = f"{said}: {next(filter(None, map(case.odd, at)))}{_likely(likely)}"
+        return replace(found, reason=reason, likely=likely)
     if single.ratio <= 1:
         return replace(found, within=True, reason=case.out_of_range())
     on_codes = case.on_codes(at)
@@ -176,13 +180,17 @@ def judge_float(recording: Recording, node: Node, tensor: str, at: Sequence[Plac
         if ratio <= 1:
             return replace(found, band=Band(precision=precision, ratio=ratio, spread=spread), within=True)
     likely = mistake_of(recording, node, tensor, at)
-    cause = "" if likely is None else f"; likely: {likely}: that reproduces every element"
+    found, cause = replace(found, likely=likely), _likely(likely)
     if _rounds_nothing(node) or not single.allowed:
         nothing = f"{node.op} rounds nothing" if _rounds_nothing(node) else "its sums are exact"
         said = f"{total - equal} of {total} elements differ{case.where(at)}, and {nothing}"
         return replace(found, reason=said + cause)
     said = f"it is off by {single.ratio:.3g} times the rounding bound{case.where(at)}"
     return replace(found, reason=said + cause)
+
+
+def _likely(mistake: str | None) -> str:
+    return "" if mistake is None else f"; likely: {mistake}: that reproduces every element"
 
 
 def rounded_inputs(recording: Recording, node: Node, tensor: str, place: Place) -> tuple[str, ...]:
@@ -344,6 +352,11 @@ class _Case:
         if narrow is not None:
             return ours, replayed, narrow_sums_error(self._form, values, replayed, self._opset, narrow) or 0.0
         replayed = self._in_format(recorded, replayed, values, place)
+        if _rounds_nothing(self._node) and replayed.dtype == np.float64 and recorded.dtype.kind == "f":
+            with np.errstate(over="ignore"):
+                single = np.array_equal(recorded, recorded.astype(np.float32), equal_nan=True)
+            kept = np.float32 if single else recorded.dtype  # a float64 constant may be kept in float32
+            replayed = replayed.astype(kept).astype(ours.dtype)
         short = SINGLE if self._short is None else self._short
         own = unit_roundoff(ours.dtype) if self._short is None else short.unit
         coarse = own > FLOAT32_UNIT_ROUNDOFF

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 
 import numpy as np
 
 from qdebug.arithmetic.mistakes import Mistake, mistakes
-from qdebug.compare.attribute.backend_replay import inputs_of
+from qdebug.compare.attribute.backend_replay import read
 from qdebug.compare.attribute.band import allowed_error, difference, norm
 from qdebug.errors import KernelError, NotRecordedError, UsageError
-from qdebug.model import Node, Recording
+from qdebug.model import Node, Recording, operators
 from qdebug.model.thresholds.rounding import FLOAT32_UNIT_ROUNDOFF
 from qdebug.numerics.short_formats import format_of
 from qdebug.replay.extents import recorded_room
@@ -35,14 +36,14 @@ def mistake_of(recording: Recording, node: Node, tensor: str, places: Sequence[t
     wanted: dict[str, Mistake] | None = None  # by their words
     try:
         for place in places:
-            values, recorded = inputs_of(recording, form, place), recording.load(tensor, *place)
+            values, recorded = _read(recording, form, place), recording.load(tensor, *place)
             if wanted is None and np.unique(recorded).size < _TELLING:
                 return None
             with recorded_room(recording, place), np.errstate(all="ignore"):
                 right = run_node(form, values, opset)[form.outputs[0]]
                 wanted = {
                     each.likely: each
-                    for each in mistakes(form, values)
+                    for each in chain(mistakes(form, values, opset), _of_scales(recording, form, values))
                     if (wanted is None or each.likely in wanted)
                     and _gives(each, values, recorded, opset, right if each.node is form else None)
                 }
@@ -55,6 +56,51 @@ def mistake_of(recording: Recording, node: Node, tensor: str, places: Sequence[t
     found = [each for each in fitting if not each.told] or fitting
     one = len(found) == 1 or (len({each.about for each in found}) == 1 and found[0].about)
     return ", or ".join(each.likely for each in found) if one else None
+
+
+def _read(recording: Recording, form: Node, place: tuple[int, int]) -> dict[str, np.ndarray]:
+    """Load what a node reads; what was not recorded, and is made of constants alone, is computed."""
+    made: dict[str, np.ndarray] = {}
+    for name in dict.fromkeys(filter(None, form.inputs)):
+        maker = recording.graph.producer(name)
+        if recording.has(name, *place) or maker is None or not _reads_constants(recording, maker):
+            made[name] = read(recording, place, form, name)
+        else:
+            held = {each: recording.load(each) for each in maker.inputs if each}
+            made[name] = run_node(maker, held, recording.graph.opset)[name]
+    return made
+
+
+def _reads_constants(recording: Recording, node: Node) -> bool:
+    return all(recording.graph.is_constant(each) and recording.has(each) for each in node.inputs if each)
+
+
+def _of_scales(recording: Recording, form: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
+    """Yield the scales of a weight in codes along another axis, the first one for all, and no zero point."""
+    graph = recording.graph
+    for name in dict.fromkeys(filter(None, form.inputs)):
+        maker = graph.producer(name)
+        if maker is None or not operators.plain(maker).dequantizes or name not in values:
+            continue
+        if not _reads_constants(recording, maker):
+            continue
+        scale, axis = recording.load(maker.inputs[1]).astype(np.float32), maker.attrs.get("axis", 1)
+        weight = values[name]
+        if scale.ndim != 1 or scale.size < _TOLD_LEAST or not isinstance(axis, int) or np.unique(scale).size == 1:
+            continue
+        bare = weight / _along(scale, axis, weight.ndim)
+        for other in range(weight.ndim):
+            if other != axis % weight.ndim and weight.shape[other] == scale.size:
+                said = f"the scales of {name!r} are taken along axis {other}, not {axis}"
+                yield Mistake(likely=said, node=form, values={name: bare * _along(scale, other, weight.ndim)})
+        said = f"the first scale of {name!r} is used for all"
+        yield Mistake(likely=said, node=form, values={name: np.asarray(bare * scale[0])})
+        said = f"the scales of {name!r} are read one channel off"
+        yield Mistake(likely=said, node=form, values={name: bare * _along(np.roll(scale, 1), axis, weight.ndim)})
+
+
+def _along(values: np.ndarray, axis: int, axes: int) -> np.ndarray:
+    return values.reshape([-1 if at == axis % axes else 1 for at in range(axes)])
 
 
 _TELLING = 8
@@ -93,8 +139,9 @@ def _gives(
     if mistake.told and min(made.shape[-2:], default=0) < _TOLD_LEAST:
         return False
     part, recorded = made[mistake.told], recorded[mistake.told]
-    if made.dtype.kind != "f":
-        return np.array_equal(part, recorded)
+    row = operators.of(mistake.node.op)
+    if made.dtype.kind != "f" or row.casts or row.rounds_nothing:
+        return np.array_equal(part, recorded, equal_nan=made.dtype.kind == "f")
     short = format_of(recorded, read=values.values())
     unit = FLOAT32_UNIT_ROUNDOFF if short is None else short.unit
     return norm(difference(recorded, part)) <= allowed_error(mistake.node, read, made, opset, unit)

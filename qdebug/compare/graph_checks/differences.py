@@ -6,6 +6,7 @@ What the graphs say tells what is different where replays show that something is
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
@@ -112,10 +113,11 @@ def declared_difference(facts: TensorFacts) -> Finding:
         return stated_difference(facts) or graph_difference(FindingKind.OPERATOR, node, said)
     read = ", ".join(repr(tensor) for tensor in segment.feeds.values())
     own = " + ".join(each.op for each in segment.own)
+    alike = Counter(each.op for each in segment.own) == Counter(each.op for each in segment.nodes)
     said = f"{own} on {read} computes something else than {known} of the reference"
     if not known:
         said = f"{own} on {read} {_NOT_HANDED_ON}"
-    if own == known:
+    if alike:
         said = f"what lies between {read} and this was not recorded; {own}, computed exactly, give other values"
     inside = (
         different_weight(facts)

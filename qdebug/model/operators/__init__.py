@@ -7,6 +7,7 @@ table has no traits. A new operator is a row of `qdebug.model.operators.table` a
 
 from qdebug.model.operators.operator import Count, Domain, Gate, Move, Operator, PackedWeight, RealForm, Sums
 from qdebug.model.operators.queries import (
+    alike_functions,
     channels_of,
     clamp_bounds,
     coded_inputs,
@@ -33,6 +34,7 @@ __all__ = [
     "PackedWeight",
     "RealForm",
     "Sums",
+    "alike_functions",
     "channels_of",
     "clamp_bounds",
     "coded_inputs",

@@ -38,6 +38,7 @@ from qdebug.model.operators.said import (
 )
 from qdebug.model.operators.torch_rules import TORCH
 from qdebug.model.operators.words import in_words_of_onnx, is_foreign
+from qdebug.model.quant import QuantParams
 
 __all__ = ["Translated", "translated"]
 
@@ -116,14 +117,7 @@ def _is_hybrid(said: Said) -> bool:
     return weight is not None and weight.quant is not None and (data is None or data.quant is None)
 
 
-def _refuse_hybrid(said: Said) -> None:
-    """Refuse numbers times codes where no node says how the numbers are quantized."""
-    if _is_hybrid(said):
-        raise Unsaid
-
-
 def _lite_conv(said: Said) -> Translated:
-    _refuse_hybrid(said)
     weight = said.node.inputs[1]
     extents = said.extents(weight)
     depthwise = "DEPTHWISE" in said.node.op
@@ -134,6 +128,9 @@ def _lite_conv(said: Said) -> Translated:
     fused = _activation(said)
     # weights are (out, height, width, in), or (1, height, width, out) where each channel has its own
     turns = {weight: (3, 0, 1, 2) if depthwise else (0, 3, 1, 2)}
+    if _is_hybrid(said):  # all filters with one scale take the way of a matrix, which rounds data symmetrically
+        one = _hybrid_weight(said, 3 if depthwise else 0).scale.size == 1
+        return _lite_hybrid(said, "DynamicQuantizeConv", {**attrs, **fused}, turns, symmetric=one and not depthwise)
     domain = CONTRIBUTED if fused else ""
     return said.as_onnx("FusedConv" if fused else "Conv", {**attrs, **fused}, domain=domain, turns=turns)
 
@@ -149,24 +146,37 @@ def _lite_fully_connected(said: Said) -> Translated:
         raise Unsaid
     attrs, fused = {} if kept else {"flatten": 1}, _activation(said)
     if _is_hybrid(said):
-        return _lite_hybrid(said, {**attrs, **fused})
+        _hybrid_weight(said, 0)
+        symmetric = not flag(said.optional(0, "asymmetric_quantize_inputs"))
+        turns = {said.node.inputs[1]: (1, 0)}
+        return _lite_hybrid(said, "DynamicQuantizeMatMul", {**attrs, **fused}, turns, symmetric=symmetric)
     attrs, domain = {"transB": 1, **attrs}, CONTRIBUTED if fused else ""
     return said.as_onnx("FusedGemm" if fused else "Gemm", {**attrs, **fused}, domain=domain)
 
 
-def _lite_hybrid(said: Said, attrs: dict[str, AttrValue]) -> Translated:
-    """Real data times a weight of codes: the data are rounded to codes by the range of each row."""
+def _hybrid_weight(said: Said, axis: int | None) -> QuantParams:
+    """Return the scales of a weight of codes, one or one along an axis, with a zero point of 0."""
+    quant = said.graph.tensors[said.node.inputs[1]].quant
+    if quant is None or np.any(quant.zero_point) or (quant.per_channel and quant.axis != axis):
+        raise Unsaid
+    return quant
+
+
+def _lite_hybrid(
+    said: Said, op: str, attrs: dict[str, AttrValue], turns: Mapping[str, tuple[int, ...]], *, symmetric: bool
+) -> Translated:
+    """Real data times a weight of codes: the data are rounded to codes by the range of each row, or sample."""
     data, weight, *bias = said.node.inputs
     quant = said.graph.tensors[weight].quant
-    if quant is None or np.any(quant.zero_point) or (quant.per_channel and quant.axis != 0):
+    if quant is None:
         raise Unsaid
-    attrs["data_codes"] = "asymmetric" if flag(said.optional(0, "asymmetric_quantize_inputs")) else "symmetric"
+    attrs["data_codes"] = "symmetric" if symmetric else "asymmetric"
     return said.as_onnx(
-        "DynamicQuantizeMatMul",
+        op,
         attrs,
         domain=CONTRIBUTED,
         inputs=(data, weight, said.new("scale"), "", *bias),
-        turns={weight: (1, 0)},
+        turns=turns,
         constants={"scale": quant.scale.astype(np.float32)},
     )
 
@@ -193,8 +203,16 @@ def _lite_transposed_conv(said: Said) -> Translated:
 
 
 def _lite_matmul(said: Said) -> Translated:
-    _refuse_hybrid(said)
     turned = [flag(said.optional(0, name)) for name in ("adj_x", "adj_y")]
+    if _is_hybrid(said):
+        if turned[0] or not said.graph.is_constant(said.node.inputs[1]):
+            raise Unsaid
+        _hybrid_weight(said, None)
+        axes = len(said.extents(said.node.inputs[1]))
+        order = (*range(axes - 2), axes - 1, axes - 2) if turned[1] else tuple(range(axes))
+        symmetric = not flag(said.optional(0, "asymmetric_quantize_inputs"))
+        turns = {said.node.inputs[1]: order}
+        return _lite_hybrid(said, "DynamicQuantizeMatMul", {}, turns, symmetric=symmetric)
     if not any(turned):
         return said.as_onnx()
     return said.as_onnx("FusedMatMul", {"transA": turned[0], "transB": turned[1]}, domain=CONTRIBUTED)

@@ -155,6 +155,7 @@ class _Slot:
 _SLOTS: dict[str, tuple[_Slot, ...]] = {
     "MatMulIntegerToFloat": (_Slot(0, 2, 4), _Slot(1, 3, 5, axis=-1)),
     "DynamicQuantizeMatMul": (_Slot(1, 2, 3, axis=-1),),
+    "DynamicQuantizeConv": (_Slot(1, 2, 3, axis=0),),
     "DynamicQuantizeLSTM": (_Slot(1, 8, 9), _Slot(2, 10, 11)),
 }
 """Operators that scale their sums themselves."""

@@ -193,6 +193,7 @@ class Operator:
     fake_quantizes: bool = False  # rounds real numbers to those that codes stand for
     gives_scale: bool = False  # gives codes together with the scale and zero point that it has chosen for them
     chooses_scale: bool = False  # rounds its data to codes of a scale chosen by their range
+    accumulates: bool = False  # adds up or multiplies all elements along an axis up to each one
     takes_codes: bool = False  # computes on codes with scales of its own, which are no part of the graph's quantization
     sums_codes: bool = False  # gives sums of products of codes, and leaves it to others to make real numbers of them
     reads_state: bool = False  # gives what was written to a state at the step before

@@ -96,6 +96,17 @@ def same_family(one: Node, other: Node) -> bool:
     return plain(one).family == plain(other).family
 
 
+def alike_functions(op: str) -> frozenset[str]:
+    """Return the functions of one element that an activation may be taken for: those that others fold, and gates."""
+    if not of(op).activation and of(op).gate is None and op not in _gates():
+        return frozenset()
+    return names_where(lambda row: row.activation and row.elementwise and row.least is None and not row.bounded) - {op}
+
+
+def _gates() -> frozenset[str]:
+    return frozenset(row.gate.op for row in _ROWS.values() if row.gate)
+
+
 def names_where(asked: Callable[[Operator], object]) -> frozenset[str]:
     """Return the names of the operators in the table of which something holds.
 

@@ -63,6 +63,10 @@ def _products() -> Iterator[Operator]:
         name="DynamicQuantizeMatMul", plain="MatMul", takes_codes=True, scales_sums=True, chooses_scale=True,
         bias=4, added=4, places=(0, 1, 4),
     )  # fmt: skip
+    yield Operator(  # no operator of ONNX: convolutions of TensorFlow Lite on real data and weights of codes
+        name="DynamicQuantizeConv", plain="Conv", takes_codes=True, chooses_scale=True, windowed=True, ordered=True,
+        bias=4, places=(0, 1, 4),
+    )  # fmt: skip
     packed = Operator(name="", plain="MatMul", takes_codes=True)
     yield replace(
         packed, name="MatMulNBits", packed=PackedWeight(layout="columns", inputs=(1, 2, 3)), bias=5, places=(0, 1, 5)
@@ -88,7 +92,8 @@ def _quantized() -> Iterator[Operator]:
     yield Operator(name="FakeQuantize", fake_quantizes=True, unit="quantize", data=_FIRST)
     # those of QONNX and AMD Quark give real numbers; their codes are no tensors
     quantizer = Operator(name="", fake_quantizes=True, data=_FIRST)
-    yield from _like(quantizer, "Quant IntQuant BipolarQuant Trunc MultiThreshold BFPQuantizeDequantize BFPFixNeuron")
+    yield from _like(quantizer, "Quant IntQuant BipolarQuant Trunc MultiThreshold")
+    yield from _like(quantizer, "BFPQuantizeDequantize BFPFixNeuron MXQuantizeDequantize MXFixNeuron")
     yield Operator(name="DynamicQuantizeLinear", takes_codes=True, chooses_scale=True, gives_scale=True)
     table = PackedWeight(layout="table", inputs=(0, 2, 3))
     yield Operator(name="GatherBlockQuantized", plain="Gather", takes_codes=True, packed=table)
@@ -96,6 +101,7 @@ def _quantized() -> Iterator[Operator]:
     yield Operator(
         name="QEmbedLayerNormalization", plain="EmbedLayerNormalization", takes_codes=True, places=(0, 5, 6), mask=7
     )
+    yield Operator(name="QMoE", takes_codes=True)
     yield Operator(name="DynamicQuantizeLSTM", plain="LSTM", takes_codes=True, chooses_scale=True)
     yield Operator(name="QLinearConv", real=RealForm(op="Conv", data=(0, 3, 8), out=6), bias=8)
     yield Operator(name="QLinearMatMul", real=RealForm(op="MatMul", data=(0, 3), out=6))
@@ -232,7 +238,7 @@ def _elementwise() -> Iterator[Operator]:
     yield replace(plain, name="Asin", domain=Domain(function="inverse sine", low=-1, high=1))
     yield replace(plain, name="Acosh", domain=Domain(function="inverse hyperbolic cosine", low=1))
     yield replace(plain, name="Atanh", domain=Domain(function="inverse hyperbolic tangent", low=-1, high=1, ends=False))
-    yield from _like(Operator(name="", data=_FIRST), "CumSum CumProd")
+    yield from _like(Operator(name="", data=_FIRST, accumulates=True), "CumSum CumProd")
 
 
 def _activations() -> Iterator[Operator]:

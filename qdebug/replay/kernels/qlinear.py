@@ -165,6 +165,34 @@ def _dynamic_quantize_matmul(call: Call) -> np.ndarray:
     return activated(call, np.asarray(out if bias is None else out + bias))
 
 
+@kernel(
+    "DynamicQuantizeConv",
+    domain="com.microsoft",
+    extent=lambda call: convolved_extent(call, call.shape(0), call.shape(1)),
+    ranks=(3, 3),
+    kinds=("f", "", "f"),
+)
+def _dynamic_quantize_conv(call: Call) -> np.ndarray:
+    """Quantize each sample by its own range, convolve codes, scale the sums and add a float bias, then an activation.
+
+    Source: TensorFlow Lite, HybridConvPerChannel (kernels/internal/reference/conv.h) and hybrid_conv of one scale.
+    """
+    x, weight, bias = call.array(0), call.array(1), call.optional(4)
+    codes, scale, zero_point = chosen_codes(call.attrs, x.reshape(len(x), -1))
+    by_sample = (-1, *(1,) * (x.ndim - 1))
+    data = np.asarray(codes.reshape(x.shape))
+    if data.dtype.kind != "f":
+        data = centred(data, zero_point.reshape(by_sample))
+    axes = tuple(range(1, weight.ndim))
+    dtype = np.dtype(np.float32) if data.dtype.kind == "f" else exact_dtype(sum_bound(data, weight, axes))
+    window = window_of(call, x.shape[2:], call.integers("kernel_shape") or weight.shape[2:])
+    groups = call.integer("group", 1)
+    sums = convolve(data.astype(dtype), weight.astype(dtype), window, groups).astype(np.float32)
+    factor, own = call.array(2).astype(np.float32).reshape(-1, *by_sample[2:]), scale.reshape(by_sample)
+    scaled = sums * (own * factor) if groups == 1 else (sums * factor) * own  # as the optimized kernels
+    return activated(call, add_bias(scaled, bias))
+
+
 _OPERATORS = (
     "QLinearAdd",
     "QLinearMul",

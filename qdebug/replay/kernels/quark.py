@@ -1,7 +1,7 @@
-"""Quantizers of AMD Quark: block floating point, and QuantizeLinear to more types than ONNX Runtime's.
+"""Quantizers of AMD Quark: block floating point, MX formats, and QuantizeLinear to more types than ONNX Runtime's.
 
-Source: amd/Quark, quark/onnx/operators/custom_ops/src (custom_op_bfp.cc, bfp/cpu/bfp_kernel.cc, quantize_linear.h).
-Earlier versions have the domain com.vai.quantize and other names.
+Source: amd/Quark, quark/onnx/operators/custom_ops (custom_op_bfp.cc, bfp/cpu/bfp_kernel.cc, custom_op_mx.cc,
+mx/cpu/mx_kernel.cc, mx/funcs.cuh, quantize_linear.h). Earlier versions have other names, in com.vai.quantize.
 """
 
 from __future__ import annotations
@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from math import prod
 
+import ml_dtypes
 import numpy as np
 
 from qdebug.model.dtypes import is_integer, logical_dtype, logical_name
 from qdebug.numerics.fixedpoint import round_values
 from qdebug.replay.extents import Amount
-from qdebug.replay.kernels.quantize import dequantize_linear, quantize_linear, scaled_extent
+from qdebug.replay.kernels.quantize import cast_float, dequantize_linear, quantize_linear, scaled_extent
 from qdebug.replay.precision import narrow
 from qdebug.replay.registry import Call, kernel
 from qdebug.replay.scaling import spread
@@ -97,16 +98,55 @@ def _without_tail(x: np.ndarray, bits: np.ndarray, negative: np.ndarray, how: st
     return np.asarray(left + (up & (left != most)))
 
 
+_ELEMENTS = {
+    "fp8_e5m2": (15, np.dtype(ml_dtypes.float8_e5m2)),
+    "fp8_e4m3": (8, np.dtype(ml_dtypes.float8_e4m3fn)),
+    "fp6_e3m2": (4, np.dtype(ml_dtypes.float6_e3m2fn)),
+    "fp6_e2m3": (2, np.dtype(ml_dtypes.float6_e2m3fn)),
+    "fp4_e2m1": (2, np.dtype(ml_dtypes.float4_e2m1fn)),
+}
+"""Formats of the elements of MX blocks, each with its largest exponent (Open Compute Project, MX specification 1.0)."""
+_INT8_STEP = np.float32(2.0**-6)
+
+
+def _micro(call: Call, blocks: np.ndarray) -> np.ndarray:
+    """Round each element to a short format, scaled by a power of two that the block's largest exponent decides."""
+    kind = call.text("element_dtype", "int8")
+    if kind != "int8" and kind not in _ELEMENTS:
+        raise ValueError(f"element_dtype is {kind!r}")
+    own = _exponents(blocks)
+    top = np.where(own == _ENDLESS, 0, own).max(-1, keepdims=True)
+    largest, dtype = _ELEMENTS.get(kind, (0, None))
+    scale = _power(top - _BIAS - largest).astype(np.float32)
+    elements = np.asarray(blocks / scale)
+    if dtype is None:
+        codes = round_values(np.asarray(elements / _INT8_STEP), _rounding(call))
+        made = np.clip(codes, -_INT8_END, _INT8_END - 1) * _INT8_STEP
+    else:
+        made = cast_float(elements, dtype, saturate=True).astype(np.float32)
+    return np.where(own == _ENDLESS, blocks, np.asarray(made * scale, np.float32))
+
+
 def _padded(call: Call) -> Amount:
     """Estimate the output size and the work of rounding in blocks, the last of which is padded."""
-    shape, block = call.shape(0), max(abs(call.integer("block_size", 8)), 1)
+    shape, block = call.shape(0), max(abs(call.integer("block_size", 32)), 1)
     return Amount(prod(shape), prod(shape) + prod(shape[:-1]) * block)
 
 
 def _block_floats(call: Call) -> np.ndarray:
     """Round to numbers of blocks along an axis that share an exponent."""
-    x, block = call.array(0), call.integer("block_size", 8)
     method = call.choice("bfp_method", ("to_bfp", "to_bfp_prime", "to_bfp_prime_shared"), "to_bfp")
+    return _by_blocks(call, _shared if method == "to_bfp" else _shifted, 8)
+
+
+def _micro_blocks(call: Call) -> np.ndarray:
+    """Round to numbers of an MX format, whose blocks along an axis share a scale."""
+    return _by_blocks(call, _micro, 32)
+
+
+def _by_blocks(call: Call, rounded: Callable[[Call, np.ndarray], np.ndarray], usual: int) -> np.ndarray:
+    """Round blocks along an axis, the last one filled up with zeros."""
+    x, block = call.array(0), call.integer("block_size", usual)
     real = x.astype(np.float32)
     if call.integer("convert_to_bfloat_before_bfp"):
         real = real.astype(logical_dtype("bfloat16")).astype(np.float32)
@@ -118,7 +158,6 @@ def _block_floats(call: Call) -> np.ndarray:
     turned = np.swapaxes(real, axis, -1)
     width = turned.shape[-1]
     full = np.pad(turned, [(0, 0)] * (turned.ndim - 1) + [(0, -width % block)])
-    rounded: Callable[[Call, np.ndarray], np.ndarray] = _shared if method == "to_bfp" else _shifted
     made = rounded(call, np.ascontiguousarray(full).reshape(*full.shape[:-1], -1, block)).reshape(full.shape)
     return narrow(np.swapaxes(made[..., :width], axis, -1), x.dtype)
 
@@ -137,6 +176,7 @@ def _quantize(call: Call) -> np.ndarray | tuple[np.ndarray, ...]:
 
 for _domain in _DOMAINS:
     kernel("BFPQuantizeDequantize", "BFPFixNeuron", domain=_domain, kinds=("f",), extent=_padded)(_block_floats)
+    kernel("MXQuantizeDequantize", "MXFixNeuron", domain=_domain, kinds=("f",), extent=_padded)(_micro_blocks)
     for _name in ("Extended", "Vitis"):
         kernel(f"{_name}QuantizeLinear", domain=_domain, extent=scaled_extent, kinds=("f", "f"))(_quantize)
         kernel(f"{_name}DequantizeLinear", domain=_domain, extent=scaled_extent, kinds=("iuV", "f"))(dequantize_linear)

@@ -19,6 +19,7 @@ from qdebug.replay.extents import Amount
 from qdebug.replay.kernels.activation import activated
 from qdebug.replay.kernels.attention import coded_attention, coded_attention_extent
 from qdebug.replay.kernels.conv import convolution, convolved_extent
+from qdebug.replay.kernels.experts import mixed_experts, mixture_extent
 from qdebug.replay.kernels.indexing import look_up, table_extent
 from qdebug.replay.kernels.linear import gemm_rows, node_of, packed_extent, product_extent, unpacked
 from qdebug.replay.kernels.normalization import coded_embeddings, embedded_extent
@@ -124,6 +125,23 @@ def _quantize_and_multiply(call: Call) -> np.ndarray:
     return activated(call, _biased(product * call.array(2).astype(np.float32).reshape(-1), call.optional(4)))
 
 
+@kernel(
+    "DynamicQuantizeConv",
+    domain=REAL,
+    extent=lambda call: convolved_extent(call, call.shape(0), call.shape(1)),
+    ranks=(3, 3),
+)
+def _quantize_and_convolve(call: Call) -> np.ndarray:
+    """Convolve, scale the sums and add a bias; each sample has a scale."""
+    x = call.array(0).astype(np.float32)
+    if call.text(BY_ROW) != NO_CODES:
+        span = 2 * np.max(np.abs(x), axis=tuple(range(1, x.ndim)), keepdims=True, initial=0)
+        x = _moved(call, 0, x, chosen=True, span=np.broadcast_to(span, x.shape))
+    by_filters = (-1, *(1,) * (x.ndim - 1))
+    weight = _moved(call, 1, call.array(1).astype(np.float32)) * call.array(2).astype(np.float32).reshape(by_filters)
+    return activated(call, convolution(replace(call, inputs=(x, weight, call.optional(4)))))
+
+
 def _chosen_by_row(call: Call) -> np.ndarray:
     """Return data for the range of whose rows the node chooses scales, the wider of the two ways to do so."""
     x = call.array(0).astype(np.float32)
@@ -157,6 +175,12 @@ def _multiply_levels(call: Call) -> np.ndarray:
 def _look_up(call: Call) -> np.ndarray:
     """Pick rows of a table of packed codes."""
     return look_up(call, lambda codes: _moved(call, 0, codes))
+
+
+@kernel("QMoE", domain=REAL, extent=mixture_extent, ranks=(0, 2, 3, 0, 0, 3))
+def _mix(call: Call) -> np.ndarray:
+    """Mix experts whose codes are moved."""
+    return mixed_experts(call, lambda position, codes: _moved(call, position, codes))
 
 
 @kernel("QAttention", domain=REAL, extent=coded_attention_extent, ranks=(3, 2))

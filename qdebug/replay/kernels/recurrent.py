@@ -6,9 +6,13 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
+from qdebug.replay.data_codes import ROW_GROUPS
 from qdebug.replay.extents import Amount
+from qdebug.replay.form_codes import hyperbolic_tangent, logistic
 from qdebug.replay.kernels.activation import activate
+from qdebug.replay.kernels.quantize import dynamic_quantize
 from qdebug.replay.precision import narrow, widen
+from qdebug.replay.qsum import centred, exact_dtype, sum_bound
 from qdebug.replay.registry import Call, kernel
 
 __all__: list[str] = []
@@ -16,6 +20,12 @@ __all__: list[str] = []
 _State = tuple[np.ndarray, ...]
 _Step = Callable[[np.ndarray, _State], _State]
 _DEFAULTS = {"RNN": ("Tanh",), "GRU": ("Sigmoid", "Tanh"), "LSTM": ("Sigmoid", "Tanh", "Tanh")}
+_DEFAULTS["DynamicQuantizeLSTM"] = _DEFAULTS["LSTM"]
+
+
+def _hidden(call: Call) -> int:
+    """Return how many cells there are: the recurrent weight has as many rows or columns, and several times as many."""
+    return min(call.shape(2)[1:])
 
 
 class _Layer:
@@ -28,11 +38,10 @@ class _Layer:
 
     def __init__(self, call: Call, direction: int) -> None:
         self.call = call
-        self.weight = widen(call.array(1)[direction])
-        self.recurrence = widen(call.array(2)[direction])
-        self.hidden = self.recurrence.shape[-1]
-        bias = call.optional(3)
-        both = np.zeros(2 * self.weight.shape[0], self.weight.dtype) if bias is None else widen(bias[direction])
+        self.weight, self.recurrence = (self.matrix(position, direction) for position in (1, 2))
+        self.hidden, bias = _hidden(call), call.optional(3)
+        zeros = np.zeros(2 * max(call.shape(1)[1:]) if bias is None else 0, widen(call.array(0)).dtype)
+        both = zeros if bias is None else widen(bias[direction])
         self.input_bias, self.state_bias = np.split(both, 2)
         names = call.attrs.get("activations")
         per = len(_DEFAULTS[call.op])
@@ -42,16 +51,69 @@ class _Layer:
             raise ValueError(f"{len(listed)} activations are stated; expected {per} for each direction")
         self.clip = call.real("clip")
 
+    def matrix(self, position: int, direction: int) -> np.ndarray:
+        """Return the weight at a position, of one direction."""
+        return widen(self.call.array(position)[direction])
+
     def apply(self, position: int, values: np.ndarray) -> np.ndarray:
         """Apply one of the layer's activations to values, clipped first if the node says so."""
         bounded = np.clip(values, -self.clip, self.clip) if self.clip else values
         name = self.functions[position]
         return activate(bounded, name, (0.2, 0.5) if name == "HardSigmoid" else ())
 
+    def prepared(self, x: np.ndarray) -> np.ndarray:
+        """Return of all steps (steps, batch, size) what a step reads."""
+        return x
+
     def gates(self, x: np.ndarray, h: np.ndarray) -> list[np.ndarray]:
         """Return x W' + h R' + biases, one array (batch, hidden) per gate."""
         total = x @ self.weight.T + h @ self.recurrence.T + self.input_bias + self.state_bias
         return np.split(total, total.shape[1] // self.hidden, axis=1)
+
+
+class _CodedLayer(_Layer):
+    """A direction of a DynamicQuantizeLSTM, whose weights are codes with inputs first.
+
+    All data of a direction are rounded to codes by one range, and the state of a step by another. Source: onnxruntime,
+    core/providers/cpu/rnn (uni_directional_lstm.cc, rnn_helpers.cc).
+    """
+
+    def __init__(self, call: Call, direction: int) -> None:
+        super().__init__(call, direction)
+        self._scales = [call.array(position)[direction].astype(np.float32) for position in (8, 10)]
+        self._bias = self.input_bias + self.state_bias
+        self._groups = max(call.integer(ROW_GROUPS, 1), 1)
+
+    def matrix(self, position: int, direction: int) -> np.ndarray:
+        """Return the codes (inputs, 4 hidden) less their zero point."""
+        point = self.call.optional(9 if position == 1 else 11)
+        return centred(self.call.array(position)[direction], None if point is None else point[direction])
+
+    def prepared(self, x: np.ndarray) -> np.ndarray:
+        """Multiply the data of all steps."""
+        return self._product(x.reshape(-1, x.shape[-1]), self.weight, self._scales[0]).reshape(*x.shape[:2], -1)
+
+    def gates(self, x: np.ndarray, h: np.ndarray) -> list[np.ndarray]:
+        """Multiply the state and add what the data give and the bias."""
+        size = -(-len(h) // self._groups)
+        groups = (h[first : first + size] for first in range(0, len(h), size))
+        parts = [self._product(group, self.recurrence, self._scales[1]) for group in groups]
+        return np.split((x + np.concatenate(parts)) + self._bias, 4, axis=1)
+
+    def apply(self, position: int, values: np.ndarray) -> np.ndarray:
+        """Apply an activation in the runtime's approximation."""
+        approximated = {"sigmoid": logistic, "tanh": hyperbolic_tangent}.get(self.functions[position].lower())
+        if approximated is None:
+            return super().apply(position, values)
+        return approximated(np.clip(values, -self.clip, self.clip) if self.clip else values)
+
+    @staticmethod
+    def _product(x: np.ndarray, weight: np.ndarray, factor: np.ndarray) -> np.ndarray:
+        codes, scale, point = dynamic_quantize(x)
+        data = centred(codes, point)
+        dtype = exact_dtype(sum_bound(data, weight, (0,)))
+        sums = np.matmul(data.astype(dtype), weight.astype(dtype)).astype(np.float32)
+        return np.asarray(sums * (scale * factor))
 
 
 def _rnn_step(layer: _Layer) -> _Step:
@@ -93,23 +155,23 @@ def _lstm_step(layer: _Layer, peephole: np.ndarray | None) -> _Step:
     return step
 
 
-def _steps(call: Call) -> Iterator[tuple[int, _Step, bool]]:
-    """Return, for each direction, its position, its step function, and whether it runs backwards."""
+def _steps(call: Call, x: np.ndarray) -> Iterator[tuple[int, np.ndarray, _Step, bool]]:
+    """Yield for each direction its place, what its steps read, its step function, and whether it runs backwards."""
     way = call.text("direction", "forward")
-    peepholes = call.optional(7) if call.op == "LSTM" else None
+    peepholes = call.optional(7) if len(_DEFAULTS[call.op]) == 3 else None
     for direction in range(call.array(1).shape[0]):
-        layer = _Layer(call, direction)
+        layer = (_CodedLayer if call.op == "DynamicQuantizeLSTM" else _Layer)(call, direction)
         peephole = None if peepholes is None else peepholes[direction]
         step = {"RNN": _rnn_step, "GRU": _gru_step}.get(call.op, lambda layer, p=peephole: _lstm_step(layer, p))(layer)
-        yield direction, step, way == "reverse" or direction == 1
+        yield direction, layer.prepared(x), step, way == "reverse" or direction == 1
 
 
 def _all_steps(call: Call) -> Amount:
     """Return what all steps of all directions come to."""
     rows = call.shape(0)[0] * call.shape(0)[1]
-    directions, gates, _ = call.shape(1)
+    directions, gates = call.shape(1)[0], max(call.shape(1)[1:])
     steps = call.shape(0)[1 if call.integer("layout") else 0]
-    return Amount(rows * directions * call.shape(2)[-1], rows * directions * gates, steps * directions)
+    return Amount(rows * directions * _hidden(call), rows * directions * gates, steps * directions)
 
 
 def _check_extents(call: Call, batch_axis: int) -> None:
@@ -124,6 +186,7 @@ def _check_extents(call: Call, batch_axis: int) -> None:
         raise ValueError(f"lengths of sequences are not from 0 to {steps}, one for each sample")
 
 
+@kernel("DynamicQuantizeLSTM", domain="com.microsoft", extent=_all_steps, ranks=(3, 3, 3, 2, 1, 3, 3, 2))
 @kernel("RNN", "GRU", "LSTM", extent=_all_steps, ranks=(3, 3, 3, 2, 1, 3, 3, 2), kinds=("iuf",) * 8)
 def _recurrent(call: Call) -> tuple[np.ndarray, ...]:
     """Run x (steps, batch, size) through the layer; give all hidden states, the last ones, and the last cells.
@@ -137,17 +200,20 @@ def _recurrent(call: Call) -> tuple[np.ndarray, ...]:
     steps, batch = x.shape[:2]
     lengths = call.optional(4)
     ends = np.full(batch, steps) if lengths is None else lengths.astype(np.int64)
-    directions, hidden = call.array(2).shape[0], call.array(2).shape[-1]
+    directions, hidden = call.array(2).shape[0], _hidden(call)
     every = np.zeros((steps, directions, batch, hidden), x.dtype)
     last: list[list[np.ndarray]] = []
-    for direction, step, backwards in _steps(call):
+    for direction, data, step, backwards in _steps(call, x[: int(ends.max(initial=0))]):
         state = _initial(call, direction, (batch, hidden), x.dtype, batch_first=batch_first)
-        for time in range(steps):
+        for time in range(len(data)):
             running = (time < ends)[:, None]
             at = np.where(time < ends, ends - 1 - time if backwards else time, time)
-            new = step(x[at, np.arange(batch)], state)
+            ended = (time > ends)[:, None]  # by then a runtime has written zeros, which a scale of all samples may see
+            new = step(data[at, np.arange(batch)], (np.where(ended, 0, state[0]), *state[1:]))
             state = tuple(np.where(running, now, old) for now, old in zip(new, state, strict=True))
             every[at, direction, np.arange(batch)] = np.where(running, state[0], 0)
+        if len(state) > 1:  # ONNX Runtime's LSTM hands on no state of an empty sequence
+            state = tuple(np.where((ends == 0)[:, None], 0, part) for part in state)
         last.append(list(state))
     finals = [np.stack(parts) for parts in zip(*last, strict=True)]
     if batch_first:
@@ -160,7 +226,7 @@ def _initial(
 ) -> tuple[np.ndarray, ...]:
     """Return the hidden state, and for an LSTM the cell, that a direction begins with."""
     states: list[np.ndarray] = []
-    for position in (5, 6) if call.op == "LSTM" else (5,):
+    for position in (5, 6) if len(_DEFAULTS[call.op]) == 3 else (5,):
         given = call.optional(position)
         if given is None:
             states.append(np.zeros(shape, dtype))

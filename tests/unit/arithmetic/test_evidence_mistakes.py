@@ -54,6 +54,7 @@ OF_A_CONV = {
     "short bias": ("constant_per_channel", "the bias is clipped to 16 bits"),
     "moved bias": ("constant_per_channel", "the bias is read one channel off"),
     "no zero point 0": ("constant_per_channel", "the first operand's zero point is dropped"),
+    "zero point 0 added": ("constant_per_channel", "the first operand's zero point is added, not subtracted"),
     "wrapped 0": ("growing", "the difference from the first operand's zero point wraps around in 8 bits"),
     "output zero point -1": ("constant", "the output's zero point is -4, not -3"),
     "output zero point +1": ("constant", "the output's zero point is -2, not -3"),
@@ -119,13 +120,13 @@ def test_every_mistake_that_a_convolution_may_have_is_tried_once():
         (replace(CONV, operands=(operand(np.int8(CODES // 2), 0.5, 5), W)), {"wrapped 0"}, set()),
         (
             replace(CONV, operands=(operand(CODES, 0.5, 0), W)),
-            {"no zero point 0", "wrapped 0", "zero padding"},
+            {"no zero point 0", "zero point 0 added", "wrapped 0", "zero padding"},
             set(),
         ),
         (
             replace(CONV, operands=(X, operand(FILTERS, SCALES.reshape(3, 1, 1, 1), 4))),
             set(),
-            {"no zero point 1"},
+            {"no zero point 1", "zero point 1 added"},
         ),
         (
             replace(CONV, operands=(X, replace(W, scale=np.float32(0.1)))),
@@ -185,7 +186,7 @@ def test_a_mistake_is_tried_where_it_would_show(unit, gone, more):
 
 
 def test_products_and_sums_of_two_have_fewer_mistakes_to_make():
-    zero_points = {"no zero point 0", "no output zero point", "offsets"} | {
+    zero_points = {"no zero point 0", "zero point 0 added", "no output zero point", "offsets"} | {
         f"{side} zero point {by}" for side in ("output", "first operand") for by in ("-1", "+1")
     }
     signs = {"output sign"} | {f"sign {how} {position}" for how in ("read", "moved") for position in (0, 1)}
@@ -196,7 +197,10 @@ def test_products_and_sums_of_two_have_fewer_mistakes_to_make():
     assert made_of(LINEAR)["no zero point 0"].pattern == "constant_per_channel"
     assert made_of(LINEAR)["sums saturate hwc"].likely == "the sums saturate at 16 bits after each product"
     scales = {"first scale", "last scale", "swapped scales"}
-    assert set(made_of(ADD)) == zero_points | signs | scales | {"no zero point 1", "wrapped codes"} | EARLY
+    assert (
+        set(made_of(ADD))
+        == zero_points | signs | scales | {"no zero point 1", "zero point 1 added", "wrapped codes"} | EARLY
+    )
     assert [float(each.scale) for each in made_of(ADD)["swapped scales"].unit.operands] == [0.25, 0.5]
     assert [float(each.scale) for each in made_of(ADD)["first scale"].unit.operands] == [0.5, 0.5]
     assert [float(each.scale) for each in made_of(ADD)["last scale"].unit.operands] == [0.25, 0.25]

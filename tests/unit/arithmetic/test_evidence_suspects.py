@@ -66,6 +66,7 @@ def test_an_average_whose_padding_counts_is_not_excused_where_it_pads_with_the_c
         ("no bias", "the bias is dropped"),
         ("moved bias", "one channel off"),
         ("no zero point 0", "the first operand's zero point is dropped"),
+        ("zero point 0 added", "the first operand's zero point is added, not subtracted"),
         ("no output zero point", "the output's zero point is not added"),
         ("output zero point +1", "the output's zero point is"),
         ("first operand zero point -1", "the first operand's zero point is"),

@@ -271,7 +271,7 @@ def test_slices(op, attrs, inputs, right):
 
 @pytest.mark.parametrize("op", ["CONV_2D", "DEPTHWISE_CONV_2D"])
 @pytest.mark.parametrize("codes", [False, True])
-def test_numbers_times_codes_are_not_convolved_since_ranges_of_the_run_are_not_known(op, codes):
+def test_numbers_times_codes_are_convolved_as_codes_by_the_range_of_each_sample(op, codes):
     shape = (1, 1, 1, 3)
     weight = TensorInfo(
         name="w", role=Role.CONSTANT, shape=shape, quant=QuantParams(dtype="int8", scale=0.1) if codes else None
@@ -281,7 +281,10 @@ def test_numbers_times_codes_are_not_convolved_since_ranges_of_the_run_are_not_k
     node = Node(
         name="n", op=op, inputs=("x", "w"), outputs=("y",), attrs={**WINDOW, "fused_activation_function": "NONE"}
     )
-    assert (translated(node, Graph([node], tensors=infos, inputs=("x",), outputs=("y",))) is None) == codes
+    made = translated(node, Graph([node], tensors=infos, inputs=("x",), outputs=("y",)))
+    assert made.node.op == ("DynamicQuantizeConv" if codes else "Conv")
+    how = None if not codes else "asymmetric" if "DEPTHWISE" in op else "symmetric"
+    assert made.node.attrs.get("data_codes") == how
 
 
 def test_quantize_of_codes_gives_them_another_scale():

@@ -82,6 +82,18 @@ def test_an_exponential_that_overflows_on_the_way_to_a_small_result_is_named():
     assert born([("Softplus", "x", "y")], arrays, {"y": half}).rule is BirthRule.ARITHMETIC
 
 
+def test_the_element_of_a_row_whose_exponential_overflows_is_named_and_no_larger_one_elsewhere():
+    x = np.linspace(-9, 9, 64, dtype=np.float32).reshape(4, 16)
+    x[1, 3], x[2, 5] = -218, 95
+    with np.errstate(over="ignore", invalid="ignore"):
+        made = np.exp(x) / np.exp(x).sum(-1, keepdims=True)
+    right = np.exp(x - x.max(-1, keepdims=True))
+    right /= right.sum(-1, keepdims=True)
+    found = born([("Softmax", "x", "y")], {"x": x, "y": right}, {"y": made})
+    assert found.index == (2, 5)
+    assert (found.rule, found.operands[0].value) == (BirthRule.INSIDE_OVERFLOW, 95)
+
+
 def test_few_values_do_not_tell_that_they_were_rounded_to_half_precision():
     found = born([("Mul", "x x", "y")], {"x": row(2, 300), "y": row(4, 90000)}, {"y": row(4, INF)})
     assert (found.rule, found.exact) == (BirthRule.ARITHMETIC, 90000)

@@ -59,3 +59,25 @@ def test_what_no_precision_gives_is_not_said_of_the_same_operators():
     assert result["n_y"].status == "diverged"
     assert "computes something else than" not in result.verdict.sentence
     assert "was not recorded" in result.verdict.sentence
+
+
+def test_the_same_operators_in_another_order_are_no_other_ones():
+    x = np.random.default_rng(4).normal(size=(6, 8)).astype(np.float32)
+    made = np.exp(x) * np.abs(x)
+
+    def run(*order, spoil=0.0):
+        nodes = {
+            "e": qdebug.Node(name="n_e", op="Exp", inputs=("x",), outputs=("e",)),
+            "a": qdebug.Node(name="n_a", op="Abs", inputs=("x",), outputs=("a",)),
+        }
+        last = qdebug.Node(name="n_y", op="Mul", inputs=("e", "a"), outputs=("y",))
+        graph = qdebug.Graph([*(nodes[name] for name in order), last], inputs=("x",), outputs=("y",), opset={"": 13})
+        with qdebug.Recorder(None, backend="x", graph=graph) as rec:
+            rec.put("x", x)
+            rec.put("y", (made + spoil * x**2).astype(np.float32))
+        return rec.recording
+
+    result = qdebug.diff(run("e", "a"), run("a", "e", spoil=0.3))
+    assert result["n_y"].status == "diverged"
+    assert "computes something else than" not in result.verdict.sentence
+    assert "was not recorded" in result.verdict.sentence

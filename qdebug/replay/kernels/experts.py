@@ -1,0 +1,137 @@
+"""A mixture of experts whose weights are packed codes: QMoE of ONNX Runtime.
+
+Source: onnxruntime, contrib_ops/cpu/moe/moe_quantization_cpu.cc.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import prod
+
+import numpy as np
+
+from qdebug.errors import KernelError
+from qdebug.replay.blockwise_weight import codes_in_bytes, rounded_in_blocks
+from qdebug.replay.extents import Amount
+from qdebug.replay.kernels.activation import activate, sigmoid
+from qdebug.replay.precision import narrow, widen
+from qdebug.replay.registry import Call, kernel
+
+__all__ = ["mixed_experts", "mixture_extent"]
+
+_LEAST_SHARE = 1e-8
+"""Share of an expert up to which it is left out."""
+_INT8 = 4
+"""Accuracy level at which data of blocks of 4 bits may be rounded to codes of 8 bits; those of 8 bits always are."""
+_ACTIVATIONS = {"relu": "Relu", "silu": "Swish", "identity": ""}
+_Moved = Callable[[int, np.ndarray], np.ndarray]
+
+
+def _bits(call: Call, layer: int) -> int:
+    bits = call.integer(f"fc{layer}_expert_weight_bits") or call.integer("expert_weight_bits", 4)
+    if bits not in (2, 4, 8):
+        raise ValueError(f"weights of {bits} bits are not computed here")
+    return bits
+
+
+def _weights(call: Call, layer: int, moved: _Moved) -> np.ndarray:
+    """Return the weights (experts, outputs, inputs) of a layer."""
+    at, bits = 3 * layer - 1, _bits(call, layer)
+    packed, scales, points = call.array(at), call.array(at + 1), call.optional(10 + layer)
+    codes = moved(at, codes_in_bytes(packed, bits).astype(np.float32))
+    experts, rows, width = codes.shape
+    steps = widen(scales).reshape(experts, rows, -1)
+    if width % steps.shape[-1]:
+        raise ValueError(f"{width} inputs have {steps.shape[-1]} blocks")
+    zero = np.full(steps.shape, 2.0 ** (bits - 1), np.float32)
+    if points is not None:
+        parts = codes_in_bytes(points, bits)
+        parts = parts[..., : steps.shape[-1]] if scales.ndim == 3 else parts[:, :rows, None]
+        zero = parts.astype(np.float32).reshape(steps.shape)
+    block = width // steps.shape[-1]
+    return np.asarray((codes - np.repeat(zero, block, axis=-1)) * np.repeat(steps, block, axis=-1))
+
+
+def _rounded(call: Call, layer: int, x: np.ndarray) -> np.ndarray:
+    """Return what a layer reads: rounded to codes block by block where the runtime has no other way."""
+    blocks, bits = call.array(3 * layer).ndim == 3, _bits(call, layer)
+    if blocks and (bits == 8 or (bits == 4 and call.integer("accuracy_level") == _INT8)):
+        return rounded_in_blocks(x, call.integer("block_size"))
+    return x
+
+
+def _activated(call: Call, x: np.ndarray) -> np.ndarray:
+    name = call.text("activation_type", "relu")
+    if name == "gelu":
+        inner = np.float32(0.7978845608) * (x + np.float32(0.044715) * x * x * x)
+        return np.asarray(np.float32(0.5) * x * (1 + np.tanh(inner)))
+    if name != "swiglu":
+        if name not in _ACTIVATIONS:
+            raise ValueError(f"the activation {name!r} is not computed here")
+        return activate(x, _ACTIVATIONS[name])
+    layout = call.integer("swiglu_fusion")
+    if layout not in (1, 2):
+        raise ValueError("gates are not beside the values that they open")
+    gate, value = (x[..., ::2], x[..., 1::2]) if layout == 1 else np.split(x, 2, axis=-1)
+    limit = call.real("swiglu_limit", np.inf)
+    gate, value = np.minimum(gate, np.float32(limit)), np.clip(value, -np.float32(limit), np.float32(limit))
+    alpha, beta = (np.float32(call.real(f"activation_{name}", usual)) for name, usual in (("alpha", 1.0), ("beta", 0)))
+    return np.asarray(gate * sigmoid(alpha * gate) * (value + beta))
+
+
+def _shares(call: Call) -> tuple[np.ndarray, np.ndarray]:
+    """Return the experts of each token, those with the largest numbers of the router, and what each counts for."""
+    logits, given, count = widen(call.array(1)), call.optional(14), call.integer("k", 1)
+    if not 1 <= count <= logits.shape[-1]:
+        raise ValueError(f"{count} of {logits.shape[-1]} experts are asked for")
+    places = np.arange(logits.shape[-1])
+    order = np.lexsort((-np.broadcast_to(places, logits.shape), -logits), axis=-1)[:, :count]
+    if given is not None:
+        shares = np.take_along_axis(widen(given), order, axis=-1)
+        if not call.integer("normalize_routing_weights"):
+            return order, shares
+    else:
+        top = np.take_along_axis(logits, order, axis=-1)
+        shares = np.exp(top - top[:, :1])
+    total = shares.sum(axis=-1, keepdims=True)
+    with np.errstate(divide="ignore"):
+        return order, np.asarray(shares * np.where(total == 0, np.float32(0), 1 / total))
+
+
+def mixed_experts(call: Call, moved: _Moved) -> np.ndarray:
+    """Compute a QMoE.
+
+    Args:
+        call: The node.
+        moved: What is done to the codes of the weight at a position first.
+    """
+    if call.text("quant_type", "int") != "int" or call.optional(8) is not None:
+        raise KernelError(f"Node {call.node!r} has weights of float formats, or a third layer, not computed here.")
+    x = widen(call.array(0)).reshape(-1, call.shape(0)[-1])
+    order, shares = _shares(call)
+    first, second = (_weights(call, layer, moved) for layer in (1, 2))
+    biases = [None if bias is None else widen(bias) for bias in map(call.optional, (4, 7))]
+    out = np.zeros_like(x)
+    for expert in range(len(first)):
+        tokens, places = np.nonzero((order == expert) & (shares > _LEAST_SHARE))
+        if not tokens.size:
+            continue
+        hidden = _rounded(call, 1, x[tokens]) @ first[expert].T
+        inner = _activated(call, hidden if biases[0] is None else hidden + biases[0][expert])
+        made = _rounded(call, 2, inner) @ second[expert].T
+        made = made if biases[1] is None else made + biases[1][expert]
+        out[tokens] += shares[tokens, places][:, None] * made
+    return narrow(out.reshape(call.shape(0)), call.array(0).dtype)
+
+
+def mixture_extent(call: Call) -> Amount:
+    """Estimate the output size and the work of a QMoE."""
+    weights = sum(prod(call.shape(at)) * 8 // _bits(call, layer) for layer, at in ((1, 2), (2, 5)))
+    tokens = prod(call.shape(0)[:-1])
+    return Amount(prod(call.shape(0)), weights * (1 + tokens // max(call.shape(2)[0], 1)))
+
+
+@kernel("QMoE", domain="com.microsoft", extent=mixture_extent, ranks=(0, 2, 3, 0, 0, 3))
+def _experts(call: Call) -> np.ndarray:
+    """Send each token to its k experts, each two layers of packed codes; add what they give by their shares."""
+    return mixed_experts(call, lambda _, codes: codes)

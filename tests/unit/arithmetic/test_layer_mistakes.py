@@ -1,0 +1,375 @@
+"""Mistakes of recurrent layers, normalizations, movements and casts: each is named where it was made."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import qdebug
+from qdebug.model import Graph, MemoryRecording, Node, Role, TensorInfo
+from qdebug.replay import run_node
+
+RNG = np.random.default_rng(8)
+OPSET = {"": 21}
+
+
+def real(*shape):
+    return RNG.normal(size=shape).astype(np.float32)
+
+
+def recorded(node, values, made):
+    tensors = [TensorInfo(name=name, role=Role.CONSTANT) for name in values if not name.startswith("x")]
+    inputs = [name for name in values if name.startswith("x")]
+    graph = Graph([node], tensors=tensors, inputs=inputs, outputs=node.outputs[:1], opset=OPSET)
+    return MemoryRecording.single(graph, {**values, "y": made})
+
+
+def node(op, inputs, **attrs):
+    return Node(
+        name="n",
+        op=op,
+        inputs=tuple("" if each == "-" else each for each in inputs.split()),
+        outputs=("y",),
+        attrs=attrs,
+    )
+
+
+def with_attribute(right, **attrs):
+    return replace(right, attrs={**right.attrs, **attrs})
+
+
+def named(right, values, made):
+    """Return what diff and explain say."""
+    exact = run_node(right, values, OPSET)["y"]
+    assert not np.array_equal(exact, made, equal_nan=True)
+    result = qdebug.diff(recorded(right, values, exact), recorded(right, values, made))
+    (told,) = qdebug.explain(recorded(right, values, made)).nodes
+    assert (result["n"].status, told.status) == ("diverged", "unexplained")
+    causes = [found.sentence for found in result["n"].findings if found.role == "cause"]
+    return " ".join(causes), told.reason
+
+
+def gru():
+    values = {"x": real(7, 2, 5), "W": real(1, 18, 5), "R": real(1, 18, 6), "b": real(1, 36), "h": real(1, 2, 6)}
+    return node("GRU", "x W R b - h", hidden_size=6, linear_before_reset=1), values
+
+
+def lstm():
+    values = {"x": real(7, 2, 5), "W": real(1, 24, 5), "R": real(1, 24, 6), "b": real(1, 48)}
+    return node("LSTM", "x W R b", hidden_size=6), values
+
+
+def moved_gates(values, order, size):
+    rows = np.concatenate([np.arange(size) + size * at for at in order])
+    both = np.concatenate([rows, rows + size * len(order)])
+    return {"W": values["W"][:, rows], "R": values["R"][:, rows], "b": values["b"][:, both]}
+
+
+@pytest.mark.parametrize(
+    ("layer", "changed", "wrong", "said"),
+    [
+        (gru, {}, {"linear_before_reset": 0}, "linear_before_reset is ignored"),
+        (gru, {}, {"direction": "reverse"}, "the direction is taken for reverse, not forward"),
+        (gru, {"h": lambda values: 0 * values["h"]}, {}, "the state to begin with is ignored"),
+        (gru, {"b": lambda values: 0 * values["b"]}, {}, "the bias is ignored"),
+        (lstm, {"gates": (0, 2, 1, 3)}, {}, "in the order input, forget, output, cell"),
+        (gru, {"gates": (1, 0, 2)}, {}, "in the order reset, update, hidden"),
+        (lstm, {}, {"input_forget": 1}, "input_forget is taken for 1, not 0"),
+    ],
+)
+def test_recurrent_layers(layer, changed, wrong, said):
+    right, values = layer()
+    other = dict(values)
+    for name, change in changed.items():
+        other |= moved_gates(values, change, 6) if name == "gates" else {name: change(values)}
+    made = run_node(with_attribute(right, **wrong), other, OPSET)["y"]
+    for each in named(right, values, made):
+        assert said in each
+
+
+IMAGE = {"x": real(2, 6, 3, 4) + 1, "g": real(6) + 1, "b": real(6)}
+ROWS = {"x": real(5, 12) + 1, "g": real(12) + 1, "b": real(12)}
+INSTANCES = node("InstanceNormalization", "x g b", epsilon=0.01)
+LAYERS = node("LayerNormalization", "x g b", epsilon=0.01)
+GROUPS = node("GroupNormalization", "x g b", epsilon=0.01, num_groups=2)
+STATISTICS = {
+    "variance is divided by": lambda x, axes, n: np.sqrt(x.var(axes, keepdims=True) * n / (n - 1) + 0.01),
+    "added to the deviation": lambda x, axes, n: np.sqrt(x.var(axes, keepdims=True)) + 0.01,
+    "added to the count": lambda x, axes, n: np.sqrt(x.var(axes, keepdims=True) * n / (n + 0.01)),
+    "divides by the variance, not its root": lambda x, axes, n: x.var(axes, keepdims=True) + 0.01,
+    "mean is not subtracted before squaring": lambda x, axes, n: np.sqrt((x * x).mean(axes, keepdims=True) + 0.01),
+}
+
+
+@pytest.mark.parametrize("said", STATISTICS)
+@pytest.mark.parametrize(
+    ("right", "values", "axes"), [(INSTANCES, IMAGE, (2, 3)), (LAYERS, ROWS, (1,)), (GROUPS, IMAGE, (2,))]
+)
+def test_normalizations(right, values, axes, said):
+    x = values["x"].astype(np.float64)
+    shaped = x.reshape(2, 2, -1) if right is GROUPS else x
+    count = np.prod([shaped.shape[axis] for axis in axes])
+    made = ((shaped - shaped.mean(axes, keepdims=True)) / STATISTICS[said](shaped, axes, count)).reshape(x.shape)
+    by = (1, -1, 1, 1) if x.ndim > 2 else (1, -1)
+    made = (made * values["g"].reshape(by) + values["b"].reshape(by)).astype(np.float32)
+    for each in named(right, values, made):
+        assert said in each
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"g": np.ones(12, np.float32)}, "the scale is ignored"),
+        ({"b": np.zeros(12, np.float32)}, "the bias is ignored"),
+        ({"g": ROWS["g"] + np.float32(1)}, "1 is added to the scale"),
+    ],
+)
+def test_parameters_of_a_normalization(changed, said):
+    made = run_node(LAYERS, {**ROWS, **changed}, OPSET)["y"]
+    for each in named(LAYERS, ROWS, made):
+        assert said in each
+
+
+def test_channels_that_are_dealt_out_to_groups():
+    x = IMAGE["x"]
+    order = [0, 2, 4, 1, 3, 5]
+    other = {"x": x[:, order], "g": IMAGE["g"][order], "b": IMAGE["b"][order]}
+    made = run_node(GROUPS, other, OPSET)["y"][:, np.argsort(order)]
+    for each in named(GROUPS, IMAGE, made):
+        assert "dealt out to the groups" in each
+
+
+TABLE = {"x": real(2, 9, 4), "i": np.array([0, -1, 3, -4, 7])}
+PICK = node("Gather", "x i", axis=1)
+
+
+def indexed(change):
+    return run_node(PICK, {**TABLE, "i": change(TABLE["i"])}, OPSET)["y"]
+
+
+@pytest.mark.parametrize(
+    ("made", "said"),
+    [
+        (np.where((TABLE["i"] < 0)[:, None], 0, indexed(np.asarray)).astype(np.float32), "negative indices give 0"),
+        (indexed(lambda i: np.where(i < 0, 0, i)), "negative indices are taken for 0"),
+        (indexed(np.abs), "the sign of negative indices is dropped"),
+        (indexed(lambda i: (i + 1) % 9), "indices are one too far"),
+    ],
+)
+def test_indices(made, said):
+    for each in named(PICK, TABLE, made):
+        assert said in each
+
+
+CUBE = {"x": real(3, 4, 5)}
+FILTERS = {"x": real(1, 3, 9, 8), "w": real(4, 3, 3, 3)}
+CONV = node("Conv", "x w", strides=(2, 1), pads=(1, 2, 1, 0))
+PADDED = {"x": real(1, 1, 5, 5), "p": np.array([0, 0, 1, 2, 0, 0, 1, 2]), "v": np.float32(2.5)}
+PAD = node("Pad", "x p v", mode="constant")
+CLIPPED = {"x": 3 * real(40), "l": np.float32(-1), "h": np.float32(2)}
+CLIP = node("Clip", "x l h")
+CHOSEN = {"xc": RNG.random((4, 8)) > 0.5, "x": real(4, 8), "x2": real(4, 8)}
+JOINED = {"x": real(3, 4), "x2": real(3, 4), "x3": real(3, 4)}
+MEAN = node("ReduceMean", "x", axes=(1, 2), keepdims=0)
+
+
+@pytest.mark.parametrize(
+    ("right", "values", "made", "said"),
+    [
+        (
+            node("Transpose", "x", perm=(2, 0, 1)), {"x": real(4, 4, 4)}, lambda v: v["x"].transpose(1, 2, 0),
+            "perm is taken for its inverse (1, 2, 0)",
+        ),
+        (
+            node("Transpose", "x", perm=(2, 0, 1)), CUBE, lambda v: v["x"].reshape(5, 3, 4),
+            "the elements stay in their order",
+        ),
+        (
+            node("Concat", "x x2 x3", axis=1), JOINED, lambda v: np.concatenate([v["x3"], v["x2"], v["x"]], 1),
+            "the parts are joined in reverse order",
+        ),
+        (
+            node("Where", "xc x x2"), CHOSEN, lambda v: np.where(v["xc"], v["x2"], v["x"]),
+            "the condition is taken for its opposite",
+        ),
+        (
+            CONV, FILTERS, lambda v: run_node(CONV, {**v, "w": v["w"][..., ::-1, ::-1]}, OPSET)["y"],
+            "its filters are flipped",
+        ),
+        (
+            CONV, FILTERS, lambda v: run_node(CONV, {**v, "w": v["w"].swapaxes(2, 3)}, OPSET)["y"],
+            "rows and columns of its filters are exchanged",
+        ),
+        (
+            PAD, PADDED, lambda v: run_node(PAD, {**v, "v": np.float32(0)}, OPSET)["y"],
+            "the value to pad with is ignored",
+        ),
+        (
+            CLIP, CLIPPED, lambda v: run_node(node("Clip", "x - h"), v, OPSET)["y"],
+            "the lower bound is ignored",
+        ),
+        (MEAN, {"x": real(9, 3, 4)}, lambda v: v["x"].sum((1, 2)), "it is a sum, not a mean"),
+    ],
+)  # fmt: skip
+def test_movements_lists_and_bounds(right, values, made, said):
+    for each in named(right, values, np.ascontiguousarray(made(values))):
+        assert said in each
+
+
+HALF = node("Cast", "x", to=10)
+SHORT = node("Cast", "x", to=16)
+NUMBERS = {"x": np.concatenate([real(400), np.float32([0.99999, 1.99999, -0.0312499, 7e4, -9e4, 3e-6, -2e-5])])}
+
+
+def halved(x):
+    made = x.astype(np.float16)
+    carried = (np.abs(np.frexp(made)[0]) == 0.5) & (np.abs(made.astype(np.float32)) > np.abs(x))
+    return np.where(carried, made / np.float16(2), made)
+
+
+@pytest.mark.parametrize(
+    ("right", "made", "said"),
+    [
+        (HALF, halved, "what is rounded up to a power of 2 in float16 becomes half of it"),
+        (
+            HALF,
+            lambda x: np.where(np.abs(x) < 2.0**-14, 0, x).astype(np.float16),
+            "too small for all digits of float16",
+        ),
+        (
+            SHORT,
+            lambda x: (x.view(np.uint32) & np.uint32(0xFFFF0000)).view(np.float32).astype(ml_dtypes.bfloat16),
+            "digits beyond bfloat16 are cut off, not rounded",
+        ),
+    ],
+)
+def test_casts_to_short_formats(right, made, said):
+    with np.errstate(over="ignore"):
+        wrong = made(NUMBERS["x"])
+        assert said in reason(right, NUMBERS, wrong)
+
+
+def reason(right, values, made):
+    (told,) = qdebug.explain(recorded(right, values, made)).nodes
+    return told.reason
+
+
+def test_scales_of_a_weight_along_another_axis():
+    scale = (0.01 + 0.1 * RNG.random(6)).astype(np.float32)
+    codes = RNG.integers(-127, 128, (6, 6)).astype(np.int8)
+    held = {"x": real(9, 6), "q": codes, "s": scale}
+    nodes = [
+        Node(name="w", op="DequantizeLinear", inputs=("q", "s"), outputs=("w",), attrs={"axis": 1}),
+        Node(name="fc", op="MatMul", inputs=("x", "w"), outputs=("y",)),
+    ]
+
+    def run(weight):
+        infos = [TensorInfo(name=name, role=Role.CONSTANT) for name in "qs"]
+        graph = Graph(nodes, tensors=infos, inputs=("x",), outputs=("y",), opset=OPSET)
+        return MemoryRecording.single(graph, {**held, "y": held["x"] @ weight})
+
+    right, wrong = run(codes * scale), run((codes * scale[:, None]).astype(np.float32))
+    (cause,) = [found.sentence for found in qdebug.diff(right, wrong)["fc"].findings if found.role == "cause"]
+    assert "the scales of 'w' are taken along axis 0, not 1" in cause
+
+
+CURVE = node("HardSwish", "x")
+POOL = node("MaxPool", "x", kernel_shape=(2, 2), strides=(2, 2), pads=(1, 1, 1, 1))
+SUMS = node("CumSum", "x a")
+BELOW = {"x": real(1, 2, 8, 8) - 3}
+GREY = {"x": RNG.integers(0, 256, (6, 9)).astype(np.uint8), "k": RNG.integers(0, 120, 9).astype(np.uint8)}
+
+
+@pytest.mark.parametrize(
+    ("right", "values", "made", "said"),
+    [
+        (
+            CURVE, {"x": 3 * real(50)}, lambda v: np.clip(v["x"] / np.float32(6) + np.float32(0.5), 0, 1),
+            "it computes its HardSigmoid alone: the factor 'x' is left out",
+        ),
+        (
+            node("Elu", "x"), {"x": real(50)}, lambda v: np.where(v["x"] < 0, v["x"] * np.float32(0.01), v["x"]),
+            "it computes LeakyRelu, not Elu",
+        ),
+        (
+            SUMS, {"x": real(5, 6), "a": np.int64(1)}, lambda v: np.cumsum(v["x"], 0, dtype=np.float32),
+            "it goes along axis 0, not 1",
+        ),
+        (
+            POOL, BELOW,
+            lambda v: np.pad(v["x"], ((0, 0), (0, 0), (1, 1), (1, 1))).reshape(1, 2, 5, 2, 5, 2).max((3, 5)),
+            "the padding counts as 0, where it counts for nothing",
+        ),
+        (
+            CONV, FILTERS,
+            lambda v: run_node(
+                with_attribute(CONV, pads=(0, 0, 0, 0)),
+                {**v, "x": np.pad(v["x"], ((0, 0), (0, 0), (1, 1), (2, 0)), mode="edge")}, OPSET,
+            )["y"],
+            "the padding repeats its outermost values",
+        ),
+    ],
+)  # fmt: skip
+def test_functions_axes_and_padding(right, values, made, said):
+    for each in named(right, values, np.ascontiguousarray(made(values))):
+        assert said in each
+
+
+def test_integers_that_saturate_where_they_wrap_around():
+    made = np.clip(GREY["x"].astype(int) - GREY["k"], 0, 255).astype(np.uint8)
+    right = node("Sub", "x k")
+    for each in named(right, GREY, made):
+        assert "results beyond uint8 saturate, where they wrap around" in each
+    assert qdebug.explain(recorded(right, GREY, made)).exit_code == 1
+
+
+def test_a_table_that_is_one_code_off_on_one_side():
+    codes = np.arange(-128, 128).astype(np.int8).reshape(1, -1)
+    moved = np.where(codes > 0, codes - 1.0, codes)
+    curve = np.clip(np.rint(256 / (1 + np.exp(-moved * 0.05))) - 128, -128, 127).astype(np.int8)
+    with qdebug.Recorder(None, backend="npu") as rec:
+        rec.put("x", codes, scale=0.05, zero_point=0)
+        rec.put("y", curve, node="n", op="Sigmoid", inputs=("x",), scale=1 / 256, zero_point=-128)
+    (told,) = qdebug.explain(rec.recording).nodes
+    assert told.status == "unexplained"
+    assert "the table is read one code before the right one for codes above real 0" in told.residual.likely
+
+
+def test_a_table_of_another_function():
+    codes = np.arange(-128, 128).astype(np.int8).reshape(1, -1)
+    made = np.clip(np.rint(np.tanh(codes * 0.05) * 128), -128, 127).astype(np.int8)
+    with qdebug.Recorder(None, backend="npu") as rec:
+        rec.put("x", codes, scale=0.05, zero_point=0)
+        rec.put("y", made, node="n", op="Sigmoid", inputs=("x",), scale=1 / 128, zero_point=0)
+    (told,) = qdebug.explain(rec.recording).nodes
+    assert "it computes Tanh, not Sigmoid: that reproduces every element" in told.residual.likely
+
+
+def test_a_square_operand_that_is_turned_is_said_both_ways():
+    right, values = node("Gemm", "x w"), {"x": real(7, 7), "w": real(7, 5)}
+    for each in named(right, values, values["x"].T @ values["w"]):
+        assert "'x' is read in column-major order, or transA is taken for 1, not 0" in each
+
+
+def test_an_infinite_constant_that_a_format_turns_into_its_largest_number():
+    values = {"xc": CHOSEN["xc"], "x": real(4, 8), "m": np.float32(-np.inf)}
+    right = node("Where", "xc x m")
+    made = np.where(values["xc"], values["x"], np.float32(-65504))
+    told = reason(right, values, made)
+    assert "what is infinite in 'm' becomes 65504, the largest float16" in told
+
+
+def test_a_constant_in_float64_may_be_picked_in_float32():
+    table = 3 + RNG.random(40)
+    values = {"t": table, "x": RNG.integers(0, 40, 16)}
+    right = node("Gather", "t x", axis=0)
+    picked = table[values["x"]].astype(np.float32)
+    for made in (picked, picked.astype(np.float64)):
+        (told,) = qdebug.explain(recorded(right, values, made)).nodes
+        assert told.status == "in_band"
+    picked[3] = np.nextafter(picked[3], np.float32(9))
+    (told,) = qdebug.explain(recorded(right, values, picked)).nodes
+    assert told.status == "unexplained"
