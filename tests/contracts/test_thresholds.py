@@ -40,7 +40,7 @@ FACTORS = {
         "definition: twice the distance from the middle"
     ),
     "align/by_data.py 1 - 2 * best.ways[at] < DATA_PAIR_MIN_CONFIDENCE": "definition of the confidence",
-    "align/by_data.py 1 - 2 * found[0].ways[at] < PAIR_SURE_MIN_CONFIDENCE": "definition of the confidence",
+    "align/by_data.py 1 - 2 * compared[0].ways[at] < PAIR_SURE_MIN_CONFIDENCE": "definition of the confidence",
     "align/clamps.py span[0] >= bounds[0] - step / 2": "definition: half a step",
     "align/clamps.py span[1] <= bounds[1] + step / 2": "definition: half a step",
     "attribute/reference_replay.py error > (1 + LSB_SLACK) * half + 2 * hair(real)": "rounding: two operands",

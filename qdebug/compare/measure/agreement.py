@@ -1,4 +1,4 @@
-"""Which tensors several backends get wrong in the same way."""
+"""Counts the tensors that several backends get wrong in the same way."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ __all__ = ["agreements"]
 
 
 def agreements(reference: Recording, backends: Sequence[tuple[Recording, Alignment]]) -> Mapping[str, Agreement]:
-    """Count, for each reference tensor that at least two backends hold, where all of these are wrong alike.
+    """Count, for each reference tensor that at least two backends hold, the elements that all of these get wrong alike.
 
     Args:
         reference: The reference run.
-        backends: Each backend run and how it is aligned with the reference.
+        backends: Each backend run and its alignment with the reference.
 
     Returns:
-        By reference tensor, in the order of the first backend that holds it. Where a backend holds the same values
-        twice, before and after rounding them to codes, the later tensor counts. A tensor whose values cannot be
-        compared is left out; each comparison says why.
+        By reference tensor, in the order of the first backend that holds it. If a backend holds the same values before
+            and after rounding to codes, the later tensor counts. A tensor whose values cannot be compared is left out;
+            each comparison gives the reason.
     """
     pairs: dict[str, list[tuple[Recording, Pair]]] = {}
     for recording, alignment in backends:
         for pair in {pair.reference: pair for pair in alignment.pairs}.values():
             pairs.setdefault(pair.reference, []).append((recording, pair))
-    found: dict[str, Agreement] = {}
-    for tensor, held in pairs.items():
-        agreement = _agreement(reference, held) if len(held) > 1 else None
+    result: dict[str, Agreement] = {}
+    for tensor, holders in pairs.items():
+        agreement = _agreement(reference, holders) if len(holders) > 1 else None
         if agreement is not None:
-            found[tensor] = agreement
-    return found
+            result[tensor] = agreement
+    return result
 
 
 def _agreement(reference: Recording, held: Sequence[tuple[Recording, Pair]]) -> Agreement | None:

@@ -1,4 +1,4 @@
-"""Which dimension of a tensor counts its channels: what a weight has a scale or a bias for, and a bug one row of."""
+"""The channel dimension of a tensor: the one along which weights have scales and biases."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["axis_of_scales", "channel_axis", "taken_along"]
 
 
 def axis_of_scales(quant: QuantParams | None, rank: int) -> int | None:
-    """Return the dimension, not negative, along which there is a scale each; None if there is one scale, or none."""
+    """Return the dimension of the scales, not negative; None for one scale, or none."""
     if quant is None or not quant.per_channel or quant.axis is None or not -rank <= quant.axis < rank:
         return None
     return quant.axis % rank
@@ -25,18 +25,18 @@ def axis_of_scales(quant: QuantParams | None, rank: int) -> int | None:
 def channel_axis(
     reference: Recording, backend: Recording, pair: Pair, shape: Sequence[int], *, quant: QuantParams | None = None
 ) -> int | None:
-    """Tell which dimension of a compared tensor counts channels.
+    """Return the channel dimension of a compared tensor.
 
-    The one with a scale each, if there are several scales; else where the layout has its C; else, of a weight, that of
-    the outputs; else what the operators say that it comes from: the second of a convolution, the last of a matrix
-    product, of a normalization of layers, or of rows picked from a table. Where none of them says, the second, but the
-    last of three: those are features of tokens.
+    It is the dimension of the scales, if there are several; else that of C in the layout; else, for a weight, that of
+    the outputs; else the one that the operators above imply: the second of a convolution, the last of a matrix product,
+    of a layer normalization, or of rows selected from a table. Otherwise it is the second, or the last of three: the
+    features of tokens.
 
     Args:
         reference: The reference run.
         backend: The backend run.
         pair: The two tensors.
-        shape: Extents of their values, in the order that they are compared in: the reference's.
+        shape: Extents of their values, in the order of the comparison: the reference's.
         quant: Quantization of the backend's, its axis in that order.
 
     Returns:
@@ -54,27 +54,27 @@ def channel_axis(
     sides = [(reference, pair.reference)] if pair.reference_view is None else []
     sides += [(backend, pair.backend)] if pair.backend_view is None else []
     for recording, tensor in sides:
-        found = _of_weight(recording.graph, tensor, tuple(shape))
-        found = _Search(recording).axis_of(tensor, tuple(shape)) if found is None else found
-        if found is not None and 0 <= found < rank:
-            return found
+        weight_axis = _of_weight(recording.graph, tensor, tuple(shape))
+        weight_axis = _Search(recording).axis_of(tensor, tuple(shape)) if weight_axis is None else weight_axis
+        if weight_axis is not None and 0 <= weight_axis < rank:
+            return weight_axis
     return 2 if rank == 3 else 1
 
 
 def _of_weight(graph: Graph, tensor: str, shape: _Shape) -> int | None:
-    """Return the dimension of a weight that counts output channels, if it is several; None of what is no weight."""
+    """Return the output channel dimension of a weight with several; None for other tensors."""
     producer = graph.producer(tensor)
     read = producer.inputs[:1] if producer is not None and operators.of(producer.op).keeps_values else ()
     if not graph.is_constant(tensor) and not any(map(graph.is_constant, read)):
         return None
     for node in graph.consumers(tensor):
         if operators.of(node.op).keeps_values and node.inputs[0] == tensor:
-            found = _of_weight(graph, node.outputs[0], shape)
+            axis_behind = _of_weight(graph, node.outputs[0], shape)
         else:
             axis = operators.output_axis(node) if _second(node) == tensor else None
-            found = axis % len(shape) if axis is not None and -len(shape) <= axis < len(shape) else None
-        if found is not None and shape[found] != 1:
-            return found
+            axis_behind = axis % len(shape) if axis is not None and -len(shape) <= axis < len(shape) else None
+        if axis_behind is not None and shape[axis_behind] != 1:
+            return axis_behind
     return None
 
 
@@ -85,7 +85,7 @@ def _second(node: Node) -> str:
 
 
 class _Search:
-    """Asks the operators that a tensor comes from, one after the other."""
+    """Asks the operators above a tensor, one after the other."""
 
     def __init__(self, recording: Recording) -> None:
         self._recording, self._graph = recording, recording.graph
@@ -102,32 +102,32 @@ class _Search:
         if node is None or not self._left or not shape:
             return None
         self._left -= 1
-        own = _own(self._graph, node, len(shape))
-        if own is not None:
-            return own
+        own_axis = _axis_of_operator(self._graph, node, len(shape))
+        if own_axis is not None:
+            return own_axis
         for source, before in self._sources(node, shape):
             above = self.axis_of(source, before)
-            found = None if above is None else taken_along(node, above, before, shape)
-            if found is not None and 0 <= found < len(shape) and shape[found] != 1:  # one channel is none to tell apart
-                return found
+            axis = None if above is None else taken_along(node, above, before, shape)
+            if axis is not None and 0 <= axis < len(shape) and shape[axis] != 1:  # a single channel needs no axis
+                return axis
         return None
 
     def _sources(self, node: Node, shape: _Shape) -> Iterator[tuple[str, _Shape]]:
-        """Yield what a node has its dimensions from, and its extents; nothing where it makes dimensions of its own."""
+        """Yield the input that a node takes its dimensions from, with its extents; nothing if it has its own."""
         first = node.inputs[0] if node.inputs else ""
         row = operators.plain(node)
         if not first or (row.reduces and not row.picks_index):
             return
         every = row.arranges or row.moves is operators.Move.GATHER
         read = (first,) if every else operators.operands(node)
-        known = {name: self._shape(name) for name in read if name and not self._graph.is_constant(name)}
+        shapes = {name: self._shape(name) for name in read if name and not self._graph.is_constant(name)}
         yield from (
             (name, extents)
-            for name, extents in known.items()
+            for name, extents in shapes.items()
             if extents is not None and (every or len(extents) == len(shape))
         )
         if not every:
-            yield from ((name, shape) for name, extents in known.items() if extents is None)
+            yield from ((name, shape) for name, extents in shapes.items() if extents is None)
 
     def _shape(self, tensor: str) -> _Shape | None:
         """Return the extents of a tensor as they were recorded, or as the graph declares them."""
@@ -136,8 +136,8 @@ class _Search:
         return self._graph.tensors[tensor].shape
 
 
-def _own(graph: Graph, node: Node, rank: int) -> int | None:
-    """Return the dimension that a node's operator has channels in; None if it does not say."""
+def _axis_of_operator(graph: Graph, node: Node, rank: int) -> int | None:
+    """Return the dimension in which a node's operator has channels; None if it does not define one."""
     row, plain = operators.of(node.op), operators.plain(node)
     channels = operators.channels_of(plain.name)
     if channels == "second":
@@ -147,7 +147,7 @@ def _own(graph: Graph, node: Node, rank: int) -> int | None:
 
 
 def _picks_rows(graph: Graph, node: Node) -> bool:
-    """Tell whether a Gather picks rows of a constant table, as those of words."""
+    """Tell whether a Gather selects rows of a constant table, such as word embeddings."""
     table = node.inputs[0] if node.inputs else ""
     if not table or not graph.is_constant(table) or node.attrs.get("axis", 0):
         return False
@@ -155,13 +155,13 @@ def _picks_rows(graph: Graph, node: Node) -> bool:
 
 
 def taken_along(node: Node, axis: int, before: _Shape, after: _Shape) -> int | None:
-    """Return where a node puts a dimension of what it reads; None if that is not known.
+    """Return the output dimension of a node for one of its input's; None if unknown.
 
     Args:
         node: The node.
         axis: The dimension.
-        before: Extents of what it reads.
-        after: Extents of what it gives.
+        before: Extents of its input.
+        after: Extents of its output.
     """
     if not 0 <= axis < len(before):
         return None
@@ -179,9 +179,9 @@ def taken_along(node: Node, axis: int, before: _Shape, after: _Shape) -> int | N
 
 
 def _rearranged(axis: int, before: _Shape, after: _Shape) -> int | None:
-    """Return the dimension in which one step along a dimension ends up, as elements stay in order.
+    """Return the dimension that one step along a dimension moves along after a reshape.
 
-    It is the last one of several that a dimension is split into.
+    If a dimension is split, it is the last of the parts.
     """
     stride = _elements(before[axis + 1 :])
     for at in range(len(after)):

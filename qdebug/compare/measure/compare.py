@@ -1,4 +1,4 @@
-"""Compare two tensors that stand for the same values, over all samples and steps."""
+"""Compares two tensors that stand for the same values, over all samples and steps."""
 
 from __future__ import annotations
 
@@ -49,12 +49,12 @@ class SamplePlace:
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """Samples and steps of which both sides hold all values, or of which they kept something; and how many others.
+    """Samples and steps of a pair, by what both sides kept of them.
 
     Args:
-        full: Those that both hold in full.
-        partly: Those of which both kept something, and one not all.
-        only: Number of those that only one side has anything of, by that side's counterpart: the one that lacks it.
+        full: Places of which both sides kept everything.
+        partly: Places of which both kept something, and one not everything.
+        only: Number of places of which only one side kept anything, keyed by the side that lacks them.
     """
 
     full: list[SamplePlace]
@@ -62,7 +62,7 @@ class Places:
     only: dict[str, int]
 
     def left_out(self, reference: Recording, backend: Recording, rest: Sequence[ElementsCompared] = ()) -> str:
-        """Say in a clause what is not compared, beside the elements of the rest."""
+        """Return a clause on what is not compared, beside the elements of the rest."""
         apart = len(self.partly) - sum(part.places for part in rest)
         lacking = [f"the {side} has none for {count}" for side, count in self.only.items() if count]
         lacking += [f"not all were kept for {apart}"] if apart else []
@@ -83,24 +83,24 @@ class Places:
 
 
 def find_places(reference: Recording, backend: Recording, pair: Pair) -> Places:
-    """Find the samples and steps of which both sides have something, and count those that only one side has."""
+    """Find the samples and steps of which both sides kept something, and count those of one side only."""
     every = [SamplePlace(*place) for place in either_places(reference, pair.reference, backend, pair.backend)]
-    both: list[SamplePlace] = []
+    common: list[SamplePlace] = []
     partly: list[SamplePlace] = []
     only = {"reference": 0, "backend": 0}
     for place in every:
-        ours = reference.has(pair.reference, place.sample, place.step)
-        theirs = backend.has(pair.backend, place.sample, place.step)
-        if ours and theirs:
-            both.append(place)
+        reference_has = reference.has(pair.reference, place.sample, place.step)
+        backend_has = backend.has(pair.backend, place.sample, place.step)
+        if reference_has and backend_has:
+            common.append(place)
             continue
-        ours = ours or reference.kept(pair.reference, place.sample, place.step) is not None
-        theirs = theirs or backend.kept(pair.backend, place.sample, place.step) is not None
-        if ours and theirs:
+        reference_has = reference_has or reference.kept(pair.reference, place.sample, place.step) is not None
+        backend_has = backend_has or backend.kept(pair.backend, place.sample, place.step) is not None
+        if reference_has and backend_has:
             partly.append(place)
-        elif ours or theirs:
-            only["backend" if ours else "reference"] += 1
-    return Places(both, partly, only)
+        elif reference_has or backend_has:
+            only["backend" if reference_has else "reference"] += 1
+    return Places(common, partly, only)
 
 
 def by_sample(places: Sequence[SamplePlace], further: Iterable[int]) -> Iterator[tuple[int, list[int]]]:
@@ -135,17 +135,18 @@ class Comparison:
 
     Args:
         stats: The error over all samples and steps; None if incomparable.
-        rails: Clipped values and codes at the ends, over all samples and steps; None if incomparable or if the backend
-            has no integer codes.
-        samples: The error of each sample that both sides hold, in order.
+        rails: Clipped values and codes at the ends, over all samples and steps; None if incomparable or without integer
+            codes.
+        samples: The error of each sample that both sides kept, in order.
         reason: Why nothing was compared; None if something was.
         note: What was left out of the comparison; None if nothing.
-        basis: "full": every element that both sides hold was compared; "elements": those that both kept; "stats":
-            the hashes and statistics of tensors whose values were not kept.
-        known_equal: Whether no difference found means that there is none: not so if some elements alone were compared.
-        sqnr_at_most: Upper bound of the SQNR in dB, where only statistics were kept; None if there is none.
-        nonfinite: Elements that are NaN or infinite on one side only by the statistics of all, at the least.
-        lacking: Whether of some samples one side has more than the other, so that they were not compared.
+        basis: "full": every element that both sides kept was compared; "elements": a selection that both kept; "stats":
+            hashes and statistics only.
+        known_equal: Whether a comparison without a difference proves equality; false if only some elements were
+            compared.
+        sqnr_at_most: Upper bound of the SQNR in dB, from statistics; None if there is none.
+        nonfinite: Smallest number of elements that are NaN or infinite on one side only, by the statistics.
+        lacking: Whether one side kept more of some samples than the other, so that they were not compared.
     """
 
     stats: ErrorStats | None
@@ -182,15 +183,15 @@ def compare_pair(
     Args:
         reference: The reference run.
         backend: The backend run.
-        pair: Which tensors, and what is done to their values first.
-        relu_floor: Whether a Relu is folded into the backend's tensor, so that codes at qmin can be its zeros.
+        pair: The tensors, and the changes to their values.
+        relu_floor: Whether a Relu is folded into the backend's tensor, so that codes at qmin may be its zeros.
         tolerance: (atol, rtol), to count the elements that differ by more than atol + rtol * abs(reference).
 
     Returns:
-        The comparison; one with a reason and without numbers if the tensors cannot be compared.
+        The comparison; with a reason and without numbers if the tensors cannot be compared.
 
     Raises:
-        RecordingError: Values that a recording says it has cannot be read.
+        RecordingError: Values in a recording cannot be read.
     """
     places = find_places(reference, backend, pair)
     if not places.full and (found := compare_partly(reference, backend, pair, tolerance=tolerance)) is not None:
@@ -198,7 +199,7 @@ def compare_pair(
     if not places.full:
         missing = places.left_out(reference, backend)
         return _incomparable(f"no sample is held by both sides ({missing})" if missing else "neither side has values")
-    rest = _rest(reference, backend, pair, places.partly, tolerance)
+    rest = _compare_partial_samples(reference, backend, pair, places.partly, tolerance)
     bare = lacks_scale(reference.graph, backend.graph, pair)
     quants = _turned_quants(reference, backend, pair) if bare is None else (None, None)
     counter = _rails_counter(quants[1], relu_floor=relu_floor)
@@ -214,7 +215,7 @@ def compare_pair(
             if reason is None:
                 try:
                     part.update(ours, theirs, sample=sample)
-                except UsageError as error:  # quantization that does not fit its tensor
+                except UsageError as error:  # the quantization does not fit the tensor
                     reason = error.message[0].lower() + error.message[1:].rstrip(".")
             if reason is not None:
                 return _incomparable(reason if len(places.full) == 1 else f"{reason} (sample {sample}, step {step})")
@@ -226,12 +227,12 @@ def compare_pair(
             total.merge(part)
     rails = None if counter is None else counter.rails()
     whole = samples[0].stats if total is None or len(samples) == 1 else total.stats()
-    if bare is not None and whole.mismatches:  # equal codes are equal, whatever they stand for
+    if bare is not None and whole.mismatches:  # equal codes are equal, whatever their scale
         sides = reference.graph.tensors[pair.reference], backend.graph.tensors[pair.backend]
         coded = any(info.quant is not None for info in sides)
         differ = f"{whole.mismatches} of {whole.count} codes differ, and " if coded else ""
         return _incomparable(f"{differ}no scale was recorded for {bare!r}, so its codes stand for no real values")
-    if whole.worst_sample in rest:  # else it is the index among the elements compared
+    if whole.worst_sample in rest:  # else it is an index into the compared elements
         (worst,) = (each.stats for each in samples if each.sample == whole.worst_sample)
         whole = replace(whole, worst_index=worst.worst_index)
     return Comparison(
@@ -246,14 +247,14 @@ def compare_pair(
     )
 
 
-def _rest(
+def _compare_partial_samples(
     reference: Recording,
     backend: Recording,
     pair: Pair,
     places: Sequence[SamplePlace],
     tolerance: tuple[float, float] | None,
 ) -> dict[int, ElementsCompared]:
-    """Compare the elements that were kept of what was not kept in full, by sample; leave out where there are none."""
+    """Compare the kept elements of samples not kept in full, by sample; samples without any are left out."""
     rest: dict[int, ElementsCompared] = {}
     for place in places:
         part = compare_elements(reference, backend, pair, (place.sample, place.step), tolerance=tolerance)
@@ -263,29 +264,29 @@ def _rest(
 
 
 def _with_rest(part: ErrorAccumulator, rest: ElementsCompared, *, alone: bool) -> ErrorStats:
-    """Add what is known of the rest of a sample, and give the error of the sample."""
+    """Add the error of the rest of a sample, and return the error of the sample."""
     part.merge(rest.sums)
     return rest.stats() if alone else replace(part.stats(), worst_index=None)
 
 
-def _partly_compared(found: PartlyCompared, missing: str) -> Comparison:
-    note = "; ".join(filter(None, (found.note if found.stats is not None else "", missing)))
+def _partly_compared(partial: PartlyCompared, missing: str) -> Comparison:
+    note = "; ".join(filter(None, (partial.note if partial.stats is not None else "", missing)))
     return Comparison(
-        stats=found.stats,
+        stats=partial.stats,
         rails=None,
-        samples=tuple(SampleStats(sample=sample, stats=stats) for sample, stats in found.samples),
-        reason=None if found.stats is not None else found.note,
+        samples=tuple(SampleStats(sample=sample, stats=stats) for sample, stats in partial.samples),
+        reason=None if partial.stats is not None else partial.note,
         note=note or None,
         lacking=bool(missing),
-        basis=found.basis,
-        known_equal=found.equal,
-        sqnr_at_most=found.sqnr_at_most,
-        nonfinite=found.nonfinite,
+        basis=partial.basis,
+        known_equal=partial.equal,
+        sqnr_at_most=partial.sqnr_at_most,
+        nonfinite=partial.nonfinite,
     )
 
 
 def compared_places(reference: Recording, backend: Recording, pair: Pair) -> list[tuple[int, int]]:
-    """Return the samples and steps that both sides hold of a pair; those of a constant once."""
+    """Return the samples and steps that both sides kept of a pair; those of a constant once."""
     return [(place.sample, place.step) for place in find_places(reference, backend, pair).full]
 
 
@@ -320,12 +321,12 @@ def _rails_counter(quant: QuantParams | None, *, relu_floor: bool) -> RailsCount
     return RailsCounter(quant, relu_floor=relu_floor)
 
 
-def _mismatch(ours: np.ndarray, theirs: np.ndarray) -> str | None:
-    for side, array in (("reference", ours), ("backend", theirs)):
+def _mismatch(reference: np.ndarray, backend: np.ndarray) -> str | None:
+    for side, array in (("reference", reference), ("backend", backend)):
         why = why_incomparable(array.dtype)
         if why is not None:
             return f"the {side}'s {why}"
-    turned = ours.ndim == theirs.ndim and ours.shape != theirs.shape  # of one rank: another order of dimensions
-    if turned or not same_elements(ours.shape, theirs.shape):
-        return f"the reference has shape {ours.shape} and the backend {theirs.shape}"
+    turned = reference.ndim == backend.ndim and reference.shape != backend.shape  # another order of dimensions
+    if turned or not same_elements(reference.shape, backend.shape):
+        return f"the reference has shape {reference.shape} and the backend {backend.shape}"
     return None

@@ -1,4 +1,4 @@
-"""Whether both runs were given the same inputs: of different ones, no error tells anything of a node."""
+"""Checks whether both runs were given the same inputs: if not, errors say nothing of the nodes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ __all__ = ["ElementOrder", "InputDifference", "different_inputs", "input_differe
 
 
 class ElementOrder(Enum):
-    """An order that elements are often given in by mistake."""
+    """A wrong order in which elements are often given."""
 
     CHANNELS_LAST = "channels last"
     CHANNELS_SECOND = "channels second"
@@ -50,14 +50,14 @@ def _channels_second(values: np.ndarray) -> np.ndarray:
 
 
 def _reversed_channels(values: np.ndarray) -> np.ndarray:
-    """Turn the few channels around, wherever they are."""
+    """Reverse the channels, wherever they are."""
     return np.flip(values, axis=1 if values.shape[1] <= values.shape[-1] else -1)
 
 
 def _swapped_plane(values: np.ndarray) -> np.ndarray:
     """Exchange the two dimensions of the plane, where its extents allow it."""
-    one, other = (2, 3) if values.shape[1] <= values.shape[-1] else (1, 2)
-    return values.swapaxes(one, other) if values.ndim == 4 else values
+    first, second = (2, 3) if values.shape[1] <= values.shape[-1] else (1, 2)
+    return values.swapaxes(first, second) if values.ndim == 4 else values
 
 
 _ORDERS: Mapping[ElementOrder, tuple[str, Callable[[np.ndarray], np.ndarray]]] = {
@@ -76,15 +76,15 @@ _ORDERS: Mapping[ElementOrder, tuple[str, Callable[[np.ndarray], np.ndarray]]] =
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InputDifference:
-    """By how much an input of the network differs between two runs.
+    """The difference of a network input between two runs.
 
     Args:
         tensor: The backend's input.
         amount: The largest difference, or the SQNR in dB.
-        limit: What it is held against.
-        unit: Of both: "steps", "dB", or "elements" of integers that are no codes, and of values that are not finite.
-        nonfinite: Whether these elements are NaN or infinite in one run alone.
-        order: In which other order of its elements it is the same; None if in none that is known.
+        limit: Its limit.
+        unit: Unit of both: "steps", "dB", or "elements" for integers that are no codes and for non-finite values.
+        nonfinite: Whether these elements are NaN or infinite in one run only.
+        order: The other order of elements in which the inputs are equal; None if there is none.
     """
 
     tensor: str
@@ -127,17 +127,17 @@ def different_inputs(reference: Recording, backend: Recording, pairs: Iterable[P
         pairs: All pairs of the alignment.
     """
     for pair in pairs:
-        found = input_difference(reference, backend, pair)
-        if found is not None:
-            yield found
+        difference = input_difference(reference, backend, pair)
+        if difference is not None:
+            yield difference
 
 
 def input_difference(reference: Recording, backend: Recording, pair: Pair) -> InputDifference | None:
-    """Return by how much an input of the network differs, if by more than its formats explain.
+    """Return the difference of a network input, if it is more than the formats explain.
 
-    Codes explain half a step of the coarser scale that either run states for the input, and what they cut off. Real
-    values on a grid of a few levels are taken for such codes. Other real values must agree to 60 dB, or 30 dB in 16
-    bits. States, which each run feeds itself, are no inputs.
+    Codes explain half a step of the coarser scale that either run states for the input, and clipping. Reals on a grid
+    of a few levels count as such codes. Other reals must agree to 60 dB, or 30 dB in 16 bits. States that a run feeds
+    itself are no inputs.
 
     Args:
         reference: The reference run.
@@ -145,7 +145,7 @@ def input_difference(reference: Recording, backend: Recording, pair: Pair) -> In
         pair: A pair of the alignment.
 
     Returns:
-        None of equal inputs, of tensors that are no inputs, and where values were not kept in full.
+        None for equal inputs, for other tensors, and if values were not kept in full.
     """
     graphs = reference.graph, backend.graph
     names = pair.reference, pair.backend
@@ -160,8 +160,15 @@ def input_difference(reference: Recording, backend: Recording, pair: Pair) -> In
     def values() -> Iterator[tuple[np.ndarray, np.ndarray, bool]]:
         return _values(reference, backend, pair)
 
-    found = (_held_against(pair.backend, theirs, ours, quants, short=short) for theirs, ours, short in values())
-    worst = max((each for each in found if each is not None), key=lambda each: each.excess, default=None)
+    differences = (
+        _difference_beyond_limit(pair.backend, expected, actual, quants, short=short)
+        for expected, actual, short in values()
+    )
+    worst = max(
+        (difference for difference in differences if difference is not None),
+        key=lambda difference: difference.excess,
+        default=None,
+    )
     return None if worst is None else replace(worst, order=_order(pair.backend, values, quants))
 
 
@@ -170,9 +177,12 @@ def _order(
 ) -> ElementOrder | None:
     """Return the order in which the backend's elements are the reference's in all samples; None if in none known."""
     for order, (_, arranged) in _ORDERS.items():
-        for theirs, ours, short in values():
-            moved = arranged(ours) if ours.ndim > 2 else ours
-            if moved.shape != theirs.shape or _held_against(tensor, theirs, moved, quants, short=short) is not None:
+        for expected, actual, short in values():
+            moved = arranged(actual) if actual.ndim > 2 else actual
+            if (
+                moved.shape != expected.shape
+                or _difference_beyond_limit(tensor, expected, moved, quants, short=short) is not None
+            ):
                 break
         else:
             return order
@@ -180,7 +190,7 @@ def _order(
 
 
 def _may_be_input(graph: Graph, tensor: str) -> bool:
-    """Tell whether a tensor is an input of the network, or a recording says nothing of what makes it."""
+    """Tell whether a tensor is an input of the network, or has no recorded node."""
     node = graph.producer(tensor)
     return node is None or (says_nothing(node) and not any(node.inputs))
 
@@ -193,55 +203,62 @@ def _stated(graph: Graph, tensor: str) -> Iterator[QuantParams]:
 
 
 def _values(reference: Recording, backend: Recording, pair: Pair) -> Iterator[tuple[np.ndarray, np.ndarray, bool]]:
-    """Yield both sides' real values, in one order, where they have equally many; and whether one is kept in 16 bits."""
+    """Yield the real values of both sides in one order, if equally many, and whether one side has 16 bits."""
     quants = reference.graph.tensors[pair.reference].quant, backend.graph.tensors[pair.backend].quant
     for place in either_places(reference, pair.reference, backend, pair.backend):
         if not (reference.has(pair.reference, *place) and backend.has(pair.backend, *place)):
             continue
-        theirs, ours = reference.load(pair.reference, *place), backend.load(pair.backend, *place)
-        theirs, ours = in_one_order(theirs, pair.reference_view, ours, pair.backend_view)
-        if (quants[0] is None) is not (quants[1] is None) and theirs.dtype == ours.dtype and theirs.dtype.kind in "iu":
-            quants = None, None  # codes are the same whichever side says their scale
-        short = any(each.dtype.name in _SHORT for each in (theirs, ours))
-        if same_elements(theirs.shape, ours.shape):
+        expected, actual = reference.load(pair.reference, *place), backend.load(pair.backend, *place)
+        expected, actual = in_one_order(expected, pair.reference_view, actual, pair.backend_view)
+        if (
+            (quants[0] is None) is not (quants[1] is None)
+            and expected.dtype == actual.dtype
+            and expected.dtype.kind in "iu"
+        ):
+            quants = None, None  # codes are compared as codes, whichever side states their scale
+        short = any(array.dtype.name in _SHORT for array in (expected, actual))
+        if same_elements(expected.shape, actual.shape):
             yield (
-                dequantize(theirs, turned_quant(quants[0], pair.reference_view)),
-                dequantize(ours, turned_quant(quants[1], pair.backend_view)).reshape(theirs.shape),
+                dequantize(expected, turned_quant(quants[0], pair.reference_view)),
+                dequantize(actual, turned_quant(quants[1], pair.backend_view)).reshape(expected.shape),
                 short,
             )
 
 
-def _held_against(
-    tensor: str, theirs: np.ndarray, ours: np.ndarray, quants: Sequence[QuantParams], *, short: bool
+def _difference_beyond_limit(
+    tensor: str, expected: np.ndarray, actual: np.ndarray, quants: Sequence[QuantParams], *, short: bool
 ) -> InputDifference | None:
-    """Return the difference of an input, of which a side may be kept `short`; None if it is within its limit."""
-    real = theirs.dtype.kind == ours.dtype.kind == "f"
-    if np.array_equal(theirs, ours, equal_nan=real):
+    """Return the difference of an input, with a `short` format on a side; None if it is within its limit."""
+    real = expected.dtype.kind == actual.dtype.kind == "f"
+    if np.array_equal(expected, actual, equal_nan=real):
         return None
     if not real and not quants:
         return InputDifference(
-            tensor=tensor, amount=float(np.count_nonzero(theirs != ours)), limit=0.0, unit="elements"
+            tensor=tensor,
+            amount=float(np.count_nonzero(expected != actual)),
+            limit=0.0,
+            unit="elements",
         )
-    alone = np.count_nonzero(~np.isfinite(difference(ours, theirs)))
+    alone = np.count_nonzero(~np.isfinite(difference(actual, expected)))
     if alone:
         return InputDifference(tensor=tensor, amount=float(alone), limit=0.0, unit="elements", nonfinite=True)
     steps, spans = [float(np.max(quant.real_scale)) for quant in quants], [quant.span for quant in quants]
     if not steps:
-        grids = [(step, values) for values in (theirs, ours) if (step := grid_step(values)) is not None]
+        grids = [(step, values) for values in (expected, actual) if (step := grid_step(values)) is not None]
         steps, spans = [step for step, _ in grids], [(values.min(), values.max()) for _, values in grids]
-    theirs, ours = held(theirs, *spans), held(ours, *spans)
-    off = difference(ours, theirs)
+    expected, actual = held(expected, *spans), held(actual, *spans)
+    off = difference(actual, expected)
     if steps:
         amount = float(np.max(np.abs(off), initial=0.0)) / (max(steps) or math.inf)
         beyond = amount > _HALF_STEP * (1 + LSB_SLACK)
         return InputDifference(tensor=tensor, amount=amount, limit=_HALF_STEP, unit="steps") if beyond else None
-    short = short or any(format_of(values, read=()) is not None for values in (theirs, ours))
+    short = short or any(format_of(values, read=()) is not None for values in (expected, actual))
     limit = EQUAL_INPUTS_MIN_SQNR_OF_16_BITS if short else EQUAL_INPUTS_MIN_SQNR
-    signal, error = finite_norm(theirs), norm(off)
+    signal, error = finite_norm(expected), norm(off)
     level = 20 * math.log10(signal / error) if signal and error else -math.inf
     return InputDifference(tensor=tensor, amount=level, limit=limit, unit="dB") if level < limit else None
 
 
 _SHORT = frozenset(short.name for short in SHORT_FORMATS)
 _HALF_STEP = 0.5
-"""What rounding to codes explains, in steps."""
+"""Error that rounding to codes explains, in steps."""

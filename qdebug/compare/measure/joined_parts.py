@@ -1,4 +1,4 @@
-"""Parts of a tensor that were joined to it: each is a result of its own, however small it is beside the others."""
+"""Parts of a tensor that were concatenated: each is a result of its own, however small beside the others."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ __all__ = ["JoinedPart", "joined_parts", "joining_axis"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JoinedPart:
-    """One part of a tensor that a Concat has joined.
+    """One part of a concatenated tensor.
 
     Args:
-        tensor: What the Concat reads.
-        axis: The dimension of the joined tensor along which the parts lie.
-        first: Where the part begins there.
-        stop: Where it ends; not included.
-        way: Tensors from `tensor` to the joined one, both included, in the order of computation.
+        tensor: The input of the Concat.
+        axis: The dimension of the concatenated tensor along which the parts lie.
+        first: Start of the part there.
+        stop: End of the part, exclusive.
+        way: Tensors from `tensor` to the concatenated one, both included, in the order of computation.
     """
 
     tensor: str
@@ -42,14 +42,14 @@ class JoinedPart:
 
 
 def joined_parts(recording: Recording, tensor: str) -> tuple[JoinedPart, ...]:
-    """Return the parts that a Concat has joined to a tensor, if only its format or its dimensions changed since.
+    """Return the parts that were concatenated to a tensor, if only its format or its dimensions changed since.
 
     Args:
         recording: The run.
         tensor: One of its tensors.
 
     Returns:
-        The parts in their order; none where nothing was joined, or an extent is not known.
+        The parts in their order; empty if nothing was concatenated, or an extent is unknown.
     """
     node, shape = recording.graph.producer(tensor), _shape(recording, tensor)
     if node is None or shape is None:
@@ -62,20 +62,20 @@ def joined_parts(recording: Recording, tensor: str) -> tuple[JoinedPart, ...]:
     before = _shape(recording, source) if source else None
     if before is None or not (row.arranges or row.keeps_values):
         return ()
-    found = []
+    parts = []
     for part in joined_parts(recording, source):
         axis = taken_along(node, part.axis, before, shape)
         if axis is None or shape[axis] != before[part.axis]:
             return ()
-        found.append(replace(part, axis=axis, way=(*part.way, tensor)))
-    return tuple(found)
+        parts.append(replace(part, axis=axis, way=(*part.way, tensor)))
+    return tuple(parts)
 
 
 def joining_axis(recording: Recording, node: Node, rank: int) -> int | None:
-    """Return the dimension, not negative, along which a node joins what it reads; None if it joins nothing.
+    """Return the dimension, not negative, along which a node concatenates; None for other nodes.
 
     Args:
-        recording: The run that the node is of.
+        recording: The run of the node.
         node: The node.
         rank: Number of dimensions of its result.
     """
@@ -90,18 +90,18 @@ def _joined(recording: Recording, node: Node, tensor: str, shape: tuple[int, ...
     axis, first = joining_axis(recording, node, len(shape)), 0
     if axis is None:
         return ()
-    found = []
+    parts = []
     for name in operators.operands(node):
-        own = _shape(recording, name)
-        if own is None or len(own) != len(shape):
+        extents = _shape(recording, name)
+        if extents is None or len(extents) != len(shape):
             return ()
-        found.append(JoinedPart(tensor=name, axis=axis, first=first, stop=first + own[axis], way=(name, tensor)))
-        first += own[axis]
-    return tuple(found) if first == shape[axis] else ()
+        parts.append(JoinedPart(tensor=name, axis=axis, first=first, stop=first + extents[axis], way=(name, tensor)))
+        first += extents[axis]
+    return tuple(parts) if first == shape[axis] else ()
 
 
 def _shape(recording: Recording, tensor: str) -> tuple[int, ...] | None:
-    """Return the extents of a tensor, as they are declared or else as they were recorded; None if not known."""
+    """Return the declared or recorded extents of a tensor; None if unknown."""
     declared = recording.graph.tensors[tensor].shape
     if declared is not None and None not in declared:
         return tuple(extent for extent in declared if extent is not None)

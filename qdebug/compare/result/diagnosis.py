@@ -1,4 +1,4 @@
-"""What a comparison ends with: what is wrong, where, why, what to try, and what was ruled out."""
+"""The diagnosis of a comparison: faults with place, reason and remedies, and what was ruled out."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["Diagnosis", "FaultClass", "OutputGain", "Remedy", "RuledOut", "class
 
 
 class FaultClass(StrEnum):
-    """What kind of work a fault asks for."""
+    """The kind of work that a fault asks for."""
 
     KERNEL = "kernel"
     """The backend computes what no known arithmetic gives, or hands on a wrong buffer."""
@@ -73,14 +73,13 @@ class Remedy(JsonObject):
     """A change that was tried.
 
     Args:
-        edit: What `qdebug repair` calls it: a kind of edit and a node, or several such.
-        what: What it does, in words.
-        gains: By how much it raises the SQNR of each output, in the samples that were replayed; by an infinite amount
-            where the output becomes the reference's.
-        samples: How many these were.
-        cost: What it costs, in words.
-        command: What makes it.
-        nodes: How many nodes it changes; None for every kernel.
+        edit: Its name in `qdebug repair`: a kind of edit and a node, or several of them.
+        what: A description.
+        gains: Gain in SQNR of each output, over the replayed samples; infinite if the output becomes the reference's.
+        samples: Number of these samples.
+        cost: Its cost, in words.
+        command: The command that makes it.
+        nodes: Number of nodes that it changes; None for every kernel.
     """
 
     json_keys = "edit what gain_db samples cost command nodes|null"
@@ -96,27 +95,27 @@ class Remedy(JsonObject):
     @property
     def gain_db(self) -> Mapping[str, float]:
         """The gains by output."""
-        return {each.output: each.db for each in self.gains}
+        return {gain.output: gain.db for gain in self.gains}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Diagnosis(JsonObject):
-    """One thing that is wrong.
+    """One fault.
 
     Args:
-        fault: What kind of fault it is.
-        kind: The kind of what was found of it; None where no node is beyond its limit.
+        fault: Its class.
+        kind: The kind of its finding; None if no node is beyond its limit.
         node: The backend node.
         op: Its operator.
-        tensor: Its output; the input itself where an input of the network is meant.
-        model_node: What the source model calls the node; None if that is not known.
-        nodes: All backend nodes that have the same fault, this one first.
-        share: Power of what these nodes' own errors make of an output over that of its error, all samples together, by
-            output; None where it is not known.
+        tensor: Its output; the input itself if an input of the network is meant.
+        model_node: The source model's name of the node; None if unknown.
+        nodes: All backend nodes with the same fault, this one first.
+        share: Share of these nodes' own errors in the error power of an output, over all samples, by output; None if
+            unknown.
         before_db: SQNR of the worst of its inputs; None if none was compared.
         after_db: SQNR of its output; None if it has none.
         why: One sentence.
-        evidence: Names of the constants, attributes or tensors that it is about.
+        evidence: Names of the constants, attributes or tensors at fault.
         remedies: Changes that were tried, the cheapest first.
     """
 
@@ -139,11 +138,11 @@ class Diagnosis(JsonObject):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuledOut(JsonObject):
-    """A class of faults that was looked for and is not there.
+    """A class of faults that was searched and not found.
 
     Args:
         fault: The class.
-        sentence: What was looked at, a clause.
+        sentence: What was checked, a clause.
     """
 
     json_keys = "class=fault sentence"

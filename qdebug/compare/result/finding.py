@@ -1,4 +1,4 @@
-"""Findings: what is wrong with a node, or worth saying of it, and how a comparison can come out."""
+"""Findings on a node, and the statuses of a comparison."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["Finding", "FindingKind", "FindingRole", "Judged", "JudgedBy", "Statu
 
 
 class Status(StrEnum):
-    """How one tensor, or a whole comparison, came out."""
+    """The outcome of one tensor, or of a whole comparison."""
 
     IDENTICAL = "identical"
     WITHIN = "within"
@@ -26,7 +26,7 @@ class Status(StrEnum):
 
 
 class JudgedBy(StrEnum):
-    """By what a compared tensor was judged."""
+    """The evidence that a compared tensor was judged by."""
 
     REPLAY = "replay"
     """By a replay of its node on the backend's recorded inputs, or by an arithmetic that reproduces it bit for bit."""
@@ -37,7 +37,7 @@ class JudgedBy(StrEnum):
 
 
 class FindingKind(StrEnum):
-    """What a finding is about."""
+    """The subject of a finding."""
 
     WEIGHT = "weight"
     BIAS = "bias"
@@ -67,7 +67,7 @@ class FindingKind(StrEnum):
 
 
 class FindingRole(StrEnum):
-    """How a finding counts; `qdebug.compare.policy` says what follows from it. Findings stand in this order."""
+    """The role of a finding in the verdict, see `qdebug.compare.policy`. Findings are listed in this order."""
 
     DIFFERENCE = "difference"
     """The two graphs say something else of the node, and it changes the result by more than rounding does."""
@@ -87,18 +87,18 @@ class FindingRole(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding(JsonObject):
-    """One thing that was found out about a node.
+    """One finding on a node.
 
     Args:
-        kind: What it is about.
-        role: How it counts.
+        kind: Its subject.
+        role: Its role in the verdict.
         node: The backend node.
-        sentence: One clause for a person, without the node's name.
-        amount: How large it is; None where there is nothing to measure, as of an attribute.
-        limit: What the amount is held against, in the same unit; None if nothing.
-        unit: Unit of both; of an SQNR ("dB"), less is worse.
-        given: Whether the limit is one that the user gave.
-        evidence: Name of the constant, attribute, tensor or format that it is about; None if there is no one name.
+        sentence: A clause for the user, without the node's name.
+        amount: Its size; None if there is nothing to measure, for example for an attribute.
+        limit: The limit of the amount, in the same unit; None without a limit.
+        unit: Unit of both; for an SQNR ("dB"), less is worse.
+        given: Whether the user gave the limit.
+        evidence: Name of the constant, attribute, tensor or format at fault; None if there is no single one.
     """
 
     json_keys = "kind role node sentence amount limit unit evidence"
@@ -115,18 +115,18 @@ class Finding(JsonObject):
 
 
 def graph_difference(kind: FindingKind, node: Node, sentence: str, *, evidence: str | None = None) -> Finding:
-    """Return the finding that the two graphs say something else of a backend node."""
+    """Return the finding that the two graphs differ at a backend node."""
     return Finding(kind=kind, role=FindingRole.DIFFERENCE, node=node.name, sentence=sentence, evidence=evidence)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judged(JsonObject):
-    """The number that a derived limit is held against.
+    """The amount that a derived limit applies to.
 
     Args:
-        amount: The number.
+        amount: The amount.
         limit: Its limit.
-        unit: Of both: "LSB", "elements", "integers", or "bound" for the error over what rounding accounts for.
+        unit: Unit of both: "LSB", "elements", "integers", or "bound" for the error over that of correct rounding.
     """
 
     amount: float
@@ -143,7 +143,7 @@ def apart(amount: float, limit: float, *, digits: int = 3) -> str:
         digits: Significant digits at least.
     """
     text = f"{amount:.{digits}g}"
-    while amount != limit and float(text) == float(f"{limit:g}") and digits < 17:  # 17 tell every two float64 apart
+    while amount != limit and float(text) == float(f"{limit:g}") and digits < 17:  # 17 tell any two apart
         digits += 1
         text = f"{amount:.{digits}g}"
     return text

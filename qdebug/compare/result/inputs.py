@@ -1,4 +1,4 @@
-"""What was found of the inputs of the network: whether both runs were given the same, and numbers."""
+"""Findings on the inputs of the network: different inputs, and NaN."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ __all__ = [
 
 
 def input_finding(node: NodeResult) -> Finding | None:
-    """Return what was found of an input of the network that differs between the two runs; None of any other tensor."""
-    return next((found for found in node.findings if found.kind is FindingKind.INPUT), None)
+    """Return the finding that an input of the network differs between the runs; None for other tensors."""
+    return next((finding for finding in node.findings if finding.kind is FindingKind.INPUT), None)
 
 
 def _nan_finding(node: NodeResult) -> Finding | None:
-    """Return what was found of an input of the network that holds NaN in both runs; None of any other tensor."""
+    """Return the finding that an input of the network holds NaN in both runs; None for other tensors."""
     if node.op != "Input":
         return None
     kinds = FindingKind.NONFINITE, FindingRole.NOTE
-    return next((found for found in node.findings if (found.kind, found.role) == kinds), None)
+    return next((finding for finding in node.findings if (finding.kind, finding.role) == kinds), None)
 
 
 def different_inputs(of: ResultTable) -> list[NodeResult]:
@@ -39,19 +39,19 @@ def different_inputs(of: ResultTable) -> list[NodeResult]:
 
 
 def different_inputs_clause(different: Sequence[NodeResult]) -> str:
-    """Say in a clause that the two runs were given different inputs.
+    """Return a clause that the two runs were given different inputs.
 
     Args:
-        different: Those that differ, at least one.
+        different: The inputs that differ, at least one.
     """
-    found, others = input_finding(different[0]), len(different) - 1
-    said = "" if found is None else f" {found.sentence}"
+    finding, others = input_finding(different[0]), len(different) - 1
+    detail = "" if finding is None else f" {finding.sentence}"
     more = f", and {plural(others, 'more input')}" if others else ""
-    return f"the two runs were given different inputs ({different[0].tensor!r}{said}{more})"
+    return f"the two runs were given different inputs ({different[0].tensor!r}{detail}{more})"
 
 
 def nan_input(of: ResultTable, first: NodeResult, graph: Graph) -> NodeResult | None:
-    """Return an input of the network that holds NaN in both runs and leads to the first difference, if one does."""
+    """Return an input with NaN in both runs that leads to the first difference; None if there is none."""
     if first.status is not Status.NONFINITE:
         return None
     rows = of.rows_of(upstream(graph, (first.tensor,)))
@@ -59,7 +59,7 @@ def nan_input(of: ResultTable, first: NodeResult, graph: Graph) -> NodeResult | 
 
 
 def nan_input_sentence(given: NodeResult, first: NodeResult) -> str:
-    """Say that what was given to both runs holds NaN, and where they first make different things of it."""
-    found = _nan_finding(given)
-    said = "" if found is None else f": {found.sentence}"
-    return f"The input {given.tensor!r} holds NaN{said}. The two runs handle that differently at {first.node!r}."
+    """Return a sentence that an input holds NaN, and where the runs first differ because of it."""
+    finding = _nan_finding(given)
+    detail = "" if finding is None else f": {finding.sentence}"
+    return f"The input {given.tensor!r} holds NaN{detail}. The two runs handle that differently at {first.node!r}."

@@ -1,9 +1,9 @@
-"""Results as they are kept between two comparisons of the same recordings: into columns and back.
+"""Results stored between two comparisons of the same recordings: as columns and back.
 
-Objects of a dataclass as numpy columns and back, value for value: the form in which results are kept in a file. The
-type hints of a dataclass say which columns it takes, so a field that is added to it is kept without a change here. A
-column is named after its field; "field?" tells which rows have a value, "field#" how many entries a tuple has, and
-"texts" holds every different text once. Columns that are read are checked before anything is made of them.
+Objects of a dataclass are stored as NumPy columns, value for value. The type hints of a dataclass define its columns,
+so a new field needs no change here. A column is named after its field; "field?" marks the rows that have a value,
+"field#" counts the entries of a tuple, and "texts" holds every different text once. Columns are checked before objects
+are made from them.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Columns = dict[str, np.ndarray]
 
 _TEXTS = "texts"
 _NUMBERS: Mapping[type, type] = {float: np.float64, int: np.int64, bool: np.uint8}
-"""How numbers are kept, by their declared type."""
+"""Stored type of numbers, by their declared type."""
 
 
 def to_columns(rows: Sequence[Any], kind: type, *, omit: frozenset[str] = frozenset()) -> Columns:
@@ -46,8 +46,8 @@ def to_columns(rows: Sequence[Any], kind: type, *, omit: frozenset[str] = frozen
         omit: Fields of `kind` that are left out.
 
     Raises:
-        TypeError: A field is declared as something else.
-        ValueError: A value is not of its declared type, or too large to be kept exactly.
+        TypeError: A field has another declared type.
+        ValueError: A value is not of its declared type, or too large to be stored exactly.
     """
     writer = _Writer()
     writer.rows(rows, kind, "", omit)
@@ -64,12 +64,12 @@ def from_columns(
     omit: frozenset[str] = frozenset(),
     given: Mapping[str, Sequence[Any]] | None = None,
 ) -> list[T]:
-    """Return the rows that `to_columns` was given.
+    """Return the rows that were given to `to_columns`.
 
     Args:
-        columns: The columns, from whatever source.
+        columns: The columns, from any source.
         kind: The dataclass.
-        count: How many rows there must be.
+        count: Expected number of rows.
         omit: As given to `to_columns`.
         given: Values of omitted fields; other omitted fields get their defaults.
 
@@ -77,16 +77,16 @@ def from_columns(
         ValueError: The columns are not those of `count` rows of this dataclass.
     """
     reader = _Reader(columns)
-    found: list[T] = reader.rows(kind, "", count, omit, given or {})
+    rows: list[T] = reader.rows(kind, "", count, omit, given or {})
     if reader.left:
         raise ValueError(f"there is a column {min(reader.left)!r} that nobody asked for")
-    return found
+    return rows
 
 
 @cache
 def _hints_of(kind: type) -> Mapping[str, Any]:
-    known = get_type_hints(kind)
-    return {entry.name: known[entry.name] for entry in fields(kind)}
+    hints = get_type_hints(kind)
+    return {entry.name: hints[entry.name] for entry in fields(kind)}
 
 
 @cache
@@ -119,7 +119,7 @@ class _Writer:
                 self._values([getattr(row, field) for row in rows], hint, f"{name}.{field}" if name else field)
 
     def _values(self, values: Sequence[Any], hint: Any, name: str) -> None:
-        """Take in values of one declared type."""
+        """Add values of one declared type."""
         inner, entry = _optional(hint), _entry_of(hint)
         if inner is not None:
             self.columns[f"{name}?"] = np.array([value is not None for value in values], np.uint8)
@@ -154,7 +154,7 @@ def _numbers(values: Sequence[Any], hint: type, name: str) -> np.ndarray:
 
 
 class _Reader:
-    """Makes objects of columns, each of which is checked and used once.
+    """Makes objects from columns, each of which is checked and used once.
 
     Attributes:
         left: Columns that were not used yet.
@@ -171,7 +171,7 @@ class _Reader:
         self, kind: type, name: str, count: int, omit: frozenset[str], given: Mapping[str, Sequence[Any]]
     ) -> list[Any]:
         """Make `count` objects of a dataclass without `__post_init__`, field by field."""
-        columns: dict[str, Any] = {}  # all of them are checked before as many objects are made
+        columns: dict[str, Any] = {}  # all are checked before any object is made
         for field, hint in _hints_of(kind).items():
             if field in given:
                 columns[field] = given[field]
@@ -179,17 +179,17 @@ class _Reader:
                 columns[field] = repeat(_default(kind, field))
             else:
                 columns[field] = self._values(hint, f"{name}.{field}" if name else field, count)
-        made: list[Any] = [object.__new__(kind) for _ in range(count)]
+        objects: list[Any] = [object.__new__(kind) for _ in range(count)]
         for field, values in columns.items():
-            deque(map(object.__setattr__, made, repeat(field), values), maxlen=0)  # several times as fast as `kind()`
-        return made
+            deque(map(object.__setattr__, objects, repeat(field), values), maxlen=0)  # much faster than `kind()`
+        return objects
 
     def _values(self, hint: Any, name: str, count: int) -> list[Any]:
         inner, entry = _optional(hint), _entry_of(hint)
         if inner is not None:
             there = self._flags(f"{name}?", count)
-            found = iter(self._values(inner, name, sum(there)))
-            return [next(found) if one else None for one in there]
+            present = iter(self._values(inner, name, sum(there)))
+            return [next(present) if is_present else None for is_present in there]
         if entry is not None:
             lengths = self._lengths(name, count)
             items = iter(self._values(entry, name, sum(lengths)))
@@ -240,15 +240,15 @@ def _default(kind: type, name: str) -> Any:
 _ASKED_LATER = frozenset(
     {"acknowledged", "file", "allow_partial", "allow_unfaithful", "allow_different_inputs", "allow_uncompared"}
 )
-"""Limits that judge no tensor: what may be missing or beyond is asked when a comparison is summed up."""
+"""Limits that judge no tensor but the whole comparison, when it is summed up."""
 
 _FROM_PLAN = ("index", "node", "op", "tensor", "reference_tensor", "match", "match_reason", "confidence", "quant")
 _OMIT = frozenset({*_FROM_PLAN, "acknowledged"})
-"""Known from what is compared, and from the limits of the day."""
+"""Fields that follow from the plan, or from the current limits."""
 
 
 def result_facts(pairs: Sequence[Pair], limits: Limits) -> Iterator[str]:
-    """Yield what results depend on besides recordings and code: the pairs and the limits in force."""
+    """Yield the facts that results depend on besides recordings and code: the pairs and the limits."""
     judging = [entry.name for entry in fields(limits) if entry.name not in _ASKED_LATER]
     judged = [f"{name}={getattr(limits, name)!r}" for name in judging]
     yield from judged
@@ -259,36 +259,36 @@ def kept_columns(nodes: Sequence[NodeResult], outputs: Sequence[OutputRanking]) 
     """Return results as columns.
 
     Raises:
-        ValueError: A value would not come back the same.
+        ValueError: A value would not be restored exactly.
     """
     parts = {"nodes": to_columns(nodes, NodeResult, omit=_OMIT), "outputs": to_columns(outputs, OutputRanking)}
-    named = {f"{part}/{name}": column for part, columns in parts.items() for name, column in columns.items()}
-    return named | {"outputs": np.array([len(outputs)], np.int64)}
+    columns_by_name = {f"{part}/{name}": column for part, columns in parts.items() for name, column in columns.items()}
+    return columns_by_name | {"outputs": np.array([len(outputs)], np.int64)}
 
 
 def kept_results(
     columns: Mapping[str, np.ndarray], planned: Sequence[PlannedNode]
 ) -> tuple[list[NodeResult], tuple[OutputRanking, ...]]:
-    """Return the results that were kept, without acknowledgements.
+    """Return stored results, without acknowledgements.
 
     Args:
-        columns: Columns from whatever source.
-        planned: What is compared, and what was when they were kept.
+        columns: Columns from any source.
+        planned: The compared tensors, the same as when they were stored.
 
     Raises:
         ValueError: The columns are not those of a result for each planned entry.
     """
-    left = dict(columns)
-    many = left.pop("outputs", np.empty(0, np.int64))
-    if many.dtype != np.int64 or many.size != 1 or not 0 <= int(many[0]) <= len(planned):
+    remaining = dict(columns)
+    output_count = remaining.pop("outputs", np.empty(0, np.int64))
+    if output_count.dtype != np.int64 or output_count.size != 1 or not 0 <= int(output_count[0]) <= len(planned):
         raise ValueError("there is no number of outputs")
     parts: dict[str, Columns] = {"nodes": {}, "outputs": {}}
-    for name, column in left.items():
-        part, _, rest = name.partition("/")
+    for name, column in remaining.items():
+        part, _, column_name = name.partition("/")
         if part not in parts:
             raise ValueError(f"there is a column {name!r} that nobody asked for")
-        parts[part][rest] = column
-    outputs = from_columns(parts["outputs"], OutputRanking, int(many[0]))
+        parts[part][column_name] = column
+    outputs = from_columns(parts["outputs"], OutputRanking, int(output_count[0]))
     given = {name: [getattr(entry, name) for entry in planned] for name in _FROM_PLAN}
     nodes = from_columns(parts["nodes"], NodeResult, len(planned), omit=_OMIT, given=given)
     return nodes, tuple(outputs)

@@ -1,4 +1,4 @@
-"""The result of comparing one tensor: how it came out, by how much it is off, and sample by sample."""
+"""The result of one tensor: its status, its error, and each sample."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SampleError:
-    """Part of the error of one tensor for one sample, in short; see `qdebug.numerics.metric_table` for each."""
+    """Part of the error of one tensor in one sample, in short; see `qdebug.numerics.metric_table` for each."""
 
     max_abs: float | None
     rmse: float | None
@@ -41,7 +41,7 @@ class SampleError:
 
     @classmethod
     def of(cls, stats: ErrorStats | None) -> SampleError | None:
-        """Return the short form of an error; None of one that is not known."""
+        """Return the short form of an error; None if it is unknown."""
         if stats is None:
             return None
         return cls(max_abs=stats.max_abs, rmse=stats.rmse, sqnr_db=stats.sqnr_db, max_lsb=stats.max_lsb)
@@ -49,15 +49,15 @@ class SampleError:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SampleResult(JsonObject):
-    """The comparison of one tensor for one sample, all its steps together.
+    """The comparison of one tensor in one sample, all its steps together.
 
     Args:
         sample: Its number.
         max_abs: Largest absolute difference.
         sqnr_db: 10 log10(sum reference^2 / sum difference^2).
-        status: How it came out.
-        introduced: Error that the node adds in this sample; None if that is not known.
-        propagated: Error that reaches it through its inputs; None likewise.
+        status: Its status.
+        introduced: Error that the node adds in this sample; None if unknown.
+        propagated: Error that reaches it through its inputs; None if unknown.
     """
 
     json_keys = "sample max_abs sqnr_db status introduced propagated"
@@ -74,47 +74,46 @@ class SampleResult(JsonObject):
 class NodeResult(JsonObject, ErrorParts):
     """The comparison of one backend tensor with its reference.
 
-    Where its error comes from is said by its `ErrorParts`.
+    The origin of its error is in its `ErrorParts`.
 
     Args:
         index: Position in the backend's topological order of tensors.
-        node: Backend node that produces the tensor; the tensor's own name for a graph input.
+        node: Backend node that computes the tensor; the tensor's own name for a graph input.
         op: Its operator; "Input" for a graph input.
         tensor: The backend tensor.
         reference_tensor: The reference tensor.
-        match: The ground for the pair.
-        match_reason: One clause a person can check.
-        status: How it came out.
-        confidence: How sure the pair is, from 0 to 1.
+        match: The kind of evidence for the pair.
+        match_reason: A clause that the user can check.
+        status: Its status.
+        confidence: Confidence of the pair, from 0 to 1.
         reason: Why it is diverged, nonfinite or incomparable; None otherwise.
         note: What was left out of the comparison; None if nothing.
         basis: "full" if every element was compared.
-        lacking: Whether of some samples one side has more than the other, so that they were not compared.
+        lacking: Whether one side kept more of some samples than the other, so that they were not compared.
         metrics: The error over all samples; None if incomparable.
-        judged: What the derived limit is held against: `arithmetic` without what clipping cuts off; None if there is
-            no such number.
-        findings: What is wrong with the node, or worth saying of it, whatever limits are in force.
-        born: Where a NaN or an infinity that none of the node's inputs accounts for is born; None if none is.
-        declared: What the two graphs declare differently of this node, with an effect beyond rounding, or a constant
-            that its format cannot hold; None if nothing.
-        attribution_note: Why `introduced` is not known; None if it is.
-        judged_by: By what the status was decided.
-        failed_replay: Whether the node has a kernel and all its inputs were recorded, and its replay failed or was
-            refused all the same.
-        unchecked: Why nothing checked that both graphs do the same between compared tensors; None if that was checked,
-            or if the tensor equals the reference's.
-        gain: rms(error out) / rms(largest error in); None until it is known.
-        relative_gain: rel_l2(propagated) / rel_l2(largest error in), of the whole error where the propagated part is
-            not known; None until it is known.
-        explained: Arithmetic that reproduces it exactly, in words; None if there is none or nobody looked.
-        reproduced: Whether a known arithmetic reproduces it exactly; None if nobody looked, as for float nodes.
-        precision: Float format of few digits that holds all of its values, though they are kept in a longer one, and
-            not all of the reference's; None if there is none.
-        saturation: Reference values that the codes cut off, and codes at the ends; None if the tensor is not quantized.
+        judged: The amount that the derived limit applies to: `arithmetic` without clipping; None if there is none.
+        findings: Findings on the node, whatever limits are in force.
+        born: Where a NaN or an infinity first appears that no input of the node explains; None if there is none.
+        declared: A difference of the two graphs at this node with an effect beyond rounding, or a constant that its
+            format cannot hold; None if there is none.
+        attribution_note: Why `introduced` is unknown; None if it is known.
+        judged_by: The evidence for the status.
+        failed_replay: Whether the replay failed or was refused although the node has a kernel and all its inputs were
+            recorded.
+        unchecked: Why nothing checked that both graphs compute the same between compared tensors; None if it was
+            checked, or the tensor equals the reference's.
+        gain: rms(error out) / rms(largest error in); None until known.
+        relative_gain: rel_l2(propagated) / rel_l2(largest error in), of the whole error if the propagated part is
+            unknown; None until known.
+        explained: Arithmetic that reproduces it exactly, in words; None if there is none or it was not searched.
+        reproduced: Whether a known arithmetic reproduces it exactly; None if it was not searched, as for float nodes.
+        precision: 16-bit or 8-bit float format that holds all of its values and not all of the reference's, although
+            they are stored in a longer one; None if there is none.
+        saturation: Reference values that the codes clip, and codes at the ends; None if the tensor is not quantized.
         quant: The backend tensor's quantization.
-        samples: The comparison sample by sample.
-        placement: Where the backend's node ran; None if nobody said.
-        acknowledged: Why it may be beyond its limit; None if nobody said so.
+        samples: The comparison of each sample.
+        placement: Where the backend's node ran; None if unknown.
+        acknowledged: Why it may be beyond its limit; None if it is not acknowledged.
 
     Example:
         >>> node = qdebug.diff("float.h5", "int8.h5")["conv1_quant"]
@@ -172,9 +171,9 @@ def breaks_limit(node: NodeResult) -> bool:
 
 
 def blamed(node: NodeResult) -> str:
-    """Return the backend node that is to blame for a tensor: the one of its first finding, else the one that made it.
+    """Return the backend node to blame for a tensor: the one of its first finding, else the one that computes it.
 
-    What lies between two compared tensors is judged by the later one. A finding may name a node in between.
+    Nodes between two compared tensors are judged with the later one. A finding may name a node in between.
 
     Args:
         node: The result of the tensor.

@@ -9,11 +9,11 @@ import qdebug
 from qdebug.compare.align import channels_last as channels_last_module
 from qdebug.compare.align.channels_last import (
     _by_values,
-    _is_unstated_transpose,
     _is_permuted,
+    _is_unstated_transpose,
     _order_with_channels_second,
-    _side_by_layout,
     _side_by_extents,
+    _side_by_layout,
     moved_shape,
 )
 from qdebug.compare.align.context import Context
@@ -281,7 +281,8 @@ def test_where_several_orders_fit_the_values_tell_and_else_what_it_is_made_of(or
     likely = order in ((0, 1, 2, 3), (0, 3, 1, 2))
     told = order if likely and order != (0, 1, 2, 3) else None
     assert _order_with_channels_second(context, pair, Side.BACKEND, {}) == told
-    assert _order_with_channels_second(context, pair, Side.BACKEND, {"x": (0, 3, 1, 2)}) == (told if likely else (0, 3, 1, 2))
+    turned = {"x": (0, 3, 1, 2)}
+    assert _order_with_channels_second(context, pair, Side.BACKEND, turned) == (told if likely else (0, 3, 1, 2))
     same = Context(ref=one_tensor((1, 4, 4, 4), values=False), be=one_tensor((1, 4, 4, 4), values=False))
     assert _order_with_channels_second(same, pair, Side.BACKEND, {}) is None
     assert _order_with_channels_second(same, pair, Side.BACKEND, {"x": (0, 3, 1, 2)}) == (0, 3, 1, 2)

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from qdebug.compare.align.indexed_recording import IndexedRecording
 from qdebug.compare.align.layouts import (
     _compose,
-    _inverse,
     _has_merged_dimensions,
+    _inverse,
     _without_dimensions,
     in_one_order,
     in_reference_order,

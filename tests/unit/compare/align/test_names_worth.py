@@ -9,10 +9,10 @@ from qdebug.compare.align.context import Context, paired
 from qdebug.compare.align.indexed_recording import IndexedRecording
 from qdebug.compare.align.names import (
     _adds_its_bias,
-    _support_of,
+    _have_same_readers,
     _of_node,
     _same_entries,
-    _have_same_readers,
+    _support_of,
     form_of_another,
     is_claimed,
     namesake,
