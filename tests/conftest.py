@@ -32,6 +32,7 @@ def pytest_configure() -> None:
             signal.signal(number, usual)
 
 
+@pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
     """Run three workers on two cores: a test of the terminal waits for most of its time."""
     return max(2, len(os.sched_getaffinity(0)) * 3 // 2) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 2

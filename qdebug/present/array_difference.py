@@ -1,4 +1,4 @@
-"""How two arrays differ, in lines for the message of a failed assertion: NaN, infinities and finite values apart."""
+"""The difference of two arrays, as lines for the message of a failed assertion: NaN, infinities and finite values."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ __all__ = ["array_difference"]
 def array_difference(
     reference: np.ndarray, backend: np.ndarray, *, stats: ErrorStats, quant: QuantParams | None = None
 ) -> list[str]:
-    """Return what tells two arrays of one shape apart, a fact a line.
+    """Return the differences of two arrays of one shape, one fact per line.
 
     Args:
         reference: Real values of the reference.
-        backend: Real values of the backend, or codes if `quant` says what they stand for.
-        stats: The error of the one against the other.
+        backend: Real values of the backend, or codes if `quant` is given.
+        stats: The error of the backend.
         quant: Quantization of the backend.
     """
     ours = backend
@@ -62,7 +62,7 @@ def array_difference(
 
 
 def _computable(values: np.ndarray) -> np.ndarray:
-    """Return values of a type that numpy knows; the small types of others fit float32."""
+    """Return values in a type that NumPy computes with; smaller float types become float32."""
     return values if values.dtype.kind in "biuf" else values.astype(np.float32)
 
 
@@ -72,13 +72,13 @@ def _of(many: int, total: int) -> str:
 
 
 def _nonfinite(what: str, theirs: np.ndarray, ours: np.ndarray, equal: np.ndarray) -> str:
-    """Say how many are on one side only and how many agree; an infinity of the other sign agrees with nothing."""
-    both = theirs & ours
+    """Return how many such values are on one side only and how many agree; infinities of opposite sign differ."""
+    common = theirs & ours
     text = (
         f"{what}      {numbers.grouped(int((theirs & ~ours).sum()))} in the reference alone, "
         f"{numbers.grouped(int((ours & ~theirs).sum()))} in the backend alone"
     )
-    opposed, agreed = int((both & ~equal).sum()), int((both & equal).sum())
+    opposed, agreed = int((common & ~equal).sum()), int((common & equal).sum())
     text += f", {numbers.grouped(opposed)} of opposite sign" if opposed else ""
     return text + (f"; {numbers.grouped(agreed)} agree" if agreed else "")
 
@@ -94,7 +94,7 @@ def _largest(reference: np.ndarray, ours: np.ndarray, worst: WorstElement) -> li
         ulp = ulp_distance(np.array([theirs]).astype(unit), np.array([value]).astype(unit))
         distance.append(f"{numbers.grouped(int(ulp[0]))} ULP of {unit.name}")
     shown = _exact(theirs), _exact(value)
-    if shown[0] == shown[1]:  # 1.1 as float32 and as float64 are two numbers
+    if shown[0] == shown[1]:  # 1.1 as float32 and as float64 are different numbers
         shown = _exact(float(theirs)), _exact(float(value))
     return [
         f"largest  at {_index(worst.index)}: reference {shown[0]}, backend {shown[1]}",

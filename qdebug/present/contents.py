@@ -1,4 +1,4 @@
-"""What a recording holds: its facts, counted and listed without reading a value."""
+"""The contents of a recording: facts, counts and lists, without reading a value."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from qdebug.present.text import safe_text
 __all__ = ["TENSOR_TITLES", "Contents", "contents_facts", "stored_shape", "tensor_rows"]
 
 TENSOR_TITLES = ("tensor", "role", "dtype", "shape", SCALE_TITLE, "kept", "producer")
-"""Headings of `tensor_rows`."""
+"""Titles of `tensor_rows`."""
 
 _OPS_SHOWN = 12
 _SKIPPED_SHOWN = 8
 
 
 class Environment(TypedDict):
-    """What a run depends on besides its model."""
+    """The environment of a run, apart from its model."""
 
     versions: Mapping[str, str]
     cpu_flags: tuple[str, ...]
@@ -38,13 +38,13 @@ class ListedTensor(JsonObject):
 
     Args:
         name: Its name.
-        role: What it is in the network.
+        role: Its role in the network.
         dtype: Logical dtype; None if unknown.
         shape: Declared shape, or that of the stored values; None for an open extent.
         layout: Names of its dimensions, if known.
         quant: Its quantization; None without.
         stored: Whether values are kept.
-        node: The node that makes it; None for inputs and constants.
+        node: The node that computes it; None for inputs and constants.
         op: Operator of that node.
     """
 
@@ -61,11 +61,11 @@ class ListedTensor(JsonObject):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contents(JsonObject):
-    """A recording and what only its file knows.
+    """A recording, with facts of its file.
 
     Args:
         recording: The recording.
-        path: Where it is, as the user wrote it; "" if in memory.
+        path: Its path, as the user gave it; "" in memory.
         size: Bytes of the file.
         listed: Whether the JSON lists every tensor.
     """
@@ -88,7 +88,7 @@ class Contents(JsonObject):
 
     @property
     def tensors(self) -> int:
-        """Tensors of which anything was kept."""
+        """Number of tensors of which anything was kept."""
         return len(self.recording.names)
 
     @property
@@ -138,9 +138,9 @@ def contents_facts(contents: Contents) -> list[tuple[str, str]]:
     recording = contents.recording
     info, graph = recording.info, recording.graph
     constants = sum(graph.is_constant(name) for name in recording.names)
-    held = f"{numbers.grouped(len(recording.names))} with values, {numbers.grouped(constants)} of them constants"
+    counts_text = f"{numbers.grouped(len(recording.names))} with values, {numbers.grouped(constants)} of them constants"
     partly = sum(not _in_full(recording, name) for name in recording.names)
-    held += f", {numbers.grouped(partly)} with statistics or some of their values alone" if partly else ""
+    counts_text += f", {numbers.grouped(partly)} with statistics or some of their values alone" if partly else ""
     ops = Counter(node.op for node in graph.nodes).most_common()
     detail = f" ({info.fidelity_detail})" if info.fidelity_detail else ""
     facts = [
@@ -152,7 +152,7 @@ def contents_facts(contents: Contents) -> list[tuple[str, str]]:
         ("fidelity", f"{info.fidelity}{detail}"),
         ("taps", info.taps),
         ("samples", f"{recording.samples}" + (f", {recording.steps} steps each" if recording.steps > 1 else "")),
-        ("tensors", held),
+        ("tensors", counts_text),
         ("nodes", f"{numbers.grouped(len(graph.nodes))}: " + _ops(ops) if ops else "none: no graph was recorded"),
         ("inputs", ", ".join(_named_shape(graph.tensors[name]) for name in graph.inputs)),
         ("outputs", ", ".join(_named_shape(graph.tensors[name]) for name in graph.outputs)),
@@ -178,10 +178,10 @@ def _in_full(recording: Recording, tensor: str) -> bool:
 def tensor_rows(recording: Recording) -> list[tuple[str, ...]]:
     """Return one row for each tensor of the recording, in topological order, safe to print."""
     rows: list[tuple[str, ...]] = []
-    held = frozenset(recording.names)
+    stored_names = frozenset(recording.names)
     for info in _listed(recording):
         producer = recording.graph.producer(info.name)
-        kept = "no" if info.name not in held else "yes" if _in_full(recording, info.name) else "partly"
+        kept_text = "no" if info.name not in stored_names else "yes" if _in_full(recording, info.name) else "partly"
         rows.append(
             (
                 safe_text(info.name, limit=200),
@@ -189,7 +189,7 @@ def tensor_rows(recording: Recording) -> list[tuple[str, ...]]:
                 safe_text(info.dtype or numbers.MISSING, limit=40),
                 numbers.shape(stored_shape(recording, info)),
                 quant_summary(info.quant),
-                kept,
+                kept_text,
                 numbers.MISSING if producer is None else safe_text(f"{producer.op} {producer.name}", limit=120),
             )
         )
@@ -209,7 +209,7 @@ def stored_shape(recording: Recording, info: TensorInfo) -> tuple[int | None, ..
 
 
 def _listed(recording: Recording) -> Iterator[TensorInfo]:
-    """Yield inputs, then what nodes produce in order, then constants."""
+    """Yield inputs, then the outputs of nodes in order, then constants."""
     graph = recording.graph
     order = dict.fromkeys((*graph.inputs, *(name for node in graph.nodes for name in node.outputs if name)))
     order |= dict.fromkeys(graph.tensors)
@@ -223,7 +223,7 @@ def _named_shape(info: TensorInfo) -> str:
 
 
 def _ops(ops: list[tuple[str, int]]) -> str:
-    shown = ", ".join(f"{many} {op}" for op, many in ops[:_OPS_SHOWN])
+    shown = ", ".join(f"{count} {op}" for op, count in ops[:_OPS_SHOWN])
     return shown + (f", {len(ops) - _OPS_SHOWN} other kinds" if len(ops) > _OPS_SHOWN else "")
 
 

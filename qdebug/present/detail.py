@@ -1,4 +1,4 @@
-"""One compared node in full, as lists of labelled facts that reports and the terminal UI lay out their own way."""
+"""One compared node in full, as labelled facts for reports and the terminal."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ __all__ = [
 ]
 
 WORST_TITLES = ("index", "sample", "reference", "backend", "difference", "LSB", "ref code", "backend code")
-"""Headings of `worst_rows`."""
+"""Titles of `worst_rows`."""
 
 _SAMPLES_SHOWN = 16
 _EXACT = 9
-"""Digits that tell any two scales of float32 apart."""
+"""Number of digits that distinguishes any two float32 scales."""
 
 
 class InputStatus(TypedDict):
@@ -55,17 +55,17 @@ class InputStatus(TypedDict):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeDetail(JsonObject):
-    """Everything that is said about one compared tensor.
+    """All facts of one compared tensor.
 
     Args:
         result: The comparison.
-        reference: What is known of the reference tensor; None if its graph does not list it.
-        backend: What is known of the backend tensor.
+        reference: Facts of the reference tensor; None if its graph does not list it.
+        backend: Facts of the backend tensor.
         inputs: Inputs of the backend node with their own results, in the operator's order; None where not compared.
         worst: The elements with the largest differences, worst first.
         sample: The only sample looked at; None for all.
-        profile: The error in full detail; None if it was not asked for or there is none.
-        around: The part of the backend's graph around its node; None if nobody asked.
+        profile: The error in full detail; None if it was not computed.
+        around: The part of the backend's graph around its node; None if it was not asked for.
     """
 
     json_keys = (
@@ -106,7 +106,7 @@ class MetricFact:
 
 
 def side_facts(detail: NodeDetail) -> list[SideFact]:
-    """Return what is known of the two tensors, side by side."""
+    """Return the facts of the two tensors, side by side."""
     result, stats = detail.result, detail.result.metrics
     facts = [
         SideFact("tensor", safe_text(result.reference_tensor, limit=120), safe_text(result.tensor, limit=120)),
@@ -143,13 +143,13 @@ def metric_facts(stats: ErrorStats | None) -> list[MetricFact]:
 
 
 PARTS = ("introduced", "arithmetic", "constants", "propagated")
-"""The parts of an error, by the names of their fields."""
+"""Parts of an error, by field name."""
 
 
 def error_rows(result: NodeResult) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-    """Return the metrics as a table: its headings and its rows.
+    """Return the metrics as a table: titles and rows.
 
-    The whole error stands beside its parts, where they are known.
+    The whole error is followed by its known parts.
 
     Args:
         result: The comparison; without metrics there are no rows.
@@ -157,30 +157,31 @@ def error_rows(result: NodeResult) -> tuple[tuple[str, ...], list[tuple[str, ...
     total = metric_facts(result.metrics)
     if result.introduced is None or result.propagated is None:
         return ("error", "value", "definition"), [(fact.title, fact.value, fact.definition) for fact in total]
-    known = {name: part for name in PARTS if (part := getattr(result, name)) is not None}
-    parts = zip(total, *(metric_facts(part) for part in known.values()), strict=True)
+    parts_by_name = {name: part for name in PARTS if (part := getattr(result, name)) is not None}
+    parts = zip(total, *(metric_facts(part) for part in parts_by_name.values()), strict=True)
     rows: list[tuple[str, ...]] = [
-        (whole.title, whole.value, *(each.value for each in rest), whole.definition) for whole, *rest in parts
+        (whole.title, whole.value, *(part_metric.value for part_metric in part_metrics), whole.definition)
+        for whole, *part_metrics in parts
     ]
-    return ("error", "whole", *known, "definition"), rows
+    return ("error", "whole", *parts_by_name, "definition"), rows
 
 
 def finding_facts(result: NodeResult) -> list[tuple[str, str]]:
-    """Return what the checks found beside the reason of the status, as (kind, text).
+    """Return the findings besides the reason of the status, as (kind, text).
 
     Args:
         result: The comparison.
     """
-    said = result.reason or ""
+    reason = result.reason or ""
     return [
-        (kind_title(found.kind), safe_text(found.sentence, limit=400))
-        for found in result.findings
-        if found.sentence not in said and (found.evidence is None or found.evidence != result.precision)
+        (kind_title(finding.kind), safe_text(finding.sentence, limit=400))
+        for finding in result.findings
+        if finding.sentence not in reason and (finding.evidence is None or finding.evidence != result.precision)
     ]
 
 
 def attribution_facts(result: NodeResult) -> list[tuple[str, str]]:
-    """Return what is known of where the error comes from, as (label, text)."""
+    """Return the origin of the error, as (label, text)."""
     facts = finding_facts(result)
     if result.attribution_note:
         facts.append(("introduced", f"not known: {safe_text(result.attribution_note)}"))
@@ -192,13 +193,17 @@ def attribution_facts(result: NodeResult) -> list[tuple[str, str]]:
     if result.relative_gain is not None:
         facts.append(("gain", f"{numbers.number(result.relative_gain)} ({metric('relative_gain').definition})"))
     if result.reproduced is not None:
-        said = "no known arithmetic gives these codes" if result.explained is None else safe_text(result.explained)
-        facts.append(("arithmetic", f"reproduced bit for bit by: {said}" if result.reproduced else said))
+        arithmetic_text = (
+            "no known arithmetic gives these codes" if result.explained is None else safe_text(result.explained)
+        )
+        facts.append(
+            ("arithmetic", f"reproduced bit for bit by: {arithmetic_text}" if result.reproduced else arithmetic_text)
+        )
     return facts
 
 
 def precision_sentence(name: str) -> str:
-    """Say that values were rounded to a float format of few digits in the backend alone."""
+    """Return a sentence that only the backend's values are rounded to a short float format."""
     return f"all its values are exactly representable in {safe_text(name, limit=20)}; the reference's are not"
 
 
@@ -222,11 +227,11 @@ def rail_facts(rails: Rails | None) -> list[tuple[str, str]]:
 
 
 def sample_lines(result: NodeResult, *, most: int = _SAMPLES_SHOWN) -> list[str]:
-    """Return one line a sample, the worst samples first if there are too many for all.
+    """Return one line per sample, the worst samples first if there are too many for all.
 
     Args:
         result: The comparison.
-        most: Most lines for samples.
+        most: Largest number of lines.
     """
     samples = list(result.samples)
     if len(samples) > most:
@@ -243,18 +248,18 @@ def sample_lines(result: NodeResult, *, most: int = _SAMPLES_SHOWN) -> list[str]
 
 def _level(sample: SampleResult) -> float:
     """Return the SQNR to sort by: where there is none, or a NaN, nothing could be worse."""
-    known = sample.sqnr_db is not None and not math.isnan(sample.sqnr_db)
-    return sample.sqnr_db if known and sample.sqnr_db is not None else -math.inf
+    is_known = sample.sqnr_db is not None and not math.isnan(sample.sqnr_db)
+    return sample.sqnr_db if is_known and sample.sqnr_db is not None else -math.inf
 
 
 def _own_part(sample: SampleResult) -> str:
-    """Say what the node introduces in one sample; "" if that is not known."""
-    own = sample.introduced
-    if own is None:
+    """Return the error that the node introduces in one sample; "" if unknown."""
+    introduced = sample.introduced
+    if introduced is None:
         return ""
-    if own.max_lsb is not None:
-        return f", introduced {numbers.number(own.max_lsb)} LSB"
-    return f", introduced max abs {numbers.number(own.max_abs)}"
+    if introduced.max_lsb is not None:
+        return f", introduced {numbers.number(introduced.max_lsb)} LSB"
+    return f", introduced max abs {numbers.number(introduced.max_abs)}"
 
 
 def worst_rows(worst: Sequence[WorstElement]) -> list[tuple[str, ...]]:
@@ -275,15 +280,15 @@ def worst_rows(worst: Sequence[WorstElement]) -> list[tuple[str, ...]]:
 
 
 def _value(value: float) -> str:
-    """Return a value: integers in full, so that neighbours differ."""
+    """Return a value as text; integers in full, so that neighbours differ."""
     return str(value) if isinstance(value, int) else numbers.number(value, digits=5)
 
 
 def _difference(element: WorstElement) -> str:
     """Return backend minus reference; of integers to the last digit."""
-    ours, theirs = element.backend, element.reference
-    if isinstance(ours, int) and isinstance(theirs, int):
-        return str(ours - theirs)
+    actual, expected = element.backend, element.reference
+    if isinstance(actual, int) and isinstance(expected, int):
+        return str(actual - expected)
     return numbers.number(element.difference, digits=4)
 
 

@@ -1,4 +1,4 @@
-"""One compared tensor in full detail, as facts and rows that reports and the terminal UI lay out their own way."""
+"""The error of one tensor in full detail, as bars, facts and rows for reports and the terminal."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ __all__ = [
 ]
 
 CHANNEL_TITLES = ("channel", "SQNR dB", "RMSE", "max abs", "NaN or inf")
-"""Headings of `channel_rows`."""
+"""Titles of `channel_rows`."""
 
 _EIGHTHS = " \u258f\u258e\u258d\u258c\u258b\u258a\u2589"
 _BARS = 16
-"""Bars of a histogram at most: neighbours are added up where there are more bins."""
+"""Largest number of bars of a histogram; more bins are merged."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """One bar of a histogram: what it counts, how many elements, and its length from 0 to 1."""
+    """One bar of a histogram: its label, its count, and its length from 0 to 1."""
 
     label: str
     count: int
@@ -43,7 +43,7 @@ class Bar:
 
 
 def bar(length: float, width: int) -> str:
-    """Draw a bar in eighths of a character; one that is not 0 has at least an eighth.
+    """Draw a bar in eighths of a character; a length above 0 draws at least one eighth.
 
     Args:
         length: From 0 to 1.
@@ -54,7 +54,7 @@ def bar(length: float, width: int) -> str:
 
 
 def profile_facts(profile: TensorProfile) -> list[tuple[str, str]]:
-    """Return what is said in a line each, as (label, text)."""
+    """Return the facts of a profile, as (label, text)."""
     facts = []
     if profile.tensors > 1:
         facts.append(("arrays", f"{numbers.grouped(profile.tensors)}, taken together"))
@@ -62,8 +62,8 @@ def profile_facts(profile: TensorProfile) -> list[tuple[str, str]]:
         facts.append(("ULP", _ulp(profile.ulp)))
     relative = profile.relative
     if relative.zero_refs:
-        said = f"{numbers.grouped(relative.zero_refs)} elements without relative error"
-        facts.append(("zero refs", f"{said}; the backend is 0 in {numbers.grouped(relative.zero_refs_hit)} of them"))
+        text = f"{numbers.grouped(relative.zero_refs)} elements without relative error"
+        facts.append(("zero refs", f"{text}; the backend is 0 in {numbers.grouped(relative.zero_refs_hit)} of them"))
     return facts
 
 
@@ -72,8 +72,8 @@ def _ulp(ulp: UlpErrors) -> str:
     total = within[-1]
     shares = [("equal", within[0])]
     shares += [(f"up to {2**power - 1}", within[power]) for power in (1, 3, 7) if power < len(within) - 1]
-    said = ", ".join(f"{numbers.percent(many, total)} {what}" for what, many in shares)
-    return f"at most {numbers.grouped(ulp.max_ulp)} {ulp.dtype} apart; {said}"
+    text = ", ".join(f"{numbers.percent(count, total)} {label}" for label, count in shares)
+    return f"at most {numbers.grouped(ulp.max_ulp)} {ulp.dtype} apart; {text}"
 
 
 def error_bars(profile: TensorProfile) -> list[Bar]:
@@ -87,7 +87,7 @@ def relative_bars(profile: TensorProfile) -> list[Bar]:
 
 
 def ulp_bars(profile: TensorProfile) -> list[Bar]:
-    """Return the histogram of the distance in units in the last place; none for tensors that have no such distance."""
+    """Return the histogram of errors in units in the last place; empty for tensors without such errors."""
     if profile.ulp is None:
         return []
     counts = profile.ulp.counts.tolist()
@@ -121,37 +121,37 @@ def value_bars(profile: TensorProfile, *, bars: int = _BARS) -> list[tuple[Bar, 
     """Return the histograms of both sides over the same bins, the lowest first; empty without finite values.
 
     Args:
-        profile: What to show.
-        bars: Bars at most.
+        profile: The profile.
+        bars: Largest number of bars.
 
     Returns:
         The reference's bar and the backend's, with one label and one scale.
     """
-    ours, theirs = profile.reference, profile.backend
-    if ours is None or theirs is None:
+    reference, backend = profile.reference, profile.backend
+    if reference is None or backend is None:
         return []
-    together = -(-ours.counts.size // bars)
-    cuts = list(range(0, ours.counts.size, together))
-    rows = [("below", ours.below, theirs.below)] if ours.below or theirs.below else []
-    edges = ours.edges
+    together = -(-reference.counts.size // bars)
+    cuts = list(range(0, reference.counts.size, together))
+    rows = [("below", reference.below, backend.below)] if reference.below or backend.below else []
+    edges = reference.edges
     for cut in cuts:
-        last = min(cut + together, ours.counts.size)
+        last = min(cut + together, reference.counts.size)
         label = f"{numbers.number(edges[cut], digits=4)}..{numbers.number(edges[last], digits=4)}"
-        rows.append((label, int(ours.counts[cut:last].sum()), int(theirs.counts[cut:last].sum())))
-    rows += [("above", ours.above, theirs.above)] if ours.above or theirs.above else []
-    rows += [("NaN", ours.nan, theirs.nan)] if ours.nan or theirs.nan else []
-    most = max(max(one, other) for _, one, other in rows) or 1
-    return [(Bar(label, one, one / most), Bar(label, other, other / most)) for label, one, other in rows]
+        rows.append((label, int(reference.counts[cut:last].sum()), int(backend.counts[cut:last].sum())))
+    rows += [("above", reference.above, backend.above)] if reference.above or backend.above else []
+    rows += [("NaN", reference.nan, backend.nan)] if reference.nan or backend.nan else []
+    most = max(max(first, second) for _, first, second in rows) or 1
+    return [(Bar(label, first, first / most), Bar(label, second, second / most)) for label, first, second in rows]
 
 
 def channel_rows(channels: ChannelErrors | None, *, most: int = 8) -> list[tuple[str, ...]]:
-    """Return the worst channels, worst first: number, SQNR, RMSE, largest difference, elements not finite on one side.
+    """Return the worst channels, worst first: number, SQNR, RMSE, largest difference, non-finite elements of one side.
 
     Channels with a NaN or infinity on one side come first, then those with the lowest SQNR.
 
     Args:
         channels: The error of each channel; None for none.
-        most: How many channels at most.
+        most: Largest number of channels.
     """
     if channels is None:
         return []

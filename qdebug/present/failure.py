@@ -1,4 +1,4 @@
-"""Why a comparison failed, in the few lines that a test report has room for."""
+"""Why a comparison failed, in the few lines that fit into a test report."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _WAYS = "min_sqnr=, max_lsb=, atol= or rtol="
 
 
 def failure_lines(result: RunComparison, *, files: tuple[object, object] | None = None) -> list[str]:
-    """Say what failed: the sentence, the first divergent tensor between its neighbours, what is missing, what to type.
+    """Return the verdict, the first divergence with its neighbours, what is missing, and a command.
 
     Args:
         result: The comparison.

@@ -1,4 +1,4 @@
-"""Several backends beside each other: one row for each reference tensor, one cell for each backend."""
+"""Several backends side by side: a row for each reference tensor, a cell for each backend."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ class MatrixRow:
     Args:
         tensor: Its exact name.
         node: The node of the first backend that holds it; safe to print.
-        results: Its result in each backend, the worst where a backend holds it twice; None where it was not compared.
+        results: Its result in each backend, the worst if a backend holds it twice; None where it was not compared.
         cells: SQNR in each backend, in dB.
-        agreement: Whether the backends are wrong alike; None if fewer than two hold it.
+        agreement: Whether the backends have the same errors; None if fewer than two hold it.
         alike: The same in words.
     """
 
@@ -74,7 +74,7 @@ class Matrix(JsonObject):
 
     @property
     def agreement(self) -> list[Agreement | None]:
-        """Whether the backends are wrong alike, row by row."""
+        """Whether the backends have the same errors, row by row."""
         return [row.agreement for row in self.rows]
 
     def worst_rows(self, most: int) -> list[MatrixRow]:
@@ -88,33 +88,33 @@ def _wrong(result: NodeResult) -> bool:
 
 
 def matrix_of(results: Mapping[str, RunComparison], agreement: Mapping[str, Agreement] | None = None) -> Matrix:
-    """Line several backends up by reference tensor: it is what they share.
+    """Return several backends side by side, by the reference tensors that they share.
 
     Args:
-        results: One comparison for each backend, by the name shown for it.
-        agreement: Whether the backends are wrong alike, by reference tensor; None if nobody asked.
+        results: One comparison for each backend, by its displayed name.
+        agreement: Whether the backends have the same errors, by reference tensor; None if it was not computed.
     """
-    found: list[dict[str, NodeResult]] = []
+    results_by_backend: list[dict[str, NodeResult]] = []
     for result in results.values():
-        held: dict[str, NodeResult] = {}
+        by_reference: dict[str, NodeResult] = {}
         for node in result.nodes:
-            known = held.get(node.reference_tensor)
-            if known is None or badness(node) < badness(known):
-                held[node.reference_tensor] = node
-        found.append(held)
+            earlier = by_reference.get(node.reference_tensor)
+            if earlier is None or badness(node) < badness(earlier):
+                by_reference[node.reference_tensor] = node
+        results_by_backend.append(by_reference)
     rows = []
-    for tensor in dict.fromkeys(tensor for held in found for tensor in held):
-        line = [held.get(tensor) for held in found]
+    for tensor in dict.fromkeys(tensor for by_reference in results_by_backend for tensor in by_reference):
+        line = [by_reference.get(tensor) for by_reference in results_by_backend]
         first = next(node for node in line if node is not None)
-        alike = None if agreement is None else agreement.get(tensor)
+        agreement_text = None if agreement is None else agreement.get(tensor)
         rows.append(
             MatrixRow(
                 tensor=tensor,
                 node=safe_text(first.node, limit=200),
                 results=line,
                 cells=[_cell(node) for node in line],
-                agreement=alike,
-                alike=_alike(alike),
+                agreement=agreement_text,
+                alike=_alike(agreement_text),
             )
         )
     return Matrix(backends=list(results), rows=rows)
@@ -135,10 +135,10 @@ def _alike(agreement: Agreement | None) -> str:
 
 
 def agreement_sentence(rows: Sequence[MatrixRow]) -> str:
-    """Say how often the backends agree with each other where all of them differ from the reference; "" if unknown."""
-    known = [row.agreement for row in rows if row.agreement is not None]
-    differ, same = sum(one.differ for one in known), sum(one.same for one in known)
-    if not known:
+    """Return how often the backends agree where all of them differ from the reference; "" if unknown."""
+    agreements = [row.agreement for row in rows if row.agreement is not None]
+    differ, same = sum(entry.differ for entry in agreements), sum(entry.same for entry in agreements)
+    if not agreements:
         return ""
     if not differ:
         return "There is no element in which all backends differ from the reference."

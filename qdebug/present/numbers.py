@@ -1,7 +1,7 @@
-"""Numbers as text: three significant digits, and never a text that says less or more than the number.
+"""Numbers as text with three significant digits, never claiming more or less than the number.
 
-Rounding must not turn "almost" into "exactly": a cosine of 0.9999998 is not shown as 1, a share
-of 99.999 % not as 100 %, and NaN or infinity always by name.
+Rounding must not turn "almost" into "exactly": a cosine of 0.9999998 is not shown as 1, a share of 99.999 % not as 100
+%, and NaN or infinity always by name.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ __all__ = [
 ]
 
 MISSING = "-"
-"""What stands where there is no value."""
+"""Placeholder for a missing value."""
 
 _THIN = "\u202f"
 _EXACT_BELOW = 2.0**53
@@ -94,10 +94,10 @@ def cosine(value: float | None) -> str:
 
 
 def whole(value: float | None) -> str:
-    """Return a whole number in full; of a float so large that it stands for several integers it is said.
+    """Return a whole number in full; a float that may stand for several integers is marked.
 
     Args:
-        value: An integer, or a float that stands for one; one that is not whole is given as `number` does.
+        value: An integer, or a float that stands for one; others are formatted as by `number`.
     """
     if value is None or isinstance(value, int):
         return MISSING if value is None else str(int(value))
@@ -107,7 +107,7 @@ def whole(value: float | None) -> str:
 
 
 def percent(part: float, whole: float) -> str:
-    """Return a share as a percentage; 0 % and 100 % are said only of none and all."""
+    """Return a share as a percentage; 0 % and 100 % only for none and all."""
     if whole == 0:
         return MISSING
     share = 100 * part / whole
@@ -154,13 +154,13 @@ def shape(extents: tuple[int | None, ...] | None) -> str:
 
 
 def values(numbers: list[float] | tuple[float, ...], *, most: int = 4, digits: int = 4, what: str = "values") -> str:
-    """Return several numbers as one: the number if they agree, a short list, or their count and range.
+    """Return several numbers as one text: the number if they agree, a short list, or their count and range.
 
     Args:
         numbers: One or more numbers; integers are shown in full.
-        most: How many different ones are listed.
+        most: Largest number of listed values.
         digits: Significant digits of floats.
-        what: What they are, several of them.
+        what: Plural noun for them.
     """
 
     def one(value: float) -> str:

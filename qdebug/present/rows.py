@@ -1,4 +1,4 @@
-"""Rows of the node table: each cell carries its text, the value it sorts by, and a state that picks its colour."""
+"""Rows of the node table: each cell has its text, the value it sorts by, and a state for its colour."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ __all__ = [
 ]
 
 SCALE_TITLE = "scale / zero point"
-"""How the interface names affine quantization parameters, everywhere."""
+"""Title of affine quantization parameters in all interfaces."""
 
 STYLES: Mapping[str, str] = MappingProxyType(
     {
@@ -64,7 +64,7 @@ STYLES: Mapping[str, str] = MappingProxyType(
         "": "",
     }
 )
-"""The rich style of each state; the state's word is always shown too, so colour is never needed."""
+"""Rich style of each state; the word of the state is always shown too, so colour is optional."""
 
 ERROR_METRICS = tuple(spec for spec in METRICS if spec.group is MetricGroup.ERROR)
 """The metrics that are properties of an `ErrorStats`."""
@@ -80,7 +80,7 @@ _TITLES = {
 }
 
 _CLIPPED_WARNS = 0.01
-"""Share of clipped values from which a cell is coloured; a hint for the eye, no verdict."""
+"""Smallest share of clipped values that is coloured; a hint, no verdict."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,10 +88,10 @@ class Column:
     """One column of the node table.
 
     Args:
-        key: Under which a row keeps the cell.
-        title: Its heading.
+        key: Key of the cell in a row.
+        title: Its title.
         numeric: Whether it is aligned to the right.
-        definition: One line on what it shows; "" where the title says all.
+        definition: One line of explanation; "" if the title needs none.
     """
 
     key: str
@@ -102,10 +102,10 @@ class Column:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cell:
-    """One cell: what is shown, and what it is sorted by.
+    """One cell.
 
     Args:
-        text: Safe to print; rounded.
+        text: Rounded text, safe to print.
         value: Unrounded, to sort by; NaN and None sort last.
         state: A key of `STYLES`.
     """
@@ -117,7 +117,7 @@ class Cell:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeRow:
-    """One compared tensor as a row; the names are exact, the cells' texts are safe and rounded."""
+    """One compared tensor as a row; names are exact, texts of cells are safe and rounded."""
 
     index: int
     node: str
@@ -127,7 +127,7 @@ class NodeRow:
 
 
 def kind_title(kind: FindingKind) -> str:
-    """Return what reports call a kind of finding."""
+    """Return the title of a kind of finding in reports."""
     return "clipping" if kind is FindingKind.SATURATION else str(kind).replace("_", " ")
 
 
@@ -199,7 +199,7 @@ def columns() -> Mapping[str, Column]:
 
 
 def quant_text(quant: QuantParams | None) -> str:
-    """Return scale / zero point in a few words, for one value or for many channels."""
+    """Return scale / zero point in short, for one value or for many channels."""
     if quant is None:
         return numbers.MISSING
     scales = numbers.values([float(value) for value in quant.scale.ravel()], most=1, what="scales")
@@ -208,14 +208,14 @@ def quant_text(quant: QuantParams | None) -> str:
 
 
 def _match(result: NodeResult) -> Cell:
-    """Make the cell of a pair's ground, with its confidence where that is not full."""
+    """Return the cell of a pair's evidence, with its confidence if that is not full."""
     sure = "" if result.confidence == 1 else f" {result.confidence:.2f}"
     state = "" if result.confidence >= PAIR_SURE_MIN_CONFIDENCE else "warn"
     return Cell(text=f"{result.match}{sure}", value=str(result.match), state=state)
 
 
 def node_row(result: NodeResult) -> NodeRow:
-    """Make the row of one compared tensor.
+    """Return the row of one compared tensor.
 
     Args:
         result: The comparison.
@@ -230,7 +230,7 @@ def node_row(result: NodeResult) -> NodeRow:
 
 
 def row_cell(result: NodeResult, key: str) -> Cell:
-    """Make one cell of the row of a compared tensor.
+    """Return one cell of the row of a compared tensor.
 
     Args:
         result: The comparison.
@@ -243,8 +243,8 @@ def row_cell(result: NodeResult, key: str) -> Cell:
 def badness(result: NodeResult) -> tuple[int, float, float]:
     """Return a key that sorts the worst results first.
 
-    Non-finite ones come first, then diverged ones, then the others, incomparable ones last; within each, the
-    lowest SQNR of what the node introduces comes first, or of its whole error where that is not known.
+    Non-finite ones come first, then diverged ones, then the others, incomparable ones last; within each, the lowest
+    SQNR of the node's own error comes first, or of its whole error if that is unknown.
     """
     stats = result.introduced or result.metrics
     if stats is None:
@@ -261,13 +261,13 @@ def _status(result: NodeResult) -> Cell:
     return Cell(text=text, value=str(result.status), state="warn" if excused else result.status)
 
 
-def _why(result: NodeResult) -> str:
-    """Return what the finding is about that makes a node fail; "" if it does not fail, or by no finding."""
+def _subject_of_failure(result: NodeResult) -> str:
+    """Return the subject of the finding that makes a node fail; "" if there is none."""
     if not breaks_limit(result):
         return ""
     telling = (FindingRole.DIFFERENCE, FindingRole.CAUSE, FindingRole.BREACH)
-    found = next((each for each in result.findings if each.role in telling), None)
-    return "" if found is None else kind_title(found.kind)
+    finding = next((candidate for candidate in result.findings if candidate.role in telling), None)
+    return "" if finding is None else kind_title(finding.kind)
 
 
 def _name(text: str, *, limit: int = 200) -> Cell:
@@ -293,7 +293,7 @@ def part_cell(result: NodeResult, stats: ErrorStats | None) -> Cell:
 
 
 def judged_cell(result: NodeResult) -> Cell:
-    """Return the number that the derived limit of a tensor is held against, beside that limit.
+    """Return the amount that a tensor's derived limit applies to, with that limit.
 
     Args:
         result: The comparison.
@@ -325,7 +325,7 @@ def _sign(judged: Judged) -> str:
 
 
 def judged_words(result: NodeResult) -> str | None:
-    """Return the number that the derived limit of a tensor is held against in full words; None if there is none.
+    """Return the amount that a tensor's derived limit applies to, in full words; None if there is none.
 
     Args:
         result: The comparison.
@@ -348,11 +348,11 @@ def _judged(judged: Judged, of: str, bound: str) -> str:
 
 
 _WIDE = 10
-"""From here on a number is written with three digits, or as a multiple of its limit."""
+"""Smallest number written with three digits, or as a multiple of its limit."""
 
 
 def _clipping(stats: ErrorStats | None) -> Cell:
-    """Return the largest error that clipping makes, in LSB; nothing where it makes none."""
+    """Return the largest error from clipping, in LSB; an empty cell without clipping."""
     if stats is None or not stats.max_lsb:
         return Cell(text=numbers.MISSING, value=0.0, state="muted")
     return Cell(text=f"+{numbers.number(stats.max_lsb)} LSB", value=stats.max_lsb)
@@ -389,7 +389,7 @@ _CELLS: Mapping[str, Callable[[NodeResult], Cell]] = MappingProxyType(
         "reference_tensor": lambda result: _name(result.reference_tensor),
         "match": _match,
         "placement": lambda result: _name(result.placement or numbers.MISSING),
-        "why": lambda result: _name(_why(result) or numbers.MISSING),
+        "why": lambda result: _name(_subject_of_failure(result) or numbers.MISSING),
         "reason": lambda result: _name(result.reason or numbers.MISSING, limit=400),
         "quant": lambda result: Cell(text=quant_text(result.quant), value=_first_scale(result.quant)),
         "dtype": lambda result: _name("" if result.quant is None else result.quant.dtype),
@@ -401,7 +401,7 @@ _CELLS: Mapping[str, Callable[[NodeResult], Cell]] = MappingProxyType(
         "gain": lambda result: Cell(text=numbers.number(result.relative_gain), value=result.relative_gain),
     }
 )
-"""What makes each cell but those of metrics."""
+"""Functions that make the cells, except those of metrics."""
 
 
 def position(index: Sequence[int] | None) -> str:
@@ -418,10 +418,10 @@ _SMALLEST_GAP = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowChoice:
-    """Which rows of a comparison are shown.
+    """The rows of a comparison to show.
 
     Args:
-        top: Only so many, those that fail and the worst first; None for no such limit.
+        top: Largest number of rows, failing ones and the worst first; None for no limit.
         only_failing: Only those that fail, or could not be compared.
     """
 
@@ -430,13 +430,13 @@ class RowChoice:
 
 
 def ranked(nodes: Sequence[NodeResult], choice: RowChoice) -> list[int]:
-    """Choose rows, the most important first: the first divergence, what else fails, what is incomparable, the rest.
+    """Choose rows, the most important first: the first divergence, other failures, incomparable ones, the rest.
 
     Within each of these the worst comes first, as in `badness`.
 
     Args:
         nodes: The results, in topological order.
-        choice: Which.
+        choice: The rows to show.
 
     Returns:
         Their positions.
