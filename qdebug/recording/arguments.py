@@ -1,4 +1,4 @@
-"""What a harness hands to a recorder, checked: arrays in whatever form, their quantization, and how it is opened."""
+"""Checks the arguments that a harness passes to a recorder: arrays in any form, quantization, and options."""
 
 from __future__ import annotations
 
@@ -35,16 +35,16 @@ _BITS = {"float6": 6, "float4": 4}
 
 
 def as_array(name: str, value: Any, dtype: str | None = None) -> np.ndarray:
-    """Return a tensor as a numpy array that a recording can hold; no copy is made where none is needed.
+    """Return a tensor as a NumPy array that a recording can hold; without a copy where possible.
 
     Args:
         name: The tensor, for errors.
-        value: A numpy array, a number, a list, a buffer, a torch tensor, anything with `__array__` or `__dlpack__`.
-        dtype: Logical dtype of the elements, where the array's own says less: bit patterns of bfloat16 or fp8 in
+        value: A NumPy array, a number, a list, a buffer, a torch tensor, anything with `__array__` or `__dlpack__`.
+        dtype: Logical dtype of the elements, where the array's own is less specific: bit patterns of bfloat16 or fp8 in
             unsigned integers of the same size, int4 values in int8, any values that the dtype holds exactly.
 
     Raises:
-        RecordingError: It is no array, or its elements cannot be of that dtype.
+        RecordingError: It is no array, or its elements do not fit that dtype.
     """
     if not isinstance(name, str) or not name:
         raise RecordingError(
@@ -99,28 +99,28 @@ def _from_torch(tensor: Any) -> np.ndarray:
 
 def _as_dtype(name: str, array: np.ndarray, dtype: str) -> np.ndarray:
     try:
-        wanted = logical_dtype(dtype)
+        target = logical_dtype(dtype)
     except ValueError as exc:
         raise RecordingError(
             f"Tensor {name!r} is put with dtype {dtype!r}: {exc}.", hint="Name it as numpy or ml_dtypes does."
         ) from None
-    if array.dtype == wanted:
+    if array.dtype == target:
         return array
     # Unsigned integers of an extension float's size can only be its bits: numpy has no such numbers.
-    if is_float(dtype) and wanted.itemsize in _BIT_PATTERNS and array.dtype == _BIT_PATTERNS[wanted.itemsize]:
-        if wanted == np.float16:
+    if is_float(dtype) and target.itemsize in _BIT_PATTERNS and array.dtype == _BIT_PATTERNS[target.itemsize]:
+        if target == np.float16:
             raise RecordingError(
                 f"Tensor {name!r} is put with dtype 'float16' and holds uint16: bits or numbers?",
                 hint="Put array.view(np.float16), or array.astype(np.float16).",
             )
-        limit = 1 << _BITS.get(dtype[:6], 8 * wanted.itemsize)
+        limit = 1 << _BITS.get(dtype[:6], 8 * target.itemsize)
         if array.size and int(array.max()) >= limit:
             raise RecordingError(
                 f"Tensor {name!r} is put with dtype {dtype!r} and holds {int(array.max())}; bits are below {limit}.",
                 hint="Give one element a byte, in the low bits.",
             )
-        return array.view(wanted)
-    converted = _exactly(array, wanted, dtype)
+        return array.view(target)
+    converted = _exactly(array, target, dtype)
     if converted is not None:
         return converted
     raise RecordingError(
@@ -132,11 +132,11 @@ def _as_dtype(name: str, array: np.ndarray, dtype: str) -> np.ndarray:
 def _exactly(array: np.ndarray, wanted: np.dtype[Any], dtype: str) -> np.ndarray | None:
     """Convert numbers to a dtype that holds all of them; None if it does not."""
     try:
-        given = logical_name(array.dtype)
+        own_dtype = logical_name(array.dtype)
     except ValueError:
         return None
-    numbers = is_integer(given) or is_float(given)
-    if not numbers or not (is_integer(dtype) or is_float(dtype)) or (is_float(given) and is_integer(dtype)):
+    numbers = is_integer(own_dtype) or is_float(own_dtype)
+    if not numbers or not (is_integer(dtype) or is_float(dtype)) or (is_float(own_dtype) and is_integer(dtype)):
         return None
     with np.errstate(all="ignore"):
         converted: np.ndarray = array.astype(wanted)
@@ -146,7 +146,7 @@ def _exactly(array: np.ndarray, wanted: np.dtype[Any], dtype: str) -> np.ndarray
 
 
 class QuantFacts(NamedTuple):
-    """What was said of a tensor's quantization; None for what was not. Arguments as of `Recorder.put`."""
+    """The stated facts of a tensor's quantization; None for missing ones. Arguments as for `Recorder.put`."""
 
     scale: npt.ArrayLike | None = None
     zero_point: npt.ArrayLike | None = None
@@ -158,14 +158,14 @@ class QuantFacts(NamedTuple):
     shift: npt.ArrayLike | None = None
 
     def params(self, name: str, data: np.ndarray) -> QuantParams | None:
-        """Make quantization parameters; None if nothing was said.
+        """Return quantization parameters; None if nothing was stated.
 
         Args:
             name: The tensor, for errors.
             data: Its codes.
 
         Raises:
-            RecordingError: The facts make no sense together, or do not fit the tensor's shape.
+            RecordingError: The facts contradict each other, or do not fit the tensor's shape.
         """
         if self.scale is None:
             for value in self:
@@ -208,15 +208,15 @@ class QuantFacts(NamedTuple):
 
 
 def doubt_of(quant: QuantParams | None) -> str | None:
-    """Say what is strange about a quantization that is kept as it was said: a backend may really use it.
+    """Return a warning about an unusual quantization, which is kept as stated: a backend may really use it.
 
     Args:
-        quant: The quantization; None if nothing was said.
+        quant: The quantization; None if nothing was stated.
     """
     if quant is None:
         return None
     scale = quant.scale.ravel()
-    for what, wrong in (
+    for description, wrong in (
         ("not finite", ~np.isfinite(scale)),
         ("0", scale == 0),
         ("negative", scale < 0),
@@ -224,7 +224,7 @@ def doubt_of(quant: QuantParams | None) -> str | None:
         count = int(np.count_nonzero(wrong))
         if count:
             which = "its scale is" if scale.size == 1 else f"{count} of its {scale.size} scales are"
-            return f"{which} {what}"
+            return f"{which} {description}"
     return None
 
 
@@ -299,10 +299,10 @@ def _check_channels(name: str, data: np.ndarray, quant: QuantParams) -> None:
 
 
 def checked_cause(because: str | None) -> SkipCause | None:
-    """Return why a tensor is skipped, in one word; None if that was not said.
+    """Return the cause of a skipped tensor; None if none was stated.
 
     Raises:
-        UsageError: There is no such word.
+        UsageError: There is no such cause.
     """
     if because is None or because in tuple(SkipCause):
         return None if because is None else SkipCause(because)
@@ -315,31 +315,31 @@ def checked_cause(because: str | None) -> SkipCause | None:
 def tensor_facts(
     name: str, data: np.ndarray, quant: QuantParams | None, layout: str | None, stands_for: str | None
 ) -> dict[str, Any]:
-    """Return what was said of a tensor, as fields of `TensorInfo`; only what was.
+    """Return the stated facts of a tensor, as fields of `TensorInfo`.
 
     Raises:
-        RecordingError: What should be text is not.
+        RecordingError: A text is expected.
     """
-    said: dict[str, Any] = {"dtype": logical_name(data.dtype)}
+    facts: dict[str, Any] = {"dtype": logical_name(data.dtype)}
     if quant is not None:
-        said["quant"] = quant
+        facts["quant"] = quant
     for title, text in (("layout", layout), ("stands_for", stands_for)):
         if text is not None:
             check_texts(name, title, (text,))
-            said[title] = text
-    return said
+            facts[title] = text
+    return facts
 
 
 def check_kinds(said: Mapping[str, Any], kinds: tuple[type, ...], expected: str) -> None:
-    """Refuse arguments of a wrong kind before the run.
+    """Reject arguments of a wrong type before the run.
 
     Args:
-        said: What was said, by what it is called in a message.
-        kinds: Types that it may have.
-        expected: What those are, for the message.
+        said: The arguments, by their name in a message.
+        kinds: Allowed types.
+        expected: Description of these, for the message.
 
     Raises:
-        UsageError: One is something else.
+        UsageError: One has another type.
     """
     for title, value in said.items():
         if not isinstance(value, kinds):

@@ -1,13 +1,13 @@
-"""Keep columns that were computed from two recordings, to be found again as long as nothing has changed.
+"""A cache of columns computed from two recordings, valid as long as nothing has changed.
 
 They lie in the folder `BACKEND.qdebug-cache` next to the backend's file, or in the user's cache folder
 (`~/.cache/qdebug`, on macOS `~/Library/Caches/qdebug`) where that cannot be written; one file for each reference and
 each set of circumstances, the oldest dropped when there are too many. All of it can be deleted at any time.
 
 A file is `_MAGIC`, the xxh3-128 of all that follows, the key, the length of a JSON header as a little-endian uint32,
-the header ([[name, dtype, elements], ...]) and the columns' bytes in the same order. Whoever reads it trusts nothing:
-a file of another user, with another key, a wrong checksum or a header that does not fit is as good as none. Reading
-and writing never raise: a cache that cannot be used costs time and no more.
+the header ([[name, dtype, elements], ...]) and the columns' bytes in the same order. A reader
+trusts nothing: a file of another user, with another key, a wrong checksum or an invalid header is ignored. Reading and
+writing never raise: an unusable cache only costs time.
 """
 
 from __future__ import annotations
@@ -42,17 +42,17 @@ _DTYPES = {"<f8", "<i8", "|u1"}
 _MOST_BYTES = 1 << 29
 _OTHER_BYTES = 64
 _ASKED = 8
-"""Bytes of a key that stand for the question; the others stand for the code that answered it too."""
+"""Bytes of a key that identify the question; the others identify the code as well."""
 _NAME = re.compile(r"[0-9a-f]{32}(\.\w+)?")
 _KEPT_BESIDE, _KEPT_AT_HOME = 8, 64
 
 
 class ColumnCache:
-    """Where the columns of one pair of recordings are kept.
+    """The cached columns of one pair of recordings.
 
     Args:
         backend: The backend's file.
-        key: What the columns depend on.
+        key: Identifies everything that the columns depend on.
     """
 
     _forgotten = False
@@ -75,17 +75,17 @@ class ColumnCache:
         Args:
             reference: The reference run.
             backend: The backend run.
-            facts: What else the columns depend on, besides the recordings and the code.
-            versions: What changes with the code alone.
+            facts: Further dependencies of the columns, besides the recordings and the code.
+            versions: Dependencies that change with the code only.
         """
         if cls._forgotten or not (isinstance(reference, FileRecording) and isinstance(backend, FileRecording)):
             return None
         try:
             sides = [_identity(side) for side in (reference, backend)]
-        except OSError:  # a file that was deleted while it is open
+        except OSError:  # the file was deleted while it is open
             return None
-        asked = _digest(chain(sides, facts))
-        return cls(backend.path, asked[:_ASKED] + _digest([asked.hex(), *_code(), *versions])[_ASKED:])
+        question = _digest(chain(sides, facts))
+        return cls(backend.path, question[:_ASKED] + _digest([question.hex(), *_code(), *versions])[_ASKED:])
 
     def read(self) -> dict[str, np.ndarray] | None:
         """Return the columns that were written for this key; None if there are none that can be used."""
@@ -97,12 +97,12 @@ class ColumnCache:
         return None
 
     def outdated(self) -> bool:
-        """Tell whether there are columns for the same question that other code has computed."""
-        asked = self._key[:_ASKED].hex()
+        """Tell whether there are columns for the same question from other code."""
+        question = self._key[:_ASKED].hex()
         for folder, _ in self._folders():
             with contextlib.suppress(OSError):
                 names = {path.name for path in folder.iterdir() if _NAME.fullmatch(path.name)}
-                if any(name.startswith(asked) and "." not in name and name != self._key.hex() for name in names):
+                if any(name.startswith(question) and "." not in name and name != self._key.hex() for name in names):
                     return True
         return False
 
@@ -131,7 +131,7 @@ class ColumnCache:
 
 
 def user_folder() -> Path | None:
-    """Return the folder for what cannot be kept next to a recording; None if the user has no home."""
+    """Return the folder for caches that cannot lie next to a recording; None if the user has no home."""
     try:
         home = Path.home()
     except RuntimeError:
@@ -153,20 +153,20 @@ def _digest_of(pieces: Iterable[bytes]) -> bytes:
 
 def _identity(recording: FileRecording) -> str:
     # The content hash is made of the hashes that were recorded: values edited in place by other tools do not change it.
-    known = recording.path.stat()
+    status = recording.path.stat()
     # Nor does an edit whose time of writing was put back; the time of the last change of any kind cannot be.
-    return f"{recording.content_hash} {known.st_ino} {known.st_size} {known.st_mtime_ns} {known.st_ctime_ns}"
+    return f"{recording.content_hash} {status.st_ino} {status.st_size} {status.st_mtime_ns} {status.st_ctime_ns}"
 
 
 def _code() -> list[str]:
-    """Tell one state of the code from another: in a working copy the version alone does not."""
+    """Identify the state of the code: in a working copy the version does not suffice."""
     stamps = [f"qdebug {version.__version__}", f"numpy {np.__version__}", platform.machine()]
-    with contextlib.suppress(metadata.PackageNotFoundError):  # it replays some operators
+    with contextlib.suppress(metadata.PackageNotFoundError):  # the reference evaluator replays some operators
         stamps.append(f"onnx {metadata.version('onnx')}")
-    with contextlib.suppress(OSError):  # imported from an archive: its version must do
+    with contextlib.suppress(OSError):  # imported from an archive: the version must suffice
         for path in sorted(Path(version.__file__).parent.glob("**/*.py")):
-            known = path.stat()
-            stamps.append(f"{path.name} {known.st_size} {known.st_mtime_ns}")
+            status = path.stat()
+            stamps.append(f"{path.name} {status.st_size} {status.st_mtime_ns}")
     return stamps
 
 
@@ -220,14 +220,14 @@ def _read_own(path: Path) -> bytes:
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)  # a pipe must not block us
     with open(descriptor, "rb") as file:  # noqa: PTH123  a descriptor has no path
-        known = os.fstat(file.fileno())
-        if not stat.S_ISREG(known.st_mode) or known.st_uid != os.getuid() or known.st_size > _MOST_BYTES:
+        status = os.fstat(file.fileno())
+        if not stat.S_ISREG(status.st_mode) or status.st_uid != os.getuid() or status.st_size > _MOST_BYTES:
             raise ValueError("it is no file of this user's")
         return file.read(_MOST_BYTES)
 
 
 def _write_atomically(folder: Path, name: str, content: Sequence[bytes]) -> None:
-    """Write a digest and what it is of into a file under another name, and give it its own when it is complete.
+    """Write a digest and its content to a temporary file, and rename it when it is complete.
 
     Raises:
         OSError: The folder cannot be made or written, or is a link.
@@ -247,8 +247,8 @@ def _write_atomically(folder: Path, name: str, content: Sequence[bytes]) -> None
 
 
 def _drop_oldest(folder: Path, most: int) -> None:
-    """Delete all but the newest files of a folder, what a crash left half-written included."""
+    """Delete all but the newest files of a folder, including half-written ones from a crash."""
     with contextlib.suppress(OSError):
-        ours = [path for path in folder.iterdir() if _NAME.fullmatch(path.name)]
-        for path in sorted(ours, key=lambda path: path.lstat().st_mtime_ns)[:-most]:
+        cache_files = [path for path in folder.iterdir() if _NAME.fullmatch(path.name)]
+        for path in sorted(cache_files, key=lambda path: path.lstat().st_mtime_ns)[:-most]:
             path.unlink(missing_ok=True)

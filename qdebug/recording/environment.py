@@ -29,10 +29,10 @@ _PACKAGES = ("numpy", "h5py", "ml_dtypes")
 
 
 def package_versions(*packages: str) -> dict[str, str]:
-    """Return the versions of Python, qdebug, its numeric packages and those named; missing ones are left out."""
-    found = {"python": platform.python_version(), "qdebug": __version__}
-    known = {package: _version(package) for package in (*_PACKAGES, *packages)}
-    return found | {package: each for package, each in known.items() if each is not None}
+    """Return the versions of Python, qdebug, its numeric packages and the given ones; missing ones are left out."""
+    own = {"python": platform.python_version(), "qdebug": __version__}
+    versions = {package: _version(package) for package in (*_PACKAGES, *packages)}
+    return own | {package: version for package, version in versions.items() if version is not None}
 
 
 @cache
@@ -47,14 +47,14 @@ def _version(package: str) -> str | None:
 def run_facts(
     versions: Mapping[str, str] | None, options: Mapping[str, Any] | None, flags: Sequence[str] | None
 ) -> dict[str, Any]:
-    """Return what is to be said of the machine and the moment of a run that starts now, as fields of `RunInfo`.
+    """Return the facts of the machine and the time of a run that starts now, as fields of `RunInfo`.
 
     Args:
-        versions: Versions of further packages that take part.
+        versions: Versions of further packages.
         options: Backend options in force.
-        flags: Instruction sets that matter; read from this machine if None.
+        flags: Relevant instruction sets; read from this machine if None.
     """
-    further = {name: str(each) for name, each in (versions or {}).items()}
+    further = {name: str(version) for name, version in (versions or {}).items()}
     return {
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "versions": {**package_versions(), **machine(), **further},

@@ -1,6 +1,6 @@
-"""Whether recording changed the result: outputs of the recorded run against those of a plain one, bit for bit.
+"""Checks whether recording changed the result: outputs of the recorded run against those of a plain one, bit for bit.
 
-Where a further plain run gives other outputs than the first, the backend differs from run to run by itself.
+If a further plain run gives other outputs than the first, the backend itself is nondeterministic.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class FidelityCheck:
         self._remarks: list[str] = []
 
     def remark(self, sentence: str) -> None:
-        """Add a clause on what else was compared, such as other ways to run the model."""
+        """Add a clause on a further comparison, such as another way to run the model."""
         self._remarks.append(sentence)
 
     def compare(
@@ -48,10 +48,10 @@ class FidelityCheck:
 
         Args:
             name: The output.
-            recorded: What was recorded.
-            other: What another run gave.
+            recorded: The recorded values.
+            other: The values of another run.
             place: Sample and step.
-            plain: Whether that was a run without recorder; two of these on the same inputs give the same.
+            plain: Whether that was a run without recorder; two of these on the same inputs should agree.
         """
         same = recorded.dtype == other.dtype and recorded.shape == other.shape and _bits_equal(recorded, other)
         if plain and self._is_another((name, *place), _digest(other)):
@@ -64,19 +64,19 @@ class FidelityCheck:
     def compare_hash(
         self, name: str, recorded: bytes, other: bytes, place: tuple[int, int], *, plain: bool = True
     ) -> None:
-        """Compare one output of which not all values were kept, by the hash of all of them.
+        """Compare one output that was not kept in full, by the hash of all its values.
 
         Args:
             name: The output.
-            recorded: Hash of what was recorded, with its dtype and shape.
-            other: The same of what another run gave.
+            recorded: Hash of the recorded values, with dtype and shape.
+            other: Hash of another run's.
             place: Sample and step.
             plain: Whether that was a run without recorder.
         """
         if plain and self._is_another((name, *place), other):
             self._add_spread((name, *place), 0.0)
-        told = f"output {name!r} of sample {place[0]} differs from a plain run; its values were not kept"
-        self._note(name, place, None if recorded == other else _Difference(0.0, told))
+        sentence = f"output {name!r} of sample {place[0]} differs from a plain run; its values were not kept"
+        self._note(name, place, None if recorded == other else _Difference(0.0, sentence))
 
     def _is_another(self, key: tuple[str, int, int], digest: bytes) -> bool:
         """Tell whether an earlier plain run gave another output at the same sample and step."""
@@ -106,7 +106,7 @@ class FidelityCheck:
 
     @property
     def fidelity(self) -> Fidelity:
-        """What the comparisons say together."""
+        """The result of all comparisons."""
         if not self._places:
             return Fidelity.UNKNOWN
         if self._is_unsteady:
@@ -119,10 +119,10 @@ class FidelityCheck:
         return self._worst.sentence
 
     def detail(self, recorded: int, outputs: Iterable[str] = ()) -> str:
-        """Say in a clause what was compared and how large the change is.
+        """Return a clause on what was compared and the size of the change.
 
         Args:
-            recorded: Number of samples and steps that were recorded.
+            recorded: Number of recorded samples and steps.
             outputs: Outputs of the network; those never compared are named.
         """
         return "; ".join((self._compared(recorded, outputs), *self._remarks))
@@ -131,16 +131,18 @@ class FidelityCheck:
         if not self._places:
             return "no plain run was compared"
         count = f"{len(self._places)} of {recorded} recorded runs"
-        left = [repr(name) for name in outputs if name not in self._names]
-        rest = f"; not compared: {', '.join(left[:3])}{' ...' if len(left) > 3 else ''}" if left else ""
+        uncompared = [repr(name) for name in outputs if name not in self._names]
+        uncompared_text = (
+            f"; not compared: {', '.join(uncompared[:3])}{' ...' if len(uncompared) > 3 else ''}" if uncompared else ""
+        )
         if self._is_unsteady:
             name, sample, _ = next(iter(self._spread))
-            return f"two plain runs on the same inputs differ in output {name!r} of sample {sample}{rest}"
+            return f"two plain runs on the same inputs differ in output {name!r} of sample {sample}{uncompared_text}"
         if not self._differing:
-            return f"outputs equal those of a plain run bit for bit, checked for {count}{rest}"
+            return f"outputs equal those of a plain run bit for bit, checked for {count}{uncompared_text}"
         differing = f"outputs differ in {len(self._differing)} of the {len(self._places)} runs checked"
         unsteady = "; plain runs differ as well, by far less" if self._spread else ""
-        return f"{self._worst.sentence}; {differing}{unsteady}{rest}"
+        return f"{self._worst.sentence}; {differing}{unsteady}{uncompared_text}"
 
 
 def _digest(array: np.ndarray) -> bytes:
@@ -157,21 +159,21 @@ def _bits_equal(one: np.ndarray, other: np.ndarray) -> bool:
 
 
 def _difference(title: str, recorded: np.ndarray, plain: np.ndarray) -> _Difference:
-    """Say how far two outputs are apart, and where most."""
+    """Return the distance of two outputs, and where it is largest."""
     if recorded.shape != plain.shape or recorded.dtype != plain.dtype:
         kinds = [f"{array.dtype}{list(array.shape)}" for array in (recorded, plain)]
         return _Difference(np.inf, f"{title} was recorded as {kinds[0]} and is {kinds[1]} in a plain run")
     size = recorded.dtype.itemsize
     unequal = np.any(_bits(recorded).reshape(-1, size) != _bits(plain).reshape(-1, size), axis=1)
     count = f"{int(np.count_nonzero(unequal))} of {unequal.size} elements"
-    apart = np.where(unequal, _distance(recorded.reshape(-1), plain.reshape(-1)), 0.0)
-    worst = int(np.argmax(apart))
-    if apart[worst] == 0:
+    distance = np.where(unequal, _distance(recorded.reshape(-1), plain.reshape(-1)), 0.0)
+    worst = int(np.argmax(distance))
+    if distance[worst] == 0:
         return _Difference(0.0, f"{title} differs from a plain run in the bits of {count} of equal value")
     index = tuple(int(position) for position in np.unravel_index(worst, recorded.shape))
     return _Difference(
-        float(apart[worst]),
-        f"{title} differs from a plain run in {count}, by up to {apart[worst]:.6g} at {list(index)}",
+        float(distance[worst]),
+        f"{title} differs from a plain run in {count}, by up to {distance[worst]:.6g} at {list(index)}",
     )
 
 
@@ -179,10 +181,10 @@ def _distance(recorded: np.ndarray, plain: np.ndarray) -> np.ndarray:
     """Return the distance of elements whose bits differ; 0 of two NaN or zeros, infinite of a number to a NaN."""
     kind: Any = np.complex128 if recorded.dtype.kind == "c" else np.float64
     with np.errstate(all="ignore"):
-        one, other = recorded.astype(kind), plain.astype(kind)
-        apart: np.ndarray = np.abs(one - other)
+        first, second = recorded.astype(kind), plain.astype(kind)
+        distance: np.ndarray = np.abs(first - second)
     if recorded.dtype.kind in "iu":
-        apart[apart < 1.0] = 1.0  # wide integers that differ may be the same float64
-        return apart
-    alike = (one == other) | (np.isnan(one) & np.isnan(other))
-    return np.where(alike, 0.0, np.where(np.isnan(apart), np.inf, apart))
+        distance[distance < 1.0] = 1.0  # wide integers that differ may be the same float64
+        return distance
+    is_equal = (first == second) | (np.isnan(first) & np.isnan(second))
+    return np.where(is_equal, 0.0, np.where(np.isnan(distance), np.inf, distance))

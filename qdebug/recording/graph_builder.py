@@ -1,4 +1,4 @@
-"""Puts a graph together from what is said of tensors as they are put. Nothing is noted unless all of it agrees."""
+"""Builds a graph from the facts stated with tensors. A fact is noted only if all of them agree."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ _FACTS = ("op", "domain", "inputs", "attrs", "origin", "placement")
 
 @dataclass(slots=True, kw_only=True)
 class NodeFacts:
-    """What was said of the node that makes a tensor; empty for what was not.
+    """Stated facts of a tensor's node; empty for missing ones.
 
     Args:
-        name: Its name; None if it is known by its tensor only.
+        name: Its name; None if it is only known by its tensor.
         op: Its operator.
         domain: The operator's set.
-        inputs: Tensors it reads.
+        inputs: Its input tensors.
         attrs: The operator's attributes.
         origin: Nodes of the source model folded into it.
         placement: Where it ran.
@@ -52,12 +52,12 @@ class NodeFacts:
     outputs: tuple[str, ...] = ()
 
     def __bool__(self) -> bool:
-        return bool(self.outputs)  # whatever is said of a node is said with a tensor that it makes
+        return bool(self.outputs)  # facts of a node always come with one of its outputs
 
 
 _NO_ATTRS: dict[str, AttrValue] = {}
 NO_FACTS = NodeFacts()
-"""Nothing was said."""
+"""No facts."""
 
 
 def node_facts(
@@ -71,18 +71,18 @@ def node_facts(
     origin: Sequence[str] | str,
     placement: str,
 ) -> NodeFacts:
-    """Bring what a caller says of a node into its lasting form.
+    """Return a caller's facts of a node in their final form.
 
     Raises:
-        RecordingError: An attribute is of no kind that a node can hold.
+        RecordingError: An attribute has a type that a node cannot hold.
     """
-    reads, sources = _names(tensor, "inputs", inputs), _names(tensor, "origin", origin)
+    input_names, sources = _names(tensor, "inputs", inputs), _names(tensor, "origin", origin)
     if attrs is not None and not isinstance(attrs, Mapping):
         raise RecordingError(
             f"Tensor {tensor!r} is put with attrs that are a {type(attrs).__name__}; expected values by name.",
             hint="Give a dict, such as attrs={'pads': [1, 1, 1, 1]}.",
         )
-    if node is None and not (op or reads or attrs or domain or sources or placement):
+    if node is None and not (op or input_names or attrs or domain or sources or placement):
         return NO_FACTS
     for title, text in (("node", node), ("op", op), ("domain", domain), ("placement", placement)):
         if type(text) is not str:
@@ -90,12 +90,12 @@ def node_facts(
     plain = _NO_ATTRS
     if attrs:
         plain = {str(key): _plain(value, f"{key!r} of {tensor!r}") for key, value in attrs.items()}
-        encode_attrs(plain, node or tensor)  # what a file could not take is refused here, not after the run
+        encode_attrs(plain, node or tensor)  # reject here what a file could not hold, not after the run
     return NodeFacts(
         name=node,
         op=op or "",
         domain=domain or "",
-        inputs=reads,
+        inputs=input_names,
         attrs=plain,
         origin=sources,
         placement=placement or "",
@@ -118,7 +118,7 @@ def check_texts(tensor: str, title: str, given: Iterable[Any]) -> None:
 
 
 def _merged(known: NodeFacts, said: NodeFacts, title: str) -> NodeFacts:
-    """Return a node's facts with those newly said; the very same object if there is nothing new.
+    """Return a node's facts with new ones added; the same object if there is nothing new.
 
     Raises:
         RecordingError: Two of them contradict each other.
@@ -159,7 +159,7 @@ def _plain(value: Any, title: str) -> AttrValue:
     if isinstance(value, bytes):
         return value.decode("utf-8", "surrogateescape")
     if isinstance(value, list | tuple):
-        return tuple(_plain(item, title) for item in value)  # type: ignore[return-value]  # of one kind, as frameworks have it
+        return tuple(_plain(item, title) for item in value)  # type: ignore[return-value]  # all of one kind, as in frameworks
     if isinstance(value, int | float | str | bool | np.ndarray):
         return value
     raise RecordingError(
@@ -184,22 +184,22 @@ def in_short(value: Any) -> str:
 
 
 UNKNOWN_OP = "Unknown"
-"""Operator of a tensor that was put without saying what made it."""
+"""Operator of a tensor that was put without an operator."""
 
 
 _Key = tuple[bool, str]
-"""What a node is known by: whether it has a name, and that or its first tensor's. Plain, for there are many."""
+"""Identifies a node: whether it has a name, and that or its first tensor's. A plain tuple, for there are many."""
 
 _DTYPE = {"dtype"}
 _FIELDS = tuple(entry.name for entry in fields(TensorInfo) if entry.name != "name")
 
 
 class Noted(NamedTuple):
-    """What came of noting something.
+    """The result of noting facts.
 
     Args:
-        new: Whether anything was said for the first time.
-        quant: The quantization of these values alone; None if it is their tensor's.
+        new: Whether any fact is new.
+        quant: The quantization of these values only; None if it is their tensor's.
     """
 
     new: bool
@@ -207,10 +207,10 @@ class Noted(NamedTuple):
 
 
 class GraphBuilder:
-    """Collects facts of nodes and tensors; what is said twice must agree.
+    """Collects facts of nodes and tensors; repeated facts must agree.
 
     Args:
-        graph: The graph, if it is known beforehand; tensors that it does not have are added to it.
+        graph: The graph, if known beforehand; further tensors are added to it.
     """
 
     def __init__(self, graph: Graph | None = None) -> None:
@@ -221,8 +221,8 @@ class GraphBuilder:
         """Fields of `TensorInfo` as far as they were said; none is changed, and tensors of one dtype share one."""
         self._bare: dict[str, dict[str, Any]] = {}
         for name, info in self._given.tensors.items():
-            said = ((key, getattr(info, key)) for key in _FIELDS)
-            self._tensors[name] = {key: value for key, value in said if value is not None}
+            facts = ((key, getattr(info, key)) for key in _FIELDS)
+            self._tensors[name] = {key: value for key, value in facts if value is not None}
         self._shapes: dict[str, tuple[int | None, ...] | None] = {}
         self._nodes: dict[_Key, NodeFacts] = {}
         self._owner: dict[str, _Key] = {}
@@ -231,41 +231,41 @@ class GraphBuilder:
 
     def is_constant(self, tensor: str) -> bool:
         """Tell whether a tensor is known as a constant."""
-        known = self._tensors.get(tensor)
-        return known is not None and known.get("role") is Role.CONSTANT
+        tensor_facts = self._tensors.get(tensor)
+        return tensor_facts is not None and tensor_facts.get("role") is Role.CONSTANT
 
     def quant(self, tensor: str) -> QuantParams | None:
-        """Return the quantization of a tensor as far as it is known."""
-        known = self._tensors.get(tensor)
-        return None if known is None else known.get("quant")
+        """Return the known quantization of a tensor."""
+        tensor_facts = self._tensors.get(tensor)
+        return None if tensor_facts is None else tensor_facts.get("quant")
 
     def note(self, name: str, shape: tuple[int, ...], facts: NodeFacts, **said: Any) -> Noted:
-        """Note what is said of a tensor with its values.
+        """Note facts stated with a tensor's values.
 
         Args:
             name: The tensor.
             shape: Shape of these values.
-            facts: The node that makes it.
-            **said: Fields of `TensorInfo`, None for what is not said. A quantization that differs from the tensor's
-                holds for these values alone.
+            facts: Its node.
+            **said: Fields of `TensorInfo`, None for missing ones. A quantization that differs from the tensor's applies
+                to these values only.
 
         Raises:
-            RecordingError: A fact contradicts what was said before; then nothing is noted.
+            RecordingError: A fact contradicts an earlier one; then nothing is noted.
             GraphError: The node would read its own output; then nothing is noted.
         """
-        known = self._tensors.get(name)
-        given = {key: value for key, value in said.items() if value is not None}
+        earlier = self._tensors.get(name)
+        stated = {key: value for key, value in said.items() if value is not None}
         quant = None
-        if known is not None and "quant" in given and known.get("quant", given["quant"]) != given["quant"]:
-            quant = given.pop("quant")
-        new = given if known is None else _unknown(name, known, given)
-        anew = known is None or bool(new)
+        if earlier is not None and "quant" in stated and earlier.get("quant", stated["quant"]) != stated["quant"]:
+            quant = stated.pop("quant")
+        new = stated if earlier is None else _unknown(name, earlier, stated)
+        anew = earlier is None or bool(new)
         if facts:
             anew = self._note_node(name, facts) or anew
-        if known is None:
+        if earlier is None:
             self._tensors[name] = self._bare.setdefault(new["dtype"], new) if new.keys() == _DTYPE else new
         elif new:
-            self._tensors[name] = known | new
+            self._tensors[name] = earlier | new
         self._shapes[name] = _common_shape(self._shapes[name], shape) if name in self._shapes else shape
         return Noted(anew or quant is not None, quant)
 
@@ -275,17 +275,17 @@ class GraphBuilder:
             self._check_given(tensor, facts)
             return False
         key = self._key(tensor, facts)
-        known = self._nodes.get(key)
-        if known is None:
+        earlier = self._nodes.get(key)
+        if earlier is None:
             merged = facts if facts.outputs == (tensor,) else replace(facts, outputs=(tensor,))
         else:
-            merged = _merged(known, facts, facts.name or tensor)
-            if tensor in known.outputs and merged.inputs == known.inputs:
+            merged = _merged(earlier, facts, facts.name or tensor)
+            if tensor in earlier.outputs and merged.inputs == earlier.inputs:
                 self._nodes[key] = merged
-                return merged is not known
-            merged = replace(merged, outputs=tuple(dict.fromkeys((*known.outputs, tensor))))
+                return merged is not earlier
+            merged = replace(merged, outputs=tuple(dict.fromkeys((*earlier.outputs, tensor))))
         self._check_order(merged, key[1])
-        if known is None or merged.inputs != known.inputs:
+        if earlier is None or merged.inputs != earlier.inputs:
             for name in dict.fromkeys(merged.inputs):
                 if name:
                     self._readers.setdefault(name, []).append(key)
@@ -304,9 +304,9 @@ class GraphBuilder:
         return key
 
     def _check_order(self, facts: NodeFacts, title: str) -> None:
-        """Refuse a node that reads what is made of its own outputs."""
+        """Reject a node whose inputs depend on its own outputs."""
         if not any(name in self._readers or name in facts.inputs for name in facts.outputs):
-            return  # as when tensors are put in the order in which they are made
+            return  # always so if tensors are put in topological order
         reached, waiting = set(facts.outputs), list(facts.outputs)
         while waiting:
             for key in self._readers.get(waiting.pop(), ()):
@@ -321,7 +321,7 @@ class GraphBuilder:
                 )
 
     def _check_given(self, tensor: str, facts: NodeFacts) -> None:
-        """Compare what is said of a node with the graph that was given."""
+        """Compare the facts of a node with the given graph."""
         node = self._given.producer(tensor)
         if node is None:
             raise RecordingError(
@@ -339,14 +339,13 @@ class GraphBuilder:
                 )
 
     def outputs(self, names: Iterable[str]) -> None:
-        """Note outputs of the graph, beside those noted before."""
+        """Add outputs of the graph."""
         self.output_names = tuple(dict.fromkeys((*self.output_names, *names)))
 
     def build(self, recorded: Iterable[str], name: str = "") -> Graph:
-        """Make the graph.
+        """Return the graph.
 
-        A tensor that nothing is known of is an input of the graph if some node reads it, else the output of a node
-        of its own.
+        A tensor without facts is an input of the graph if some node reads it, else the output of a node of its own.
 
         Args:
             recorded: Tensors that were put, in order.
@@ -355,41 +354,41 @@ class GraphBuilder:
         Raises:
             GraphError: The nodes form no graph.
         """
-        given = self._given
+        given_graph = self._given
         loose = [
             tensor
             for tensor in recorded
-            if tensor not in self._owner and not self.is_constant(tensor) and tensor not in given.tensors
+            if tensor not in self._owner and not self.is_constant(tensor) and tensor not in given_graph.tensors
         ]
         bare = {tensor: NodeFacts(op=UNKNOWN_OP, outputs=(tensor,)) for tensor in loose if tensor not in self._readers}
-        inputs = [*given.inputs, *(tensor for tensor in loose if tensor in self._readers)]
-        outputs = self.output_names or given.outputs
+        inputs = [*given_graph.inputs, *(tensor for tensor in loose if tensor in self._readers)]
+        outputs = self.output_names or given_graph.outputs
         return Graph(
-            [*given.nodes, *self._built_nodes(recorded, bare)],
+            [*given_graph.nodes, *self._built_nodes(recorded, bare)],
             tensors=self._built_tensors(inputs, outputs),
             inputs=inputs,
             outputs=outputs,
             name=name if self._name is None else self._name,
-            opset=given.opset,
+            opset=given_graph.opset,
         )
 
     def _built_nodes(self, recorded: Iterable[str], bare: Mapping[str, NodeFacts]) -> list[Node]:
-        """Make the nodes in the order of their first tensor; a node without name gets its tensor's, made unique."""
+        """Return the nodes in the order of their first tensor, with unique names for nameless ones."""
         nodes: dict[_Key, NodeFacts] = {}
         for tensor in recorded:
             if (key := self._owner.get(tensor)) is not None:
                 nodes[key] = self._nodes[key]
             elif tensor in bare:
                 nodes[False, tensor] = bare[tensor]
-        taken = {name for named, name in nodes if named}
-        taken |= self._given_nodes
+        used_names = {name for has_name, name in nodes if has_name}
+        used_names |= self._given_nodes
         result = []
-        for (named, name), facts in nodes.items():
+        for (has_name, name), facts in nodes.items():
             title, number = name, 1
-            while not named and title in taken:
+            while not has_name and title in used_names:
                 number += 1
                 title = f"{name}#{number}"
-            taken.add(title)
+            used_names.add(title)
             node = Node(
                 name=title,
                 op=facts.op or UNKNOWN_OP,
@@ -406,21 +405,21 @@ class GraphBuilder:
     def _built_tensors(self, inputs: Sequence[str], outputs: Sequence[str]) -> list[TensorInfo]:
         roles = {**dict.fromkeys(outputs, Role.OUTPUT), **dict.fromkeys(inputs, Role.INPUT)}
         result = []
-        for name, known in self._tensors.items():
-            role, shape = known.get("role", Role.ACTIVATION), known.get("shape")
+        for name, tensor_facts in self._tensors.items():
+            role, shape = tensor_facts.get("role", Role.ACTIVATION), tensor_facts.get("shape")
             if role is Role.ACTIVATION:
                 role = roles.get(name, role)
             if name in self._shapes and not _fits(shape, self._shapes[name]):
                 shape = self._shapes[name]
-            result.append(TensorInfo(name=name, **(known | {"role": role, "shape": shape})))
+            result.append(TensorInfo(name=name, **(tensor_facts | {"role": role, "shape": shape})))
         return result
 
 
 def _unknown(name: str, known: Mapping[str, Any], said: Mapping[str, Any]) -> dict[str, Any]:
-    """Return those facts of a tensor that are not known yet.
+    """Return the facts of a tensor that are new.
 
     Raises:
-        RecordingError: One contradicts what is known.
+        RecordingError: One contradicts a known fact.
     """
     new = {}
     for key, value in said.items():
@@ -437,27 +436,27 @@ def _unknown(name: str, known: Mapping[str, Any], said: Mapping[str, Any]) -> di
 
 
 def _common_shape(first: tuple[int | None, ...] | None, second: tuple[int, ...]) -> tuple[int | None, ...] | None:
-    """Return what two shapes have in common: None for an extent that varies, None as a whole for the rank."""
+    """Return the common part of two shapes: None for an extent that varies, None as a whole if the ranks differ."""
     if first is None or len(first) != len(second):
         return None
-    return tuple(one if one == other else None for one, other in zip(first, second, strict=True))
+    return tuple(extent if extent == other_extent else None for extent, other_extent in zip(first, second, strict=True))
 
 
 def _fits(declared: tuple[int | None, ...] | None, seen: tuple[int | None, ...] | None) -> bool:
     """Tell whether a declared shape is right for the shapes seen."""
     if declared is None or seen is None or len(declared) != len(seen):
         return False
-    return all(one is None or one == other for one, other in zip(declared, seen, strict=True))
+    return all(extent is None or extent == other_extent for extent, other_extent in zip(declared, seen, strict=True))
 
 
 def put_note(name: str, shape: tuple[int, ...], facts: NodeFacts, said: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what was said with a tensor's values as a JSON object.
+    """Return the facts stated with a tensor's values as a JSON object.
 
     Args:
         name: The tensor.
         shape: Shape of the values.
-        facts: The node that makes it.
-        said: Fields of `TensorInfo`, None for what was not said.
+        facts: Its node.
+        said: Fields of `TensorInfo`, None for missing ones.
     """
     note: dict[str, Any] = {"put": name, "shape": shape}
     note |= {key: value for key, value in said.items() if isinstance(value, str)}
@@ -475,19 +474,19 @@ def put_note(name: str, shape: tuple[int, ...], facts: NodeFacts, said: Mapping[
 
 
 def apply_put(builder: GraphBuilder, note: Mapping[str, Any]) -> Noted:
-    """Tell a builder what a note of `put_note` says.
+    """Add the facts in a note of `put_note` to a builder.
 
     Raises:
-        RecordingError, GraphError: It contradicts earlier ones.
-        ValueError: It is something else.
+        RecordingError, GraphError: They contradict earlier ones.
+        ValueError: It is no such note.
     """
     try:
-        said = {key: str(note[key]) for key in ("layout", "stands_for", "dtype") if key in note}
+        stated = {key: str(note[key]) for key in ("layout", "stands_for", "dtype") if key in note}
         facts = _facts(str(note["put"]), note["node"]) if "node" in note else NodeFacts()
         quant = _quant(note["quant"]) if "quant" in note else None
         role = Role(note["role"]) if "role" in note else None
         shape = tuple(int(extent) for extent in note["shape"])
-        return builder.note(str(note["put"]), shape, facts, quant=quant, role=role, **said)
+        return builder.note(str(note["put"]), shape, facts, quant=quant, role=role, **stated)
     except (KeyError, TypeError, AttributeError) as exc:
         raise ValueError(f"a note cannot be decoded: {exc!r}") from None
 
@@ -511,6 +510,8 @@ def _quant_text(quant: QuantParams) -> str:
 
 
 def _quant(text: Any) -> QuantParams:
-    known = {entry.name for entry in fields(QuantParams)}
-    plain: dict[str, Any] = {name: value for name, value in decode_attrs(str(text).encode()).items() if name in known}
+    field_names = {entry.name for entry in fields(QuantParams)}
+    plain: dict[str, Any] = {
+        name: value for name, value in decode_attrs(str(text).encode()).items() if name in field_names
+    }
     return QuantParams(**plain)

@@ -1,4 +1,4 @@
-"""How much of each tensor is kept: rules by name, operator and size, read from text as the command line has it."""
+"""How much of each tensor is kept: rules by name, operator and size, in the syntax of the command line."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def keep_partly(array: np.ndarray, quant: QuantParams | None, *, elements: int =
 
     Args:
         array: Its elements.
-        quant: How they stand for real numbers; None if they are the numbers.
-        elements: How many elements to keep, besides the largest ones; 0 for none.
+        quant: Its quantization; None for real numbers.
+        elements: Number of elements to keep, besides the largest ones; 0 for none.
         truncated: Whether less is kept than was asked for.
     """
     dtype = logical_name(array.dtype)
@@ -49,13 +49,13 @@ def keep_partly(array: np.ndarray, quant: QuantParams | None, *, elements: int =
 def choose_positions(flat: np.ndarray, quant: QuantParams | None, elements: int) -> np.ndarray:
     """Choose elements: one at a fixed random place in each of `elements` equal stretches, and the largest ones.
 
-    The places depend on the number of elements alone, so that two runs keep the same ones, whatever they call the
+    The places depend on the number of elements only, so that two runs keep the same ones, whatever they call the
     tensor. An eighth as many again are those of the largest magnitude.
 
     Args:
         flat: All elements, 1-D.
-        quant: How they stand for real numbers.
-        elements: How many.
+        quant: Their quantization; None for real numbers.
+        elements: Number of stretches.
 
     Returns:
         Positions, ascending, int64.
@@ -104,18 +104,18 @@ class Keep:
 
 FULL = Keep()
 _FULL_DISK = Keep(values=False, elements=1024)
-"""What is kept of a tensor for which the recording has no room left."""
+"""Kept of a tensor if the recording has no room left."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeepRule:
-    """Tensors of which so much is kept.
+    """How much is kept of some tensors.
 
     Args:
         keep: How much.
         name: Pattern of their names; None for any.
-        op: Operator that makes them; None for any.
-        above: Bytes that they are larger than; None for any.
+        op: Operator of their nodes; None for any.
+        above: Minimum size in bytes, exclusive; None for any.
     """
 
     keep: Keep
@@ -134,12 +134,12 @@ class KeepRule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeepPolicy:
-    """What is kept of a run.
+    """How much is kept of a run.
 
     Args:
-        rules: Rules, of which the last one that covers a tensor holds; what none covers is kept in full. Constants are
-            covered by rules with a name alone.
-        every: Keep every so-many-th sample.
+        rules: The last rule that fits a tensor applies; others are kept in full. Only rules with a name apply to
+            constants.
+        every: Keep every n-th sample.
         max_bytes: Bytes of values after which only statistics and some elements are kept; None for no limit.
     """
 
@@ -148,11 +148,11 @@ class KeepPolicy:
     max_bytes: int | None = None
 
     def decide(self, name: str, op: str, nbytes: int, *, sample: int | None) -> Keep:
-        """Say how much of a tensor is kept.
+        """Return how much of a tensor is kept.
 
         Args:
             name: The tensor.
-            op: Operator that makes it; "" if unknown.
+            op: Operator of its node; "" if unknown.
             nbytes: Size of its values.
             sample: The sample; None for a constant.
         """
@@ -164,7 +164,7 @@ class KeepPolicy:
         return FULL
 
     def without_room(self, keep: Keep, used: int, nbytes: int) -> Keep:
-        """Say how much is kept of a tensor that would be kept in full, if there is no room for it."""
+        """Return how much is kept of a tensor if there is no room to keep it in full."""
         full = keep.values and self.max_bytes is not None and used + nbytes > self.max_bytes
         return _FULL_DISK if full else keep
 
@@ -172,16 +172,16 @@ class KeepPolicy:
 def policy_of(
     keep: str | Iterable[str] | KeepPolicy | None, *, every: int = 1, max_bytes: int | str | None = None
 ) -> KeepPolicy:
-    """Make a policy of what a caller says.
+    """Return the policy that a caller states.
 
     Args:
-        keep: One text or several, later ones going before: "full", "stats", "elements:1000", "none" for all tensors,
+        keep: One text or several, later ones take precedence: "full", "stats", "elements:1000", "none" for all tensors,
             "conv*=stats" by name, "op:Conv=stats" by operator, ">1M=elements:4096" by size.
-        every: Keep every so-many-th sample.
+        every: Keep every n-th sample.
         max_bytes: Bytes of values, as a number or a text such as "2G".
 
     Raises:
-        UsageError: A text is none of these, or a number is too small.
+        UsageError: A text is invalid, or a number is too small.
     """
     if isinstance(keep, KeepPolicy):
         return keep
@@ -200,15 +200,15 @@ def policy_of(
 
 
 def _rule(text: str) -> KeepRule:
-    what, equals, how = text.rpartition("=")
+    subject, equals, how = text.rpartition("=")
     keep = _keep(how, text)
     if not equals:
         return KeepRule(keep=keep)
-    if what.startswith("op:"):
-        return KeepRule(keep=keep, op=what.removeprefix("op:"))
-    if what.startswith(">"):
-        return KeepRule(keep=keep, above=parse_size(what[1:]))
-    return KeepRule(keep=keep, name=what)
+    if subject.startswith("op:"):
+        return KeepRule(keep=keep, op=subject.removeprefix("op:"))
+    if subject.startswith(">"):
+        return KeepRule(keep=keep, above=parse_size(subject[1:]))
+    return KeepRule(keep=keep, name=subject)
 
 
 def _keep(how: str, text: str) -> Keep:
@@ -223,12 +223,12 @@ def _keep(how: str, text: str) -> Keep:
 
 
 def parse_size(text: str) -> int:
-    """Read a number of bytes, such as "500M" or "2GB".
+    """Return a number of bytes, such as "500M" or "2GB".
 
     Raises:
-        UsageError: It is none.
+        UsageError: The text is invalid.
     """
-    found = re.fullmatch(r"(\d{1,15}(?:\.\d+)?)\s*([kmgt]?)i?b?", text.strip(), re.IGNORECASE)
-    if found is None:
+    match = re.fullmatch(r"(\d{1,15}(?:\.\d+)?)\s*([kmgt]?)i?b?", text.strip(), re.IGNORECASE)
+    if match is None:
         raise UsageError(f"{text!r} is no size; expected a number of bytes.", hint="Write it like 500M or 2G.")
-    return int(float(found[1]) * _UNITS[found[2].lower()])
+    return int(float(match[1]) * _UNITS[match[2].lower()])

@@ -1,4 +1,4 @@
-"""A recorder that counts tensors and stores none: what it makes is a profile, whatever the number of samples."""
+"""A recorder that counts tensors into histograms and stores no values; its result is a profile."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ __all__ = ["ProfileRecorder", "why_not_profiled"]
 
 
 def why_not_profiled(dtype: str, quant: QuantParams | None) -> str | None:
-    """Say why a tensor has no histogram; None if it has one.
+    """Return why a tensor has no histogram; None if it has one.
 
     Args:
         dtype: Logical dtype of its elements.
-        quant: How they stand for real numbers.
+        quant: Its quantization; None for real numbers.
     """
     if quant is None and not is_float(dtype):
         return f"its elements are {dtype} and no quantized codes"
@@ -76,7 +76,7 @@ class _CountingSink(MemorySink):
         self.seen += 1
 
     def close(self, graph: Graph, info: RunInfo) -> None:
-        """Make the profile."""
+        """Write the profile."""
         self._check_open()
         self._open = False
         self.profile = profile_of_run(

@@ -1,4 +1,4 @@
-"""Errors of a file that is not what it should be, or that this process lacks the means to read."""
+"""Errors of a damaged file, or of a file that this process lacks the resources to read."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from qdebug.errors import RecordingError
 __all__ = ["BAD_FILE", "damaged"]
 
 BAD_FILE = (OSError, RuntimeError, ValueError, EOFError, OverflowError, MemoryError, zlib.error, struct.error)
-"""Exceptions raised by corrupt files. KeyError, TypeError and AttributeError are bugs of this package: they stay so."""
+"""Exceptions raised by corrupt files. KeyError, TypeError and AttributeError are bugs of this package: not caught."""
 
 _CUT = re.compile(r"truncated file: eof = (\d+).*stored_eof = (\d+)")
-"""What HDF5 says of a file that is shorter than its head says."""
+"""HDF5's message for a file that is shorter than its header states."""
 
 
 def damaged(path: Path, what: Exception | str, *, at: str = "") -> RecordingError:
-    """Make the error for a file that is not what it should be, or that this process lacks the means to read.
+    """Return the error for a damaged file, or for one that this process lacks the resources to read.
 
     Args:
         path: The file.
-        what: What was found or raised.
-        at: What goes before it.
+        what: The fault, or the exception.
+        at: A prefix of the message.
     """
     short = next((said for said in _SHORTAGES if said.causes(what)), None) if isinstance(what, Exception) else None
     if short is not None:
@@ -45,7 +45,7 @@ def damaged(path: Path, what: Exception | str, *, at: str = "") -> RecordingErro
 
 
 class _Shortage(NamedTuple):
-    """What a process may run out of while it reads a file that is all right."""
+    """A resource that a process may lack while it reads a sound file."""
 
     what: str
     hint: str
@@ -53,9 +53,9 @@ class _Shortage(NamedTuple):
     kind: type[Exception] | None = None
 
     def causes(self, error: Exception) -> bool:
-        """Tell whether it is what an error is of."""
-        known = self.kind is not None and isinstance(error, self.kind)
-        return known or (isinstance(error, OSError) and error.errno in self.numbers)
+        """Tell whether an error comes from this shortage."""
+        is_of_kind = self.kind is not None and isinstance(error, self.kind)
+        return is_of_kind or (isinstance(error, OSError) and error.errno in self.numbers)
 
 
 _SHORTAGES = (

@@ -24,11 +24,11 @@ _ROW = np.dtype([(name, TABLES["index"][name]) for name in _COLUMNS])
 
 
 class _ByPlace(NamedTuple):
-    """Columns of the index. One number comes several times as fast out of a buffer as out of an array.
+    """Columns of the index as buffers: reading one number is several times as fast as from an array.
 
     Args:
         order: The rows by tensor, sample and step.
-        starts: Where the rows of each tensor start in that order, and where the last one's end.
+        starts: Where the rows of each tensor start in that order, and where the last ones end.
         samples: The sample of each row.
         steps: The step of each row.
         flags: The flags of each row.
@@ -42,16 +42,16 @@ class _ByPlace(NamedTuple):
 
 
 class OtherElementsError(Exception):
-    """Elements that were kept of a tensor are not what their hash says."""
+    """Kept elements of a tensor do not match their hash."""
 
 
 class EventIndex:
     """Events by row, and their rows by place.
 
     Args:
-        index: The table /index, checked. Its statistics are not kept, but for events of which not all values were.
+        index: The table /index, checked. Its statistics are dropped, except for events not kept in full.
         tensors: Number of rows of /tensors.
-        optional: The tables that only files with such events have, checked.
+        optional: The optional tables, checked.
 
     Attributes:
         rows: The table without its statistics.
@@ -99,7 +99,7 @@ class EventIndex:
         return bool(self._by_place.flags[row] & PARTLY)
 
     def expected(self, row: int) -> Expected:
-        """Return what an event's payload must be."""
+        """Return the expected facts of an event's payload."""
         return Expected.of_event(self.rows[row])
 
     def digest(self, row: int) -> bytes:
@@ -114,19 +114,19 @@ class EventIndex:
         return Outline(LOGICAL_DTYPES[event["dtype"]], tuple(event["shape"][:ndim].tolist()), event["hash"].tobytes())
 
     def kept(self, payloads: Payloads, row: int) -> Kept:
-        """Read what was kept of an event of which not all values were.
+        """Read what was kept of an event that was not kept in full.
 
         Raises:
-            OtherElementsError: The elements are not what their hash says.
-            ValueError, OSError: It is not what was recorded.
-            MissingExtraError: It is compressed with Zstandard, and the package is not installed.
+            OtherElementsError: The elements do not match their hash.
+            ValueError, OSError: They are damaged.
+            MissingExtraError: They are compressed with Zstandard, and the package is not installed.
         """
         event, parts = self._statistics[np.searchsorted(self._partly, row)], {}
         dtype = LOGICAL_DTYPES[event["dtype"]]
-        if (found := self._optional_row("samples", row)) is not None:
+        if (sampled := self._optional_row("samples", row)) is not None:
             for name, logical, digest in (("positions", "int64", "check"), ("values", dtype, "hash")):
-                where = Expected.of_elements(int(found[name]), logical, int(found["count"]))
-                if payload_digest(payloads, where) != found[digest].tobytes():
+                where = Expected.of_elements(int(sampled[name]), logical, int(sampled["count"]))
+                if payload_digest(payloads, where) != sampled[digest].tobytes():
                     raise OtherElementsError
                 parts[name] = from_physical(read_payload(payloads, where), logical)
             check_positions(parts["positions"], int(event["count"]))
@@ -142,11 +142,11 @@ class EventIndex:
         )
 
     def elements(self) -> Iterator[tuple[int, str, Expected]]:
-        """List the elements that were kept: row of the table of them, "values" or "positions", and what they are."""
+        """Yield the kept elements: row of their table, "values" or "positions", and the expected facts."""
         for number, row in enumerate(self.optional.get("samples", ())):
             dtype = LOGICAL_DTYPES[self.rows["dtype"][row["event"]]]
-            for what, logical in (("values", dtype), ("positions", "int64")):
-                yield number, what, Expected.of_elements(int(row[what]), logical, int(row["count"]))
+            for part, logical in (("values", dtype), ("positions", "int64")):
+                yield number, part, Expected.of_elements(int(row[part]), logical, int(row["count"]))
 
     def _optional_row(self, table: str, event: int) -> Any:
         """Return the row of an event in a table that only some events have a row in; None if it has none."""

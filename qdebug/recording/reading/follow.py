@@ -25,7 +25,7 @@ _ANEW, _TRUNCATED, _REMOVED = "was written anew", "was truncated", "was removed"
 
 
 class FollowState(StrEnum):
-    """What becomes of a recording that is followed."""
+    """The state of a recording that is followed."""
 
     WRITING = "writing"
     """A process has it open; more may come."""
@@ -78,19 +78,19 @@ class FollowedRecording(Recording, Closable):
         self._graph: Graph | None = None
         self.refresh()
 
-    # -- what is new
+    # -- news
 
     def refresh(self) -> tuple[str, ...]:
-        """Take in what was recorded since the last time.
+        """Read what was recorded since the last call.
 
         It costs as much as there is new: microseconds for nothing. Values are not read. Ask for `graph` only when
-        something is new, since it is put together anew then.
+        something is new, since it is rebuilt then.
 
         Returns:
-            Tensors that have values for a sample and step that they had none for, each once, in the order of recording.
+            Tensors with values for a new sample and step, each once, in the order of recording.
 
         Raises:
-            RecordingError: The journal is damaged; what was taken in before stays.
+            RecordingError: The journal is damaged; earlier results stay.
         """
         if self._reader is None:
             return ()
@@ -111,14 +111,14 @@ class FollowedRecording(Recording, Closable):
         if self._reader is None or self._reader.end is not None:
             return FollowState.FINISHED
         if self._reader.replaced() or not lock_holder(self._target):
-            # It may have finished since the journal was last looked at.
+            # It may have finished since the journal was last read.
             return FollowState.FINISHED if self._reader.ends() else FollowState.STOPPED
         return FollowState.WRITING
 
     def changed(self) -> str:
-        """Say what became of the files otherwise than by the recorder that was followed; "" if nothing did.
+        """Return how the files were changed by something other than the followed recorder; "" if they were not.
 
-        What is held then is of the past: the same path, opened again, has what is there now.
+        This object then shows the past; opening the path again shows the present.
 
         Returns:
             "was written anew", "was truncated", "was removed" or "".
@@ -127,8 +127,8 @@ class FollowedRecording(Recording, Closable):
         if reader is None:
             if journal_of(self._target).is_file() and part_of(self._target).is_file():
                 return _ANEW
-            now = _identity(self._target)
-            return "" if now == self._seen else _REMOVED if now is None else _ANEW
+            current = _identity(self._target)
+            return "" if current == self._seen else _REMOVED if current is None else _ANEW
         if not reader.replaced():
             return _TRUNCATED if reader.shortened() else ""
         if reader.path.exists():
@@ -139,7 +139,7 @@ class FollowedRecording(Recording, Closable):
             return _ANEW
         return _TRUNCATED if reader.shortened() else ""
 
-    # -- what it holds
+    # -- contents
 
     @property
     def info(self) -> RunInfo:
@@ -150,7 +150,7 @@ class FollowedRecording(Recording, Closable):
 
     @property
     def graph(self) -> Graph:
-        """The graph as far as it is known."""
+        """The graph so far."""
         if self._reader is None:
             return self._whole().graph
         if self._graph is None:
@@ -178,7 +178,7 @@ class FollowedRecording(Recording, Closable):
         return self._whole().event_quants if self._reader is None else self._account.quants
 
     def places(self, tensor: str | None = None) -> Sequence[tuple[int, int]]:
-        """Return the samples and steps of which anything was kept of a tensor, or of any; in order."""
+        """Return the samples and steps at which anything was kept of a tensor, or of any; in order."""
         return self._whole().places(tensor) if self._reader is None else self._account.places(tensor)
 
     def has(self, tensor: str, sample: int = 0, step: int = 0) -> bool:
@@ -205,7 +205,7 @@ class FollowedRecording(Recording, Closable):
         return values
 
     def outline(self, tensor: str, sample: int = 0, step: int = 0) -> Outline | None:
-        """Return dtype, shape and hash of values as they were recorded, none of which are read; None if not known."""
+        """Return dtype, shape and hash of recorded values without reading them; None if unknown."""
         if self._reader is None:
             return self._whole().outline(tensor, sample, step)
         event = self._event(tensor, sample, step)
@@ -230,7 +230,7 @@ class FollowedRecording(Recording, Closable):
             raise RecordingError(f"The recording {str(self.path)!r} is closed.", hint="Open it again.")
         return self._file
 
-    # -- life
+    # -- lifetime
 
     def close(self) -> None:
         """Close the files. Again does nothing."""
@@ -244,7 +244,7 @@ class FollowedRecording(Recording, Closable):
 
 
 def _identity(path: Path) -> tuple[int, ...] | None:
-    """Return what changes when somebody writes over a file; None if there is none."""
+    """Return a value that changes when a file is overwritten; None if there is no file."""
     try:
         facts = path.stat()
     except OSError:
