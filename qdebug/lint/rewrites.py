@@ -29,6 +29,7 @@ from qdebug.model import Node, QuantParams, Recording, RunInfo, operators
 from qdebug.model.json_object import JsonObject
 from qdebug.model.recording import MemoryRecording
 from qdebug.numerics.checkpoint import checkpoint
+from qdebug.replay.registry import run_node
 from qdebug.running.fitted_inputs import GivenInputs, fitted_inputs, input_ranges
 
 __all__ = ["KINDS", "LintFinding", "LintReport", "first_input", "lint", "open_model"]
@@ -48,6 +49,8 @@ _PARAMETERS = frozenset(
 _MOST_NODES = 60
 """Nodes of a part at the most: a longer one is not decided."""
 _INPUT_SEED = 0
+_FOLDING_ERROR = 1e-4
+"""How far a weight may be off that a BatchNormalization was folded into, of the exact one and of the largest."""
 
 
 class UndecidedPart(TypedDict):
@@ -266,8 +269,9 @@ class _Rewrites:
         shown = witness(before, after, spans, seen, checkpoint)
         if shown is None:
             return None, nodes
+        kind = _kind(before, after)
         finding = LintFinding(
-            kind=_kind(before, after),
+            kind=kind,
             model=pairs.after.title,
             before=tuple(node.name for node in before.nodes),
             after=tuple(node.name for node in after.nodes),
@@ -276,6 +280,7 @@ class _Rewrites:
             span_after=after.span(spans),
             step=max(wide_step(before), wide_step(after)),
             witness=shown,
+            detail=_wrongly_folded(before, after) if kind == "batch_norm" else "",
         )
         return finding, nodes
 
@@ -546,6 +551,38 @@ def _other_bias(before: LintPart, after: LintPart) -> bool:
         == 1
         < len({_products(part, bias=True) for part in (before, after)})
     )
+
+
+def _wrongly_folded(before: LintPart, after: LintPart) -> str:
+    """Say whether the weight or the bias is what a BatchNormalization was folded into wrongly."""
+    products = [[node for node in part.nodes if operators.plain(node).product] for part in (before, after)]
+    norms = [node for node in before.nodes if operators.plain(node).scales_channels]
+    if len(norms) != 1 or any(len(each) != 1 or len(each[0].inputs) < 2 for each in products):
+        return ""
+    weight, folded = (
+        part.model.constant(each[0].inputs[1]) for part, each in zip((before, after), products, strict=True)
+    )
+    gain = _gain(before, norms[0])
+    if weight is None or folded is None or gain is None or weight.shape != folded.shape or folded.dtype.kind != "f":
+        return ""
+    fitting = [axis for axis, extent in enumerate(weight.shape) if extent == gain.size]
+    for axis in fitting:
+        exact = weight * gain.reshape([-1 if at == axis else 1 for at in range(weight.ndim)])
+        if np.allclose(folded, exact, rtol=_FOLDING_ERROR, atol=_FOLDING_ERROR * np.abs(exact).max(initial=0)):
+            return "the weight is scaled as it should be, the bias is not"
+    return "the weight is not scaled as it should be" if fitting else ""
+
+
+def _gain(part: LintPart, node: Node) -> np.ndarray | None:
+    """Return by what a BatchNormalization of constants scales each channel."""
+    given = {name: part.model.constant(name) for name in node.inputs[1:]}
+    known = {name: array.astype(np.float64) for name, array in given.items() if array is not None}
+    if not known or len(known) < len(given):
+        return None
+    channels = next(iter(known.values())).size
+    data = np.repeat([[0.0], [1.0]], channels, axis=1)
+    made = run_node(node, {node.inputs[0]: data, **known}, part.model.graph.opset)[node.outputs[0]]
+    return np.asarray(made[1] - made[0])
 
 
 def _products(part: LintPart, *, bias: bool) -> tuple[bytes, ...]:
