@@ -12,7 +12,8 @@ from qdebug.compare.attribute.segments import main_node
 from qdebug.compare.checks.context import NodeContext
 from qdebug.compare.checks.error import nonfinite
 from qdebug.compare.checks.precision import float32_overflow
-from qdebug.compare.explaining.mistaken import mistake_of
+from qdebug.compare.explaining.fused import WithFused
+from qdebug.compare.explaining.mistaken import mistake_inside, mistake_of
 from qdebug.compare.graph_checks.casts import changed_by_cast
 from qdebug.compare.result.finding import Finding, FindingKind, FindingRole
 from qdebug.errors import NotRecordedError
@@ -41,7 +42,18 @@ __all__ = [
 
 def difference(context: NodeContext) -> Finding | None:
     """Find what the graphs say differently of the node: its weight, bias, attributes, operator, scales, operands."""
-    return context.difference[0]
+    found = context.difference[0]
+    return found if found is None else _mistaken_inside(context, found) or found
+
+
+def _mistaken_inside(context: NodeContext, found: Finding) -> Finding | None:
+    """Find the known mistake inside a layer that gives all its values, where other operators seem to compute them."""
+    entry, node, runs = context.entry, context.node, context.runs
+    if node is None or entry.quant is not None or found.kind is not FindingKind.OPERATOR:
+        return None
+    places = [*recorded_places(runs.reference, runs.backend, entry)]
+    likely = mistake_inside(WithFused(runs.backend), node, entry.tensor, places)
+    return None if likely is None else replace(found, kind=FindingKind.ARITHMETIC, sentence=likely)
 
 
 def lossy_cast(context: NodeContext) -> Finding | None:
