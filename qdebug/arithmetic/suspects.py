@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 
 import numpy as np
 
@@ -131,6 +132,37 @@ def suspects(unit: Unit) -> Iterator[Suspect]:
     if unit.out.clamp is not None:
         free = replace(unit, out=replace(unit.out, clamp=None))
         yield Suspect(name="no clamp", pattern="clamp", likely="the activation's range is not applied", unit=free)
+    yield from _of_bounds(unit)
+
+
+def _of_bounds(unit: Unit) -> Iterator[Suspect]:
+    """Yield a Clip that holds the codes that it reads, whose bounds are whole codes then.
+
+    As the clamp of OpenVINO's low precision transformations (src/common/low_precision_transformations/src/clamp.cpp).
+    """
+    clamp, operand, out = unit.out.clamp, unit.operands[0], unit.out
+    parameters = (operand.scale, operand.zero_point, out.scale, out.zero_point)
+    if clamp is None or unit.kind != "requantize" or any(np.size(each) != 1 for each in parameters):
+        return
+    step, zero, out_step, out_zero = (float(np.reshape(each, -1)[0]) for each in parameters)
+    if operand.codes.dtype.kind not in "iu" or step <= 0 or out_step <= 0:
+        return
+    first, last = limits(operand.codes.dtype)
+    reals = (np.arange(first, last + 1) - zero) * step
+    made = np.clip(np.rint(reals / out_step + out_zero), *out.limits)
+    sides = []
+    for code in clamp:
+        near = np.abs(reals - (code - out_zero) * out_step) < step + out_step / 2
+        sides.append(sorted({code, *(int(each) for each in made[near])}) if code != out_zero else [code])
+    for low, high in product(*sides):
+        if low <= high and (low, high) != clamp:
+            yield Suspect(
+                name=f"whole bounds {low} {high}",
+                pattern="clamp",
+                likely=f"the bounds are cut to whole codes of the input: codes from {low} to {high}, not from "
+                f"{clamp[0]} to {clamp[1]}",
+                unit=replace(unit, out=replace(out, clamp=(low, high))),
+            )
 
 
 def _of_casts(unit: Unit) -> Iterator[Suspect]:

@@ -29,6 +29,7 @@ from qdebug.model import Node, QuantParams, Recording, RunInfo, operators
 from qdebug.model.json_object import JsonObject
 from qdebug.model.recording import MemoryRecording
 from qdebug.numerics.checkpoint import checkpoint
+from qdebug.replay.registry import run_node
 from qdebug.running.fitted_inputs import GivenInputs, fitted_inputs, input_ranges
 
 __all__ = ["KINDS", "LintFinding", "LintReport", "first_input", "lint", "open_model"]
@@ -48,6 +49,8 @@ _PARAMETERS = frozenset(
 _MOST_NODES = 60
 """Largest number of nodes in a part; a longer part is not decided."""
 _INPUT_SEED = 0
+_FOLDING_ERROR = 1e-4
+"""Allowed error of a weight with a folded BatchNormalization, relative to its exact value and to the largest."""
 
 
 class UndecidedPart(TypedDict):
@@ -265,8 +268,9 @@ class _Rewrites:
         found_witness = witness(before, after, spans, computed, checkpoint)
         if found_witness is None:
             return None, nodes
+        kind = _kind_of_rewrite(before, after)
         finding = LintFinding(
-            kind=_kind_of_rewrite(before, after),
+            kind=kind,
             model=pairs.after.title,
             before=tuple(node.name for node in before.nodes),
             after=tuple(node.name for node in after.nodes),
@@ -275,6 +279,7 @@ class _Rewrites:
             span_after=after.span(spans),
             step=max(wide_step(before), wide_step(after)),
             witness=found_witness,
+            detail=_wrong_fold_text(before, after) if kind == "batch_norm" else "",
         )
         return finding, nodes
 
@@ -552,6 +557,38 @@ def _has_other_bias(before: LintPart, after: LintPart) -> bool:
         == 1
         < len({_products(part, bias=True) for part in (before, after)})
     )
+
+
+def _wrong_fold_text(before: LintPart, after: LintPart) -> str:
+    """Return whether a BatchNormalization was folded wrongly into the weight or into the bias; "" if unknown."""
+    products = [[node for node in part.nodes if operators.plain(node).product] for part in (before, after)]
+    norms = [node for node in before.nodes if operators.plain(node).scales_channels]
+    if len(norms) != 1 or any(len(each) != 1 or len(each[0].inputs) < 2 for each in products):
+        return ""
+    weight, folded = (
+        part.model.constant(each[0].inputs[1]) for part, each in zip((before, after), products, strict=True)
+    )
+    gain = _gain(before, norms[0])
+    if weight is None or folded is None or gain is None or weight.shape != folded.shape or folded.dtype.kind != "f":
+        return ""
+    fitting = [axis for axis, extent in enumerate(weight.shape) if extent == gain.size]
+    for axis in fitting:
+        exact = weight * gain.reshape([-1 if at == axis else 1 for at in range(weight.ndim)])
+        if np.allclose(folded, exact, rtol=_FOLDING_ERROR, atol=_FOLDING_ERROR * np.abs(exact).max(initial=0)):
+            return "the weight is scaled as it should be, the bias is not"
+    return "the weight is not scaled as it should be" if fitting else ""
+
+
+def _gain(part: LintPart, node: Node) -> np.ndarray | None:
+    """Return the factor of each channel in a BatchNormalization of constants; None if one is unknown."""
+    parameters = {name: part.model.constant(name) for name in node.inputs[1:]}
+    constants = {name: array.astype(np.float64) for name, array in parameters.items() if array is not None}
+    if not constants or len(constants) < len(parameters):
+        return None
+    channels = next(iter(constants.values())).size
+    data = np.repeat([[0.0], [1.0]], channels, axis=1)
+    result = run_node(node, {node.inputs[0]: data, **constants}, part.model.graph.opset)[node.outputs[0]]
+    return np.asarray(result[1] - result[0])
 
 
 def _products(part: LintPart, *, bias: bool) -> tuple[bytes, ...]:

@@ -12,7 +12,8 @@ from qdebug.compare.attribute.segments import main_node
 from qdebug.compare.checks.context import NodeContext
 from qdebug.compare.checks.error import nonfinite
 from qdebug.compare.checks.precision import float32_overflow
-from qdebug.compare.explaining.mistaken import mistake_of
+from qdebug.compare.explaining.fused import WithFused
+from qdebug.compare.explaining.mistaken import mistake_inside, mistake_of
 from qdebug.compare.graph_checks.casts import changed_by_cast
 from qdebug.compare.result.finding import Finding, FindingKind, FindingRole
 from qdebug.errors import NotRecordedError
@@ -43,7 +44,18 @@ __all__ = [
 
 def difference(context: NodeContext) -> Finding | None:
     """Find a difference of the graphs at the node: weight, bias, attributes, operator, scales or operands."""
-    return context.difference[0]
+    finding = context.difference[0]
+    return finding if finding is None else _mistake_inside_layer(context, finding) or finding
+
+
+def _mistake_inside_layer(context: NodeContext, difference: Finding) -> Finding | None:
+    """Find the known mistake inside a fused layer that reproduces it, where its operators seem to differ."""
+    entry, node, runs = context.entry, context.node, context.runs
+    if node is None or entry.quant is not None or difference.kind is not FindingKind.OPERATOR:
+        return None
+    places = [*recorded_places(runs.reference, runs.backend, entry)]
+    mistake = mistake_inside(WithFused(runs.backend), node, entry.tensor, places)
+    return None if mistake is None else replace(difference, kind=FindingKind.ARITHMETIC, sentence=mistake)
 
 
 def lossy_cast(context: NodeContext) -> Finding | None:

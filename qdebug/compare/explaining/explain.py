@@ -33,6 +33,7 @@ from qdebug.compare.explaining.explanation import (
 )
 from qdebug.compare.explaining.float_band import assumption, judge_float
 from qdebug.compare.explaining.fused import WithFused
+from qdebug.compare.explaining.mistaken import mistake_inside
 from qdebug.compare.explaining.neighbours import with_neighbours
 from qdebug.compare.explaining.states import state_read
 from qdebug.compare.measure.recordings import RecentTensors, as_compared
@@ -158,6 +159,10 @@ class Explainer:
         said = "; ".join(filter(None, (found.assumed, _INSIDE)))
         if found.status is ExplainStatus.UNEXPLAINED and found.band is not None:
             if not self._is_rounded(node, tensor):
+                likely = mistake_inside(self.whole, node, tensor, self._whole_units.places(node, tensor))
+                if likely is not None:
+                    reason = f"it is not what its layer gives; likely: {likely}"
+                    return replace(found, assumed=said, reason=reason)
                 return without if any(chain.sums for chain in chains) else replace(found, assumed=said)
             found = replace(found, status=ExplainStatus.IN_BAND, reason=None)
         return replace(found, assumed=said) if found.status in (*_ANSWERED, ExplainStatus.UNEXPLAINED) else without

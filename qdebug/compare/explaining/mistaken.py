@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import chain
 
 import numpy as np
@@ -10,6 +11,7 @@ import numpy as np
 from qdebug.arithmetic.mistakes import Mistake, mistakes
 from qdebug.compare.attribute.backend_replay import read
 from qdebug.compare.attribute.band import allowed_error, difference, norm
+from qdebug.compare.explaining.fused import WithFused
 from qdebug.errors import KernelError, NotRecordedError, UsageError
 from qdebug.model import Node, Recording, operators
 from qdebug.model.thresholds.rounding import FLOAT32_UNIT_ROUNDOFF
@@ -18,7 +20,7 @@ from qdebug.replay.extents import recorded_room
 from qdebug.replay.real_form import real_form
 from qdebug.replay.registry import run_node
 
-__all__ = ["mistake_of"]
+__all__ = ["mistake_inside", "mistake_of"]
 
 
 def mistake_of(recording: Recording, node: Node, tensor: str, places: Sequence[tuple[int, int]]) -> str | None:
@@ -56,6 +58,70 @@ def mistake_of(recording: Recording, node: Node, tensor: str, places: Sequence[t
     found = [each for each in fitting if not each.told] or fitting
     one = len(found) == 1 or (len({each.about for each in found}) == 1 and found[0].about)
     return ", or ".join(each.likely for each in found) if one else None
+
+
+def mistake_inside(layers: WithFused, node: Node, tensor: str, places: Sequence[tuple[int, int]]) -> str | None:
+    """Return the only known mistake of a layer that gives all of its recorded real output, in words, with its node.
+
+    Args:
+        layers: The run, with what is computed inside its layers.
+        node: The last node of the layer.
+        tensor: What it gives.
+        places: Samples and steps to look at.
+
+    Returns:
+        None if none or several do, or if the output is not far enough off to tell.
+    """
+    chains = [chain for name in node.inputs if name and (chain := layers.chain(name)) is not None]
+    if layers.graph.tensors[tensor].quant is not None or len(chains) != 1 or chains[0].makes_codes or not places:
+        return None
+    nodes, wanted = [*chains[0].nodes, node], None
+    try:
+        for place in places:
+            found = set(_of_nodes(layers, nodes, tensor, place))
+            wanted = found if wanted is None else wanted & found
+            if len(wanted) == 0:
+                return None
+    except (KernelError, NotRecordedError, UsageError):
+        return None
+    return f"{next(iter(wanted))}: that reproduces every element" if wanted is not None and len(wanted) == 1 else None
+
+
+def _of_nodes(layers: WithFused, nodes: Sequence[Node], tensor: str, place: tuple[int, int]) -> Iterator[str]:
+    """Yield the mistakes of nodes, one after the other, that give what was recorded of the last one."""
+    recorded = layers.load(tensor, *place)
+    short = format_of(recorded, read=())
+    unit = FLOAT32_UNIT_ROUNDOFF if short is None else short.unit
+    known: dict[str, np.ndarray] = {}
+
+    def give(node: Node, made: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
+        names = dict.fromkeys(filter(None, node.inputs))
+        return layers.run(node, {name: made[name] if name in made else layers.load(name, *place) for name in names})
+
+    with recorded_room(layers, place), np.errstate(all="ignore"):
+        for node in nodes:
+            known.update(give(node, known))
+        off = difference(recorded, known[tensor]) if recorded.shape == known[tensor].shape else np.zeros(0)
+        if np.unique(recorded).size < _TELLING or not norm(off) > _FAR * norm(recorded.astype(np.float64)):
+            return
+        allowed = layers.rounding(nodes[-1], *place) * unit / FLOAT32_UNIT_ROUNDOFF
+        for at, node in enumerate(nodes):
+            form, opset = real_form(node, layers.graph.opset)
+            names = dict.fromkeys(filter(None, form.inputs))
+            values = {name: known[name] if name in known else layers.load(name, *place) for name in names}
+            for each in mistakes(form, values, opset):
+                if each.told:
+                    continue
+                with suppress(KernelError, UsageError):
+                    made = run_node(each.node, {**values, **each.values}, each.opset or opset)
+                    results = {**known, node.outputs[0]: each.after(made[each.node.outputs[0]])}
+                    for later in nodes[at + 1 :]:
+                        results.update(give(later, results))
+                    if (
+                        results[tensor].shape == recorded.shape
+                        and norm(difference(recorded, results[tensor])) <= allowed
+                    ):
+                        yield f"{each.likely} in {node.name!r} ({node.op}), inside the layer"
 
 
 def _read(recording: Recording, form: Node, place: tuple[int, int]) -> dict[str, np.ndarray]:
@@ -107,6 +173,8 @@ _TELLING = 8
 """Different values of the output that no mistake gives by chance."""
 
 
+_FAR = 0.01
+"""How far a layer's output is off, by its norm, where a mistake inside is looked for."""
 _TOLD_LEAST = 3
 """Rows and columns of which a mistake must tell all but one."""
 

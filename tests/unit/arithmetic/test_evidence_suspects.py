@@ -276,3 +276,29 @@ def test_a_result_in_the_scale_or_zero_point_of_the_operand_is_named(scale, zero
         rec.put("y", wrong, node="act", op="LeakyRelu", inputs=("x",), attrs=attrs, scale=scale, zero_point=zero)
     (node,) = qdebug.explain(rec.recording).nodes
     assert node.residual.likely.startswith(f"the result has the {said} of the operand, not the output's")
+
+
+def test_the_bounds_of_a_clip_may_be_cut_to_codes_of_its_input():
+    codes = np.random.default_rng(4).integers(0, 256, (1, 8, 12, 12)).astype(np.uint8)
+    read, made = {"scale": 0.05, "zero_point": np.uint8(119)}, {"scale": 0.03, "zero_point": np.uint8(100)}
+    bounds = {"low": np.float32(-2), "high": np.float32(4)}
+    cut = np.clip(codes, 79, 198)  # 4 / float32(0.05) is a little below 80
+    wrong = np.clip(np.rint((cut.astype(float) - 119) * 0.05 / 0.03 + 100), 33, 233).astype(np.uint8)
+    with qdebug.Recorder(None, backend="npu") as rec:
+        rec.put("x", codes, **read)
+        for name, bound in bounds.items():
+            rec.constant(name, bound)
+        rec.put("y", wrong, node="clip", op="Clip", inputs=("x", "low", "high"), **made)
+    (node,) = qdebug.explain(rec.recording).nodes
+    assert node.status == "unexplained"
+    assert "cut to whole codes of the input: codes from 33 to 232, not from 33 to 233" in node.residual.likely
+    assert "that reproduces every element" in node.residual.likely
+
+
+@pytest.mark.parametrize("scale", [1.0, 0.3])
+def test_a_bound_at_real_0_is_a_whole_code_already(scale, quantized):
+    unit = replace(unit_of(quantized.conv("")), kind="requantize", bias=None)
+    first = replace(unit.operands[0], scale=np.float32(scale), zero_point=np.int8(-3))
+    out = replace(unit.out, scale=np.float32(scale), zero_point=np.int8(-3), clamp=(-3, 127))
+    found = [name for name in names(replace(unit, operands=(first,), out=out)) if name.startswith("whole bounds")]
+    assert all(name.startswith("whole bounds -3 ") for name in found)

@@ -216,3 +216,37 @@ def test_what_cannot_be_computed_is_not_decided():
     report = lint(unknown(1.0), unknown(2.0))
     assert not report.findings
     assert "y" in report.undecided
+
+
+@pytest.mark.parametrize(
+    ("mistake", "said"),
+    [
+        ("bias", "the weight is scaled as it should be, the bias is not"),
+        ("weight", "the weight is not scaled as it should be"),
+        ("", None),
+    ],
+)
+def test_what_a_batch_normalization_was_folded_into_wrongly_is_said(mistake, said):
+    r = np.random.default_rng(4)
+    real = lambda *shape: r.normal(size=shape).astype(np.float32)  # noqa: E731
+    held = {"w": real(6, 4, 3, 3), "b": real(6), "gain": 1 + real(6), "beta": real(6), "mean": real(6)}
+    held["variance"] = np.abs(real(6)) + np.float32(0.3)
+    by = held["gain"] / np.sqrt(held["variance"] + np.float32(1e-5))
+    weight = held["w"] * (1 if mistake == "weight" else by[:, None, None, None])
+    bias = held["b"] * (1 if mistake == "bias" else by) + held["beta"] - held["mean"] * by
+
+    def net(constants, *nodes):
+        infos = [
+            TensorInfo(name=name, dtype="float32", shape=value.shape, role=Role.CONSTANT)
+            for name, value in constants.items()
+        ]
+        infos += [TensorInfo(name=name, dtype="float32", shape=(1, 6, 6, 6)) for name in ("conv", "y")]
+        return model(nodes, infos, ["y"], constants=list(constants.items()))
+
+    norm = Node(name="bn", op="BatchNormalization", inputs=("conv", "gain", "beta", "mean", "variance"), outputs=("y",))
+    conv = Node(name="conv", op="Conv", inputs=("x", "w", "b"), outputs=("conv",))
+    folded = Node(name="conv", op="Conv", inputs=("x", "w", "b"), outputs=("y",))
+    before = net(held, conv, norm)
+    after = net({"w": weight.astype(np.float32), "b": bias.astype(np.float32)}, folded)
+    found = lint(before, after).findings
+    assert [(each.kind, each.detail) for each in found] == ([("batch_norm", said)] if said else [])

@@ -130,3 +130,42 @@ def test_a_few_codes_behind_real_sums_may_be_one_step_off(share, status):
     arrays = {name: np.asarray(array) for name, array in arrays.items()}
     _, found = explained(MemoryRecording.single(graph, {"x": x, "y": y, **arrays}))
     assert found["y"].status is status
+
+
+def layer(*, bias=1.0, weight=1.0, activation=True):
+    """Return a run of one layer, a convolution and Relu, that gave its end alone; with mistakes, if asked for."""
+    r = np.random.default_rng(7)
+    held = {name: r.normal(size=shape).astype(np.float32) for name, shape in (("w", (8, 3)), ("b", (8,)))}
+    x = r.normal(size=(1, 3, 12)).astype(np.float32)
+    sums = np.einsum("nct,oc->not", x, held["w"] * np.float32(weight)) + held["b"][:, None] * np.float32(bias)
+    y = np.maximum(sums, 0) if activation else sums
+    held["w"] = held["w"][:, :, None]
+    nodes = [
+        Node(name="conv", op="Conv", inputs=("x", "w", "b"), outputs=("inside",)),
+        Node(name="relu", op="Relu", inputs=("inside",), outputs=("y",)),
+    ]
+    infos = [TensorInfo(name=name, dtype="float32", shape=array.shape) for name, array in (("inside", y), ("y", y))]
+    infos += [TensorInfo(name=name, dtype="float32", shape=held[name].shape, role=Role.CONSTANT) for name in held]
+    infos.append(TensorInfo(name="x", dtype="float32", shape=x.shape, role=Role.INPUT))
+    arrays = {(name, 0, 0): array for name, array in {**held, "x": x, "y": y.astype(np.float32)}.items()}
+    return MemoryRecording(Graph(nodes, tensors=infos, inputs=["x"], outputs=["y"]), arrays)
+
+
+@pytest.mark.parametrize(
+    ("mistake", "said"),
+    [
+        ({"bias": 0}, "the bias is dropped in 'conv' (Conv), inside the layer"),
+        ({"bias": 2}, "the bias is added twice in 'conv' (Conv), inside the layer"),
+        ({"activation": False}, "in 'relu' (Relu), inside the layer"),
+    ],
+)
+def test_a_mistake_inside_a_real_layer_is_named_with_its_node(mistake, said):
+    _, relu = explain_recording(layer(**mistake)).nodes
+    assert relu.status == "unexplained"
+    assert f"{said}: that reproduces every element" in relu.reason
+
+
+def test_a_right_layer_and_one_of_unknown_mistakes_are_not_accused_of_one():
+    assert explain_recording(layer()).nodes[1].status == "in_band"
+    _, relu = explain_recording(layer(weight=1.3)).nodes
+    assert (relu.status, "likely" in relu.reason) == ("no_input", False)
