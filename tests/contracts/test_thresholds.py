@@ -16,6 +16,7 @@ CONSTANTS = {
     "budget.py LEAST_SHARE": "display: what has a row of its own",
     "budget.py _PRUNED": "speed: what is replayed one by one; the rest is replayed together",
     "attribute/band.py _SURELY": "speed: up to which float32 is sure; beyond, float64 decides",
+    "explaining/mistaken.py _FAR": "speed: up to which no mistake inside a layer is searched; each must give all values",
     "measure/inputs.py _HALF_STEP": "definition: half a step",
     "kernels/activation.py _SELU_ALPHA": "operator: its default",
     "kernels/activation.py _SELU_GAMMA": "operator: its default",
@@ -39,6 +40,7 @@ FACTORS = {
     "search.py np.abs(codes[places].astype(np.int64) * 2 - low - high) < (high - low) * UNSATURATED_RANGE_SHARE": (
         "definition: twice the distance from the middle"
     ),
+    "suspects.py np.abs(reals - (code - out_zero) * out_step) < step + out_step / 2": "definition: half a step",
     "align/by_data.py 1 - 2 * best.ways[at] < DATA_PAIR_MIN_CONFIDENCE": "definition of the confidence",
     "align/by_data.py 1 - 2 * compared[0].ways[at] < PAIR_SURE_MIN_CONFIDENCE": "definition of the confidence",
     "align/clamps.py span[0] >= bounds[0] - step / 2": "definition: half a step",
