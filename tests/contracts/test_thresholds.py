@@ -16,7 +16,7 @@ CONSTANTS = {
     "budget.py LEAST_SHARE": "display: what has a row of its own",
     "budget.py _PRUNED": "speed: what is replayed one by one; the rest is replayed together",
     "attribute/band.py _SURELY": "speed: up to which float32 is sure; beyond, float64 decides",
-    "explaining/mistaken.py _FAR": "speed: up to which no mistake inside a layer is searched; each must give all values",
+    "explaining/mistaken.py _FAR": "speed: up to which no mistake inside a layer is searched",
     "measure/inputs.py _HALF_STEP": "definition: half a step",
     "kernels/activation.py _SELU_ALPHA": "operator: its default",
     "kernels/activation.py _SELU_GAMMA": "operator: its default",
