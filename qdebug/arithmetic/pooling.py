@@ -98,8 +98,9 @@ def _classes(
         first = next(iter(left.values()))
         best = max(votes.values())
         most = [variant for variant, many in votes.items() if many == best]
-        # Of those with most nodes the runtime's own, else what another backend computes, else the simplest.
-        chosen = max(most, key=lambda variant: (variant in own, _stated([variant], first)))
+        # Of those with most nodes one without limited sums, since no limit showed; then the runtime's own, then another
+        # backend's, then the simplest.
+        chosen = max(most, key=lambda each: (each.limited_sums is None, each in own, _stated([each], first)))
         covered = [number for number, finding in left.items() if chosen in finding.matching]
         common = set.intersection(*(set(left[number].matching) for number in covered))
         members = tuple(variant for variant in left[covered[0]].matching if variant in common)

