@@ -49,12 +49,13 @@ def levels_fma(v, *output):  # the same, rounded once
     return fma(v, f, c)
 """
 HALF = """
-def half(v):  # as float16 holds it
+def to_half(v):  # as float16 holds it
     return np.asarray(v, np.float32).astype(np.float16).astype(np.float32)
 
 
 def steps_in_half(one, sy, zy, low, high):  # factor and addend
-    least, most = half((low - zy) * sy) / one, half((high - zy) * sy) / one
+    least = to_half((low - zy) * sy) / one
+    most = to_half((high - zy) * sy) / one
     f = (np.float32(high) - low) / (most - least)
     return f, -least * f
 
@@ -66,7 +67,7 @@ def levels16(v, *output):  # steps from the low end of the range
 
 def levels16_fma(v, *output):  # the same, rounded once
     f, c = steps_in_half(*output)
-    return fma(v, half(f), half(c))
+    return fma(v, to_half(f), to_half(c))
 """
 MULHI = """
 def mulhi(a, b, bits=31):  # high product, ties up
@@ -116,7 +117,7 @@ HELPERS = {
     "glow": GLOW,
     "fma": FMA,
     "levels": LEVELS,
-    "half": HALF,
+    "to_half": HALF,
     "mulhi": MULHI,
     "away": AWAY,
 }

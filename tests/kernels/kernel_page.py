@@ -230,9 +230,9 @@ def _in_half(kernel: Kernel) -> Iterator[str]:
         return
     paired = bool(words.PAIRED & set(kernel.kinds))
     names = "sa sb" if variant.form == "deq" else "sx sw" if paired and variant.form in LOADED else "sx"
-    yield from (f"{name} = half({name})" for name in names.split())
+    yield from (f"{name} = to_half({name})" for name in names.split())
     if variant.bias == "float":
-        yield "bias = half(bias)"
+        yield "bias = to_half(bias)"
 
 
 def _spaced(lines: list[str]) -> Iterator[str]:
