@@ -113,6 +113,8 @@ def diagnosed(
         entries = maker.of_costs(result)
     else:
         entries = []
+    if contributing is not None and result.verdict.together is None:
+        result = replace(result, verdict=replace(result.verdict, together=contributing.together))
     return replace(result, diagnosis=tuple(entries), ruled_out=tuple(_ruled_out(result, table, entries)))
 
 
@@ -380,7 +382,7 @@ def _ruled_out(result: RunComparison, table: ResultTable, faults: Sequence[Diagn
     if FaultClass.MODEL not in present and replayed and not table.declared.any():
         yield RuledOut(
             fault=FaultClass.MODEL,
-            sentence=f"the graphs agree at {plural(len(replayed), 'node')}, but for rounded weights",
+            sentence=f"the graphs agree at {plural(len(replayed), 'node')}, except for rounded weights",
         )
     measured = [node.metrics for node in table.nodes if node.metrics is not None]
     if FaultClass.NUMERIC not in present and measured and not any(stats.nonfinite for stats in measured):

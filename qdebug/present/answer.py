@@ -64,7 +64,7 @@ _CLASSES: Mapping[FaultClass, str] = MappingProxyType(
         FaultClass.MODEL: "model",
         FaultClass.QUANTIZATION: "quantization",
         FaultClass.NUMERIC: "numbers",
-        FaultClass.REFERENCE: "the reference is wrong",
+        FaultClass.REFERENCE: "the reference recording is wrong",
         FaultClass.RECORDING: "inputs differ",
         FaultClass.UNKNOWN: "beyond its limit",
     }
@@ -240,7 +240,7 @@ def remedy_line(remedy: Remedy, result: RunComparison, *, most: int) -> str:
         short |= isinstance(floor, int | float) and level + gain < floor
         new_level = "identical" if gain == math.inf else f"{level + gain:.1f} dB"
         changes.append(f"{output_text}{level:.1f} -> {new_level}")
-    limit_text = f" (below {floor:g})" if short else ""
+    limit_text = f" (still below {floor:g})" if short else ""
     return f"{safe_text(remedy.what, limit=200)}: {', '.join(changes)}{limit_text}; {remedy.cost}"
 
 

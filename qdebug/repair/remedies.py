@@ -212,7 +212,7 @@ class _Trials:
         first = self._result.diagnosis[0]
         if max(gains.values(), default=0.0) >= REMEDY_MIN_GAIN:
             command = f"qdebug export repro {_PAIR} --node {shlex.quote(first.node)} -o test_node.py"
-            what, cost = "with every kernel right, as replayed", "a kernel to mend"
+            what, cost = "with correct kernels, replayed", "a kernel fix"
             yield self._remedy("kernel", what, gains, cost=cost, command=command, nodes=None)
 
     def _of_node(self, fault: Diagnosis) -> Iterator[Remedy]:
@@ -242,7 +242,7 @@ class _Trials:
         """Yield a remedy, if it gains in all samples that are looked at."""
         gains = self._gains([edit.name for edit in edits], self._places)
         if max(gains.values(), default=0.0) >= REMEDY_MIN_GAIN:
-            cost = "the graph to mend" if what is _AS_REFERENCE else _cost(edits)
+            cost = "a graph fix" if what is _AS_REFERENCE else _cost(edits)
             command = f"qdebug repair {_PAIR} --kinds {edits[0].kind}"
             yield self._remedy(name, what, gains, cost=cost, command=command, nodes=len(edits))
 

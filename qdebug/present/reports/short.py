@@ -45,6 +45,8 @@ _TRIED = 3
 """Number of remedies shown."""
 _LEAST_REST = 0.05
 """Smallest unexplained share of an output's error that gets a row."""
+_SHARES_APART = 0.2
+"""Smallest difference of nodes' shares from their share together, as errors add up or cancel, that gets a row."""
 
 
 def short_document(
@@ -155,7 +157,7 @@ def where(result: RunComparison, faults: Sequence[Diagnosis], *, whys: int) -> G
 
 
 def _remaining_share(result: RunComparison) -> tuple[float, str] | None:
-    """Return the part of an output's error that the named nodes do not account for, with a label."""
+    """Return the share of the last row, with a label: what the named nodes leave, or what they make together."""
     groups = (remedy for each in result.diagnosis for remedy in each.remedies if (remedy.nodes or 0) > 1)
     in_float = next((remedy for remedy in groups if remedy.edit.startswith("float ")), None)
     if in_float is not None:
@@ -165,8 +167,12 @@ def _remaining_share(result: RunComparison) -> tuple[float, str] | None:
         )
         return 10 ** (-gain / 10), f"left with the first {in_float.nodes} in float"
     together = result.verdict.together
-    if together is None or together.left is None or not together.left >= _LEAST_REST:
+    if together is None or together.left is None:
         return None
+    if not together.left >= _LEAST_REST:
+        alone = sum(share for fault in result.diagnosis for share in fault.share.values() if share is not None)
+        apart = abs(alone - (1 - together.left)) >= _SHARES_APART
+        return (1 - together.left, f"the first {len(together.nodes)} together") if apart else None
     others = len(result.verdict.contributors) - len(together.nodes)
     if others:
         return together.left, f"not of the first {len(together.nodes)}"

@@ -50,7 +50,7 @@ def test_what_is_acknowledged_is_no_tensor_within_its_limit(made):
     ("found", "said"),
     [
         (fault(fault=FaultClass.MODEL, kind=FindingKind.WEIGHT), "weight at Conv conv2: off"),
-        (fault(fault=FaultClass.REFERENCE, kind=FindingKind.REFERENCE), "the reference is wrong at Conv conv2"),
+        (fault(fault=FaultClass.REFERENCE, kind=FindingKind.REFERENCE), "the reference recording is wrong at Conv conv2"),
         (fault(fault=FaultClass.NUMERIC, kind=FindingKind.NONFINITE), "infinity or NaN at Conv conv2"),
         (fault(fault=FaultClass.UNKNOWN, kind=FindingKind.ERROR), "beyond its limit at Conv conv2"),
         (fault(kind=FindingKind.ARITHMETIC), "kernel at Conv conv2: off by one; output"),
@@ -112,8 +112,8 @@ def test_a_remedy_says_what_the_outputs_become(made):
     gains = (OutputGain(output="p", db=6.71), OutputGain(output="h", db=-0.5))
     known = {"edit": "per-channel conv2", "what": "per-channel weights", "samples": 8, "cost": "512 bytes"}
     both = Remedy(gains=gains, command="", **known)
-    expected = "per-channel weights: p 12.0 -> 18.7 dB, h 30.0 -> 29.5 dB (below 20); 512 bytes"
+    expected = "per-channel weights: p 12.0 -> 18.7 dB, h 30.0 -> 29.5 dB (still below 20); 512 bytes"
     assert remedy_line(both, result, most=3) == expected
-    assert remedy_line(both, result, most=1) == "per-channel weights: p 12.0 -> 18.7 dB (below 20); 512 bytes"
+    assert remedy_line(both, result, most=1) == "per-channel weights: p 12.0 -> 18.7 dB (still below 20); 512 bytes"
     whole = Remedy(gains=(OutputGain(output="p", db=math.inf),), command="", **known)
     assert remedy_line(whole, result, most=1) == "per-channel weights: p 12.0 -> identical; 512 bytes"
