@@ -159,10 +159,21 @@ def computed(main):
     return all(each.result is not None for each in main.compared)
 
 
+def has_its_footer(main):
+    """Tell whether the footer has the keys of the screen: it is made anew after a screen is shown."""
+    wanted = dict.fromkeys(each.binding.action for each in main.active_bindings.values() if each.binding.show)
+    keys = [(each.action, bool(each.size.width)) for each in main.query("FooterKey")]
+    return not main._footer.display or keys == [(action, True) for action in wanted]
+
+
 def shown(main):
-    """Tell whether all that the screen shows of the tensor is there."""
+    """Tell whether all that the screen shows of the tensor is there, and the keys of the screen."""
+    return has_its_footer(main) and _shown(main)
+
+
+def _shown(main):
     ready, missing = main.detail_ready, main.scene.planned.missing
-    if main.view in {"budget", "edits"}:
+    if main.view in {"budget", "mend"}:
         tried = main.scene.tried
         return tried is not None and (tried.budget or tried.edits) and not tried.doing
     if main.view == "what-if" and missing is None:
@@ -173,7 +184,7 @@ def shown(main):
     if ready is None or not ready.complete:
         return False
     there = ready.whole is not None and main.scene.glimpse is not None
-    return (there or not main.view.of_tensor) and (ready.explained or main.view != "explain")
+    return (there or not main.view.of_tensor) and (ready.explained or main.view != "why")
 
 
 @pytest.fixture

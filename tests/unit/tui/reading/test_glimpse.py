@@ -10,10 +10,10 @@ import pytest
 from qdebug.compare.measure.pair_values import OpenPair
 from qdebug.errors import RecordingError
 from qdebug.tui.elements.slab import slab_of
-from qdebug.tui.pages.elements import ElementCursor
-from qdebug.tui.pages.values_page import ValuesPage
 from qdebug.tui.reading.glimpse import Glimpser, OpenPairs
 from qdebug.tui.reading.messages import Failed, Glimpsed, LookRequest
+from qdebug.tui.views.elements import ElementCursor
+from qdebug.tui.views.values import ValuesView
 
 
 class Source:
@@ -146,7 +146,7 @@ def test_elements_beyond_the_part_are_on_their_way(make_scene):
     values = np.full((1, 4, 6, 6), 7.0, np.float32)
     seen = Glimpsed(request=request(1), part=slab_of(OpenPair(values, values).window(None, (2, 3))), sample=0)
     cursor = ElementCursor()
-    page, scene = ValuesPage(cursor), replace(scene, glimpse=seen)
+    page, scene = ValuesView(cursor), replace(scene, glimpse=seen)
     shown = ["".join(text for text, _ in line) for line in page.draw(scene, 200, 30)]
     row = next(line for line in shown if scene.glyphs.cursor in line)
     assert (row.count("7"), row.count("..")) == (6, 9)
