@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import prod
 from typing import ClassVar
@@ -25,6 +25,8 @@ from qdebug.tui.views.view import Line, Scene, Target, heading, paragraph
 __all__ = ["MapView"]
 
 _SIDE = 26
+_THIN = 3
+"""Rows, or columns, up to which a plane is thin."""
 _LARGEST = 4
 """Characters a side that one element of a small plane may take."""
 
@@ -46,6 +48,61 @@ class _Drawn:
     so_far: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class _Tiling:
+    """A thin plane in stretches: those of a few rows below each other, those of a few columns side by side.
+
+    Args:
+        size: Rows and columns of the plane.
+        stretch: Elements of a stretch along the long side.
+    """
+
+    size: tuple[int, int]
+    stretch: int
+
+    @classmethod
+    def of(cls, size: tuple[int, int], room: tuple[int, int]) -> _Tiling | None:
+        """Return how a plane is tiled; None of one that is not thin, or that fits as it is.
+
+        Args:
+            size: Its rows and columns.
+            room: Elements that there is room for, down and across.
+        """
+        thin, long = min(size), max(size)
+        wide = size[0] <= size[1]
+        along, beside = (room[1], room[0]) if wide else room
+        stretches = min(-(-long // max(along, 1)), max(beside // (thin + 1), 1))
+        return cls(size, -(-long // stretches)) if thin <= _THIN and stretches > 1 else None
+
+    @property
+    def _is_wide(self) -> bool:
+        return self.size[0] <= self.size[1]
+
+    def apply(self, error: np.ndarray) -> np.ndarray:
+        """Put the stretches of a plane beside each other, with a blank between."""
+        long = error if self._is_wide else error.T
+        thin, many = long.shape[0], -(-long.shape[1] // self.stretch)
+        tiled = np.full((many * (thin + 1) - 1, self.stretch), -1.0)
+        for at in range(many):
+            part = long[:, at * self.stretch : (at + 1) * self.stretch]
+            tiled[at * (thin + 1) : at * (thin + 1) + thin, : part.shape[1]] = part
+        return tiled if self._is_wide else tiled.T
+
+    def place(self, row: int, column: int) -> tuple[int, int]:
+        """Return where an element of the plane is drawn."""
+        across, along = (row, column) if self._is_wide else (column, row)
+        stretch, rest = divmod(along, self.stretch)
+        at = stretch * (min(self.size) + 1) + across, rest
+        return at if self._is_wide else at[::-1]
+
+    def element(self, row: int, column: int) -> tuple[int, int]:
+        """Return the element that is drawn at a place; beyond the plane where none is."""
+        down, rest = (row, column) if self._is_wide else (column, row)
+        stretch, across = divmod(down, min(self.size) + 1)
+        at = across, stretch * self.stretch + rest
+        return at if self._is_wide else at[::-1]
+
+
 class MapView(ElementsView):
     """A map of abs(backend - reference): the plane through the cursor, or channels by position."""
 
@@ -59,6 +116,7 @@ class MapView(ElementsView):
         super().__init__(cursor, look)
         self.all_channels = False
         self._tiles = (1.0, 1.0)
+        self._tiling: _Tiling | None = None
         self._map = (0, 0, 0)  # its first line, its rows, and how many rows are in a line
 
     @property
@@ -87,13 +145,20 @@ class MapView(ElementsView):
             lines.append([(scene.glyphs.fit(said, width), "accent")])
         room = max(width - _SIDE - 2, 10)
         rows = height_of(max(height - 1 - len(lines), 1), scene.glyphs, colours=scene.colours)
+        self._tiling, plane = None, drawn
+        if not self.all_channels and drawn.error.shape == drawn.size:
+            self._tiling = _Tiling.of(drawn.size, (rows, room))
+        if self._tiling is not None:
+            tiled = self._tiling.apply(drawn.error)
+            drawn = replace(drawn, size=(tiled.shape[0], tiled.shape[1]), error=tiled)
         levels = _levels(drawn, rows, room)
         self._tiles = (drawn.size[0] / levels.shape[0], drawn.size[1] / levels.shape[1])
         here = self._place(shape, 0 if whole is None else whole.axis)
+        here = here if self._tiling is None else self._tiling.place(*here)
         spot = (int(here[0] / self._tiles[0]), int(here[1] / self._tiles[1]))
         map_lines = heat_lines(levels, scene.glyphs, colours=scene.colours, cursor=spot)
         self._map = len(lines), levels.shape[0], height_of(1, scene.glyphs, colours=scene.colours)
-        beside = self._beside(scene, drawn, broken=bool((levels == NOT_FINITE).any()))
+        beside = self._beside(scene, plane, broken=bool((levels == NOT_FINITE).any()))
         for at in range(min(max(len(map_lines), len(beside)), height - len(lines))):
             line: Line = [
                 (" ", "plain"),
@@ -109,6 +174,8 @@ class MapView(ElementsView):
         whole = self._cursor.whole(scene)
         if whole is not None and self.all_channels:
             return self._cursor.step(scene, whole.axis, lines * max(int(self._tiles[0]), 1))
+        if self._tiling is not None and min(self._tiling.size) == self._tiling.size[0] == 1:
+            return self._cursor.step(scene, -1, lines * self._tiling.stretch)
         return self._cursor.step(scene, -2, lines * max(int(self._tiles[0]), 1))
 
     def side(self, scene: Scene, direction: int) -> str:
@@ -125,6 +192,7 @@ class MapView(ElementsView):
         axis = 0 if whole is None else whole.axis
         here = self._place(shape, axis)
         at = int(row * self._tiles[0]), int(column * self._tiles[1])
+        at = at if self._tiling is None else self._tiling.element(*at)
         if self.all_channels:
             rest = [size for at_axis, size in enumerate(shape) if at_axis != axis]
             if at[0] >= shape[axis] or at[1] >= prod(rest):
@@ -181,6 +249,7 @@ class MapView(ElementsView):
             (f"down: {flat[0]} {down}", "accent" if self.all_channels else "muted"),
             (f"right: {flat[1]} {right}", "accent" if self.all_channels else "muted"),
             (_cell(self._tiles), "muted"),
+            *([] if self._tiling is None else [(f"in stretches of {self._tiling.stretch}", "accent")]),
             *((part, "muted") for part in wrap(of_sample(scene), _SIDE)),
             (f"@{position(index)}", "cursor"),
         ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from math import prod
 from typing import ClassVar
@@ -23,8 +23,10 @@ from qdebug.tui.views.view import Line, Scene, Target, heading, window
 
 __all__ = ["ValuesView"]
 
-_CELL = 9
-"""Cells of an element, with the sign before it; more where codes or bits are longer."""
+_NUMBER = 9
+"""Characters of a number, at most."""
+_GAP = 2
+"""Cells before an element: its sign, and what tells it from the one on its left."""
 _LABEL = 6
 _LEAST_ROWS = 3
 """Rows of elements that a histogram leaves room for, or gives way to."""
@@ -33,7 +35,7 @@ _TITLE = 12
 
 
 class ValuesView(ElementsView):
-    """A window into two dimensions, three times: reference, backend, difference.
+    """A window into two dimensions; each element is `reference -> backend (difference)`.
 
     They are the last two; of a tensor that is here whole, the last two that have several elements, as those of the
     weight of a 1x1 convolution. Where few rows have many columns, as those of a classifier's output, the last one goes
@@ -49,8 +51,8 @@ class ValuesView(ElementsView):
         super().__init__(cursor, look)
         self._turned = False
         self._axes = (-2, -1)
-        self._cell = _CELL
-        self._grid: tuple[int, range, range, int] = (0, range(0), range(0), 1)
+        self._sizes: tuple[int, ...] = (1,)
+        self._grid: tuple[int, range, range] = (0, range(0), range(0))
 
     def draw(self, scene: Scene, width: int, height: int) -> list[Line]:
         """Draw the window."""
@@ -61,28 +63,54 @@ class ValuesView(ElementsView):
             return waiting_lines(scene, head, width)
         if not prod(slab.shape):
             return [head, [], [(" the tensor has no elements", "muted")]]
-        blocks = 1 if slab.alone else 3
-        columns, self._cell = _across(width, _CELL, blocks), _CELL
         foot = _element(scene, slab, self._cursor.index, width, self._cursor.rank(scene))
         drawn = _histograms(scene, width)
         foot = [*drawn, *foot] if height - len(drawn) - len(foot) - 4 >= _LEAST_ROWS else foot
         room = max(height - 2 - len(foot) - 2, 1)
         self._axes = _axes(slab)
-        high, wide = _size(slab, self._axes)
-        self._turned = min(wide, room) * min(high, columns) > min(high, room) * min(wide, columns)
-        where = _where(scene, slab, self._cursor.index, self._axes, turned=self._turned)
+        said = judged(scene) if slab.partial or scene.outcome is None else ""
+        room = max(room - 1, 1) if said else room
+        columns = self._fit(slab, width, room)
+        where = _where(scene, slab, self._cursor.index, self._axes, turned=self._turned, title=self._title(slab))
         lines: list[Line] = [head, [(scene.glyphs.fit_end(where, width), "muted")]]
-        if (slab.partial or scene.outcome is None) and (said := judged(scene)):
+        if said:
             lines.append([(scene.glyphs.fit(said, width), "accent")])
-            room = max(room - 1, 1)
-        if (form != "real" or _is_whole(slab)) and (longest := self._longest(slab, columns, room)) >= _CELL:
-            self._cell = max(min(longest + 1, (width - _LABEL - 4) // blocks), _CELL)
-            columns = _across(width, self._cell, blocks)
         top = len(lines)
         lines += self._window(scene, slab, columns, room)
-        self._grid = (top + 2, *self._grid[1:])
+        self._grid = (top + 1, *self._grid[1:])
         lines += [[] for _ in range(height - len(lines) - len(foot))]
         return [*lines, *foot]
+
+    def _fit(self, slab: Slab, width: int, room: int) -> int:
+        """Choose which dimension goes down, and the cells of each part of an element; return how many columns fit."""
+        high, wide = _size(slab, self._axes)
+        columns = 1
+        for _ in range(2):  # how long the texts are depends on how many are seen
+            self._turned = min(wide, room) * min(high, columns) > min(high, room) * min(wide, columns)
+            _, rows, shown = self._shown(slab, columns, room)
+            places = [at for row in rows for column in shown if (at := self._at(slab, row, column)) is not None]
+            writers = self._writers(slab)
+            self._sizes = tuple(max((len(write(at)) for at in places), default=1) for write in writers)
+            heads = max(len(str(column)) for column in shown)
+            self._sizes = (max(self._sizes[0], heads - sum(self._sizes[1:])), *self._sizes[1:])
+            columns = max((width - _LABEL - 1) // self._cell, 1)
+        lacking = _LABEL + 1 + self._cell - width  # of one column: then both sides are cut alike
+        if lacking > 0:
+            sides = self._sizes[:2]
+            most = max((sum(sides) - lacking) // len(sides), 1)
+            self._sizes = (*(min(size, most) for size in sides), *self._sizes[2:])
+        return columns
+
+    @property
+    def _cell(self) -> int:
+        """Cells of an element."""
+        between = len(" -> ") + len(" ()") if len(self._sizes) > 1 else 0
+        return _GAP + sum(self._sizes) + between
+
+    def _writers(self, slab: Slab) -> tuple[Callable[[tuple[int, ...]], str], ...]:
+        """Return a function for each part of an element."""
+        writers = _writers(slab, self._cursor.form)
+        return writers[1:2] if slab.alone else writers
 
     def move(self, scene: Scene, lines: int) -> str:
         """Go along the first of the two dimensions, or the last one if that goes down."""
@@ -97,11 +125,10 @@ class ValuesView(ElementsView):
         return self._cursor.next_form(scene)
 
     def click(self, _: Scene, column: int, line: int) -> Target | str | None:
-        """Go to the element under the pointer, in any of the three blocks."""
-        top, rows, shown, part = self._grid
-        at = (column - _LABEL - 1) % (part + 1) - (part - len(shown) * self._cell)
-        place = line - top, at // self._cell
-        if column <= _LABEL or not (0 <= place[0] < len(rows) and 0 <= place[1] < len(shown)):
+        """Go to the element under the pointer."""
+        top, rows, shown = self._grid
+        place = line - top, (column - _LABEL) // self._cell
+        if column < _LABEL or not (0 <= place[0] < len(rows) and 0 <= place[1] < len(shown)):
             return None
         row, across = rows[place[0]], shown[place[1]]
         return self._cursor.put(self._place(row, across))
@@ -130,48 +157,45 @@ class ValuesView(ElementsView):
                 index[axis] = at
         return tuple(index)
 
-    def _longest(self, slab: Slab, columns: int, room: int) -> int:
-        """Return the length of the longest text of an element that is to be seen."""
-        _, rows, shown = self._shown(slab, columns, room)
-        places = [at for row in rows for column in shown if (at := self._at(slab, row, column)) is not None]
-        return max((len(write(at)) for write in _writers(slab, self._cursor.form) for at in places), default=0)
-
-    def _titles(self, slab: Slab) -> tuple[str, ...]:
-        """Head the blocks; in codes the difference is in steps, and a side without codes stays real."""
+    def _title(self, slab: Slab) -> str:
+        """Say what an element is made of; in codes the difference is in steps, and a side without codes stays real."""
         if slab.alone:
-            return (slab.alone,)
+            return slab.alone
         stepped = self._cursor.form != "real" and slab.quant is not None and slab.quant.block_size is None
         own = self._cursor.form == "codes" and slab.reference_codes is None
-        return "ref, real" if own else "reference", "backend", "in LSB" if stepped else "difference"
+        return f"{'ref, real' if own else 'ref'} -> backend ({'LSB' if stepped else 'diff'})"
 
     def _window(self, scene: Scene, slab: Slab, columns: int, room: int) -> list[Line]:
         down, rows, shown = self._shown(slab, columns, room)
-        part = max(len(shown) * self._cell, len("difference"))
-        self._grid = 0, rows, shown, part
-        titles = " ".join(title.center(part) for title in self._titles(slab))
-        lines: list[Line] = [[(" " * _LABEL + " " + titles, "accent")]]
-        heads = "".join(str(column).rjust(self._cell) for column in shown).rjust(part)
-        show = tuple(enumerate(_writers(slab, self._cursor.form)))
-        show = show[1:2] if slab.alone else show
-        lines.append([(" " * _LABEL + " " + " ".join([heads] * len(show)), "muted")])
+        self._grid = 0, rows, shown
+        heads = "".join(str(column).rjust(self._cell) for column in shown)
+        lines: list[Line] = [[(" " * _LABEL + heads, "muted")]]
+        writers = self._writers(slab)
         for row in rows:
             here = row == down[0]
-            line: Line = [(str(row).rjust(_LABEL) + " ", "cursor" if here else "muted")]
-            for side, write in show:
-                line.append((" " * (part - len(shown) * self._cell), "plain"))
-                for column in shown:
-                    at = self._at(slab, row, column)
-                    chosen = here and column == down[1]
-                    if at is None:  # on its way
-                        line.append((("..").rjust(self._cell), "muted"))
-                        continue
-                    cut_off = side == 1 and _is_clipped(slab, at)
-                    sign = scene.glyphs.cursor if chosen else "^" if cut_off else ""
-                    text = f"{sign}{_fitting(scene, write(at), self._cell - 1)}".rjust(self._cell)
-                    line.append((text, "unknown" if cut_off and not chosen else _style(slab, at, side == 2, chosen)))
-                line.append((" ", "plain"))
+            line: Line = [(str(row).rjust(_LABEL), "cursor" if here else "muted")]
+            for column in shown:
+                at, chosen = self._at(slab, row, column), here and column == down[1]
+                if at is None:  # on its way
+                    line.append(("..".rjust(self._cell), "muted"))
+                    continue
+                texts = [_fitting(scene, write(at), size) for write, size in zip(writers, self._sizes, strict=True)]
+                line += self._element(scene, slab, at, texts, chosen=chosen)
             lines.append(line)
         return lines
+
+    def _element(self, scene: Scene, slab: Slab, at: tuple[int, ...], texts: Sequence[str], *, chosen: bool) -> Line:
+        """Draw an element: its sign, both sides and their difference."""
+        cut_off = _is_clipped(slab, at)
+        sign = scene.glyphs.cursor if chosen else "^" if cut_off else " "
+        first = "first" if chosen else "plain"
+        line: Line = [(f" {sign}", "first" if chosen else "unknown"), (texts[0].rjust(self._sizes[0]), first)]
+        if len(texts) == 1:
+            return line
+        style = "first" if chosen else "unknown" if cut_off else _style(slab, at, difference=False, chosen=chosen)
+        line += [(" -> ", "muted"), (texts[1].rjust(self._sizes[1]), style)]
+        difference = f" ({texts[2]})".rjust(self._sizes[2] + len(" ()"))
+        return [*line, (difference, _style(slab, at, difference=True, chosen=chosen))]
 
 
 def _axes(slab: Slab) -> tuple[int, int]:
@@ -187,11 +211,6 @@ def _size(slab: Slab, axes: tuple[int, int]) -> tuple[int, int]:
     return first, last
 
 
-def _across(width: int, cell: int, blocks: int) -> int:
-    """Return how many columns of each block there is room for."""
-    return max((width - _LABEL - 4) // (blocks * cell), 1)
-
-
 def _fitting(scene: Scene, text: str, room: int) -> str:
     """Write an element; one that is cut shows that it is."""
     return text if len(text) <= room else scene.glyphs.fit(text, room)
@@ -200,7 +219,7 @@ def _fitting(scene: Scene, text: str, room: int) -> str:
 def _real(value: float, digits: int) -> str:
     """Write a number in the room of an element, with fewer digits rather than without the end of its exponent."""
     texts = (numbers.number(value, digits=some) for some in range(digits, 0, -1))
-    return next((text for text in texts if len(text) < _CELL), numbers.number(value, digits=1))
+    return next((text for text in texts if len(text) < _NUMBER), numbers.number(value, digits=1))
 
 
 def _is_clipped(slab: Slab, at: tuple[int, ...]) -> bool:
@@ -232,7 +251,7 @@ def _rail(scene: Scene, slab: Slab, at: tuple[int, ...]) -> str:
     return f"{clipped}, {end}"
 
 
-def _style(slab: Slab, at: tuple[int, ...], difference: bool, chosen: bool) -> str:  # noqa: FBT001  of one element
+def _style(slab: Slab, at: tuple[int, ...], *, difference: bool, chosen: bool) -> str:
     if chosen:
         return "first"
     ours, theirs = slab.backend[at], slab.reference[at]
@@ -275,11 +294,12 @@ def hex_of(value: np.generic) -> str:
     return value.tobytes()[:: 1 if value.dtype.byteorder == ">" else -1].hex()
 
 
-def _where(scene: Scene, slab: Slab, index: tuple[int, ...], axes: tuple[int, int], *, turned: bool) -> str:
-    """Say which elements are shown, and what the marks mean."""
+def _where(scene: Scene, slab: Slab, index: tuple[int, ...], axes: tuple[int, int], *, turned: bool, title: str) -> str:
+    """Say which elements are shown, what each is made of, and what the marks mean."""
     names = ["*" if at in axes else str(one) for at, one in enumerate(index, -len(index))]
     sample = of_sample(scene)
     text = f" [{','.join(names)}] of {numbers.shape(slab.shape)}{', ' if sample else ''}{sample}"
+    text += f"; {title}"
     text += "" if slab.clipped is None else "; ^: clipped"
     return text + (f"; dim {len(index) + axes[1]} down" if turned and len(index) > 1 else "")
 

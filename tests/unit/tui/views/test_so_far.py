@@ -131,7 +131,7 @@ def test_a_huge_tensor_that_is_read_is_seen_through_a_window(reading, look, pair
     assert "1.0" not in shown.split("@0,4,2,3")[1], "no number of another element"
     cursor.jump(scene, "0,5,2,3")
     rows = drawn(page, look(scene, (0, 4, 2, 3))).splitlines()[4:7]
-    assert all(row.split()[1:] == [".."] * 6 or ".." in row for row in rows), "the window is of another plane"
+    assert all(set(row.split()[1:]) <= {".."} or ".." in row for row in rows), "the window is of another plane"
 
 
 def test_while_it_is_read_the_window_says_that_more_is_to_come(reading, look):

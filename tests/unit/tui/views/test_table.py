@@ -1,5 +1,6 @@
 """Every screen that draws a page: it fits, it says what it must, and its keys move."""
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -112,11 +113,11 @@ def test_values_share_one_cursor_and_name_its_element(pages, make_scene):
     drawn = text(page.draw(scene, 80, 20))
     assert "reference" in drawn
     assert "backend" in drawn
-    assert "difference" in drawn
+    assert "ref -> backend (diff" in drawn
     assert "@0,0,0,1" in drawn, "it starts at the worst element"
     assert "worst 1 of " in drawn
     assert "LSB" in drawn
-    assert drawn.count("▸") == 3
+    assert drawn.count("▸") == 1
     assert page.move(scene, 2) == ""
     assert page.side(scene, 1) == ""
     assert "@0,0,2,2" in text(page.draw(scene, 80, 20))
@@ -147,7 +148,7 @@ def test_a_clipped_element_is_named_and_marked(pages, make_scene):
     cursor.jump(scene, "0,0")
     assert "CLIPPED, at qmax" in text(page.draw(scene, 80, 20))
     cursor.jump(scene, "0,1")
-    assert "^6.5" in text(page.draw(scene, 80, 20))
+    assert re.search(r"\^ *9\.\d* -> +6\.5", text(page.draw(scene, 80, 20)))
 
 
 def test_a_code_at_an_end_that_cuts_nothing_off_is_not_marked(make_scene):
@@ -227,7 +228,7 @@ def test_any_shape_can_be_looked_at(pages, make_scene, arrays):
 def test_what_is_true_or_false_is_one_or_zero_and_one_channel_is_one(pages, make_scene):
     scene = make_scene(arrays=(np.array([[[True, False]]]), np.array([[[True, True]]])))
     values = text(pages[ScreenId.VALUES].draw(scene, 80, 18)).replace("▸", " ").replace("^", " ")
-    assert ["0", "1", "0", "1", "1", "0", "1"] in [line.split() for line in values.splitlines()]
+    assert ["0", "1", "->", "1", "(0)", "0", "->", "1", "(1)"] in [line.split() for line in values.splitlines()]
     assert "\n 1 channel along dimension 1" in text(pages[ScreenId.CHANNELS].draw(scene, 80, 18))
 
 
@@ -275,8 +276,8 @@ def test_a_flat_plane_is_drawn_as_large_as_there_is_room(pages, make_scene):
     backend[0, 1, 40] = 2
     scene = make_scene(arrays=(reference, backend))
     drawn = text(pages[ScreenId.MAP].draw(scene, 80, 18))
-    assert "tile: 1/4 x 1.8" in drawn
-    assert sum("▀" * 20 in line for line in drawn.splitlines()) == 4
+    assert "in stretches of 48" in drawn
+    assert sum("▀" * 40 in line for line in drawn.splitlines()) >= 8
 
 
 def test_without_colours_the_map_says_the_same(pages, make_scene):
@@ -407,7 +408,7 @@ def test_long_rows_go_down_the_screen(make_scene):
     cursor.jump(scene, "0,120")
     drawn = text(page.draw(scene, 80, 18))
     assert all(f"{number} " in drawn for number in range(117, 124))
-    assert "   ▸120" in drawn
+    assert re.search(r"\n +120 ▸ *120\S* ->", drawn)
     assert page.move(scene, 1) == ""
     assert cursor.index == (0, 121)
     assert "dimension 0 ends here" in page.side(scene, 1)
