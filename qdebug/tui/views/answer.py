@@ -280,7 +280,10 @@ def _culprit(
         (signs[0], "first" if signs[0] == "!" else "accent"),
         (signs[1], state_style(state)),
         (" ", "plain"),
-        (glyphs.fit_name(table.title(row), table.rows[row].op, name_width), "cursor" if here else state_style(state)),
+        (
+            glyphs.fit_name(table.title(row, short=True), table.rows[row].op, name_width),
+            "cursor" if here else state_style(state),
+        ),
         (" " + glyphs.fit(safe_text(table.rows[row].op), _OP), "muted"),
     ]
     for title, size in shown:
@@ -310,7 +313,10 @@ def _fault(scene: Scene, row: int, widths: tuple[int, int, int], *, here: bool) 
         (signs[0], "first" if signs[0] == "!" else "accent"),
         (signs[1], state_style(state)),
         (f" {glyphs.right(share, 6)} {glyphs.right(metric_text(table, row, 'sqnr_db'), 8)}  ", "plain"),
-        (glyphs.fit_name(table.title(row), table.rows[row].op, name), "cursor" if here else state_style(state)),
+        (
+            glyphs.fit_name(table.title(row, short=True), table.rows[row].op, name),
+            "cursor" if here else state_style(state),
+        ),
     ]
     if rest > 1:
         line.append((" " + glyphs.fit(glyphs.fit_end(why, rest - 1), rest - 1), "muted"))

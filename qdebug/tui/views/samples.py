@@ -315,7 +315,7 @@ class BackendsView(DrawnView):
         here = row == scene.row
         line: Line = [
             (f" {scene.glyphs.cursor if here else ' '} ", "cursor"),
-            (scene.glyphs.fit(scene.table.names[row], name_width), "cursor" if here else "plain"),
+            (scene.glyphs.fit(scene.table.short_name(row), name_width), "cursor" if here else "plain"),
         ]
         for at in shown:
             table = scene.backends[at][1]
