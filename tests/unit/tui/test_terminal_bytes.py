@@ -123,6 +123,46 @@ async def test_a_key_whose_bytes_come_in_parts_is_one_key(byte_terminal, make_ap
     assert "block0/qlinearadd_1: within" in await terminal.run(lambda: make_app(make_session()), act)
 
 
+@pytest.mark.parametrize("key", ["up", "down", "right", "left"])
+async def test_an_arrow_that_a_slow_line_cuts_behind_its_escape_is_an_arrow(
+    byte_terminal, make_app, make_session, settle, monkeypatch, key
+):
+    """The driver has given the escape up as a key by then: "[" and a letter that follow soon make it an arrow."""
+    monkeypatch.setattr(constants, "ESCAPE_DELAY", 0.01)
+    monkeypatch.setattr("qdebug.tui.application._CUT_SECONDS", 60)
+    whole, cut = byte_terminal(), byte_terminal()
+
+    async def press(pilot, terminal, *parts):
+        main = await settle(pilot)
+        await terminal.press("j")
+        for part in parts[:-1]:
+            terminal.type(part)
+            await pilot.pause(0.1)
+        await terminal.send(parts[-1])
+        return main.view, main.message, main.navigator.cursor, terminal.text
+
+    arrow = byte_terminal.keys[key]
+    asked = await whole.run(lambda: make_app(make_session()), lambda pilot: press(pilot, whole, arrow))
+    given = await cut.run(lambda: make_app(make_session()), lambda pilot: press(pilot, cut, b"\x1b", arrow[1:]))
+    assert given == asked
+
+
+async def test_an_escape_that_nothing_follows_is_done_soon(byte_terminal, make_app, make_session, settle):
+    terminal = byte_terminal()
+
+    async def act(pilot):
+        main = await settle(pilot)
+        await terminal.press("3")
+        terminal.type(b"\x1b")
+        begun = time.monotonic()
+        await settle(pilot, until=lambda main: main.view == "nodes")
+        return main.view, time.monotonic() - begun
+
+    view, seconds = await terminal.run(lambda: make_app(make_session()), act)
+    assert view == "nodes"
+    assert seconds < 5, "it is held for a moment alone"
+
+
 async def test_keys_that_come_all_at_once_are_all_taken(typed):
     assert "block1/relu_6: within" in await typed(b"jjjj" + b"\x1b[B" * 4 + b"k" + b"\x1b[A")
 

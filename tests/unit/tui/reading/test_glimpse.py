@@ -125,18 +125,18 @@ async def test_what_is_not_compared_yet_can_be_seen_and_is_said_to_be_unjudged(m
     app = make_app(session, node="block5/qlinearadd_21", screen="values")
     async with app.run_test(size=(120, 40)) as pilot:
         main = await settle(pilot, until=lambda main: main.scene is not None and main.scene.glimpse is not None)
-        shown = "\n".join("".join(text for text, _ in line) for line in main._draw_page(118, 30))
+        shown = "\n".join("".join(text for text, _ in line) for line in main.page.draw(main.scene, 118, 30))
         assert "NOT COMPARED YET" in shown
         assert "reference -1.5" in shown
         await pilot.press("@", *"0,2,1,1", "enter")
         await pilot.pause()
         assert main.elements.index == (0, 2, 1, 1)
         assert "@0,2,1,1  reference" in "\n".join(
-            "".join(text for text, _ in line) for line in main._draw_page(118, 30)
+            "".join(text for text, _ in line) for line in main.page.draw(main.scene, 118, 30)
         )
         session.resume.set()
         main = await settle(pilot)
-        shown = "\n".join("".join(text for text, _ in line) for line in main._draw_page(118, 30))
+        shown = "\n".join("".join(text for text, _ in line) for line in main.page.draw(main.scene, 118, 30))
         assert "NOT COMPARED" not in shown
         assert main.elements.index == (0, 2, 1, 1), "the cursor stays where the user put it"
 
