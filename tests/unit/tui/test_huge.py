@@ -94,7 +94,8 @@ async def test_the_screens_of_a_huge_tensor_are_of_all_of_it(make_app, huge, set
 
         assert "3 channels along dimension 1 of sample 2, largest max abs; min, max: backend" in text(main)
         assert "100.5" in text(main) or "100" in text(main)
-        await pilot.press("7", "@", *"0,1,3,4", "enter")
+        main.action_screen("map")
+        await pilot.press("@", *"0,1,3,4", "enter")
         main = await settle(pilot, until=lambda main: "plane [0,1]" in text(main))
         await settle(pilot, until=lambda main: "backend - ref +100.5" in text(main))
         assert "down: rows 0..699" in text(main)
@@ -122,7 +123,7 @@ async def test_other_nodes_and_back(make_app, huge, settle):
         assert main._desk.glimpse(main.navigator) is not None
         await pilot.press("2")
         await pilot.pause()
-        if not main.arrangement.detail:
+        if not main.arrangement.side:
             assert main._desk.glimpse(main.navigator) is None
 
 
