@@ -24,8 +24,7 @@ if TYPE_CHECKING:
     from qdebug.tui.elements.summing import Whole
     from qdebug.tui.elements.values import ValueFacts
     from qdebug.tui.nodes.rows import NodeTable
-    from qdebug.tui.reading.answers import Recorded
-    from qdebug.tui.reading.trials import EditFacts, TrialFacts
+    from qdebug.tui.reading.facts import EditFacts, Recorded, TrialFacts
 
 __all__ = [
     "AcceptRequest",

@@ -152,6 +152,7 @@ class MainScreen(Stage):
         Binding("G,end", "edge(1)", show=False, tooltip="to the bottom; of the nodes: first to the backend's last"),
         Binding("h,left", "side(-1)", show=False, tooltip="left: fewer columns; in the graph: walk to an input"),
         Binding("l,right", "side(1)", show=False, tooltip="right: more columns; in the graph: walk to an output"),
+        Binding("enter", "open", show=False, tooltip="open what is chosen, go deeper"),
         Binding("escape,backspace", "back", show=False, tooltip="back: question, screen, search, filter, last first"),
         Binding("X", "edit", "mend", tooltip="try the edit of the node that helps most"),
         Binding("exclamation_mark", "first_divergence", "first", tooltip="first divergence"),

@@ -40,7 +40,7 @@ from qdebug.tui.views.view import (
 
 if TYPE_CHECKING:
     from qdebug.session import DiffSession
-    from qdebug.tui.reading.trials import EditFacts
+    from qdebug.tui.reading.facts import EditFacts
 
 __all__ = ["MendView"]
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from qdebug.model.kept import LOWEST_EXPONENT, Statistics
 from qdebug.present import numbers
-from qdebug.tui.reading.answers import Recorded, RecordedSide
+from qdebug.tui.reading.facts import Recorded, RecordedSide
 from qdebug.tui.views.histograms import Bins
 
 __all__ = ["recorded_bins", "recorded_rows"]

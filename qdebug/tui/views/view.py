@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, cast
 
 from rich.cells import cell_len
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 from textual.events import Click
 from textual.reactive import reactive
 from textual.screen import Screen
@@ -187,7 +187,7 @@ class View(Widget, can_focus=True):
     What a key does is a method of the scene, which returns what there is to say: it can be tried without a terminal.
     """
 
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("enter", "screen.open", "open", tooltip="open what is chosen")]
+    BINDINGS: ClassVar[list[BindingType]] = []
 
     view: ScreenId
     lists = False

@@ -20,8 +20,8 @@ from qdebug.present.reports.scales import trial_rows
 from qdebug.present.text import safe_text
 from qdebug.tui.drawing.draw import area, bars
 from qdebug.tui.drawing.look import Look
+from qdebug.tui.reading.facts import TrialFacts
 from qdebug.tui.reading.messages import ScaleWish, TrialReady, worst_first
-from qdebug.tui.reading.trials import TrialFacts
 from qdebug.tui.screens import ScreenId
 from qdebug.tui.views.view import DrawnView, Line, Scene, Target, heading, paragraph
 
