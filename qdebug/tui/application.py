@@ -87,6 +87,7 @@ class QdebugApp(App[int]):
     ) -> None:
         super().__init__()
         self.failure: BaseException | None = None
+        self.animation_level = "none"  # nothing moves but what a key moves
         self._watch = TerminalWatch(lambda: self.call_later(self.exit, INTERRUPTED))
         self._settling: Timer | None = None
         self.files = Files(

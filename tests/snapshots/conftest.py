@@ -159,19 +159,8 @@ def computed(main):
     return all(each.result is not None for each in main.compared)
 
 
-def has_its_footer(main):
-    """Tell whether the footer has the keys of the screen: it is made anew after a screen is shown."""
-    wanted = dict.fromkeys(each.binding.action for each in main.active_bindings.values() if each.binding.show)
-    keys = [(each.action, bool(each.size.width)) for each in main.query("FooterKey")]
-    return not main._footer.display or keys == [(action, True) for action in wanted]
-
-
 def shown(main):
-    """Tell whether all that the screen shows of the tensor is there, and the keys of the screen."""
-    return has_its_footer(main) and _shown(main)
-
-
-def _shown(main):
+    """Tell whether all that the screen shows of the tensor is there."""
     ready, missing = main.detail_ready, main.scene.planned.missing
     if main.view in {"budget", "mend"}:
         tried = main.scene.tried

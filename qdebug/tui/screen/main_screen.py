@@ -16,7 +16,7 @@ from textual.containers import Horizontal
 from textual.events import Key, Paste
 from textual.reactive import reactive
 from textual.widget import Widget
-from textual.widgets import ContentSwitcher, Footer, Input, Tab, Tabs
+from textual.widgets import ContentSwitcher, Input
 
 from qdebug.errors import UsageError
 from qdebug.present import shell
@@ -57,8 +57,10 @@ from qdebug.tui.views.nodes import NodesView
 from qdebug.tui.views.samples import BackendStep
 from qdebug.tui.views.table import Views, load_replaying_views, load_views, view_class
 from qdebug.tui.views.view import Constant, Line, Scene, Stage, Target, View
+from qdebug.tui.widgets.key_line import KeyLine
 from qdebug.tui.widgets.lines import FixedLines
 from qdebug.tui.widgets.prompt import Prompt, Question
+from qdebug.tui.widgets.tab_line import TabLine
 
 __all__ = ["Files", "MainScreen", "all_key_rows", "key_table", "own_key_rows", "shared_key_rows"]
 
@@ -211,19 +213,13 @@ class MainScreen(Stage):
     MainScreen.ascii #side { border-left: ascii gray; }
     MainScreen.ascii NodesView, MainScreen.ascii TensorView { scrollbar-size: 0 0; }
     #small { height: 1fr; }
-    #tabs { height: 1; }
-    #tabs Underline { display: none; }
-    #tabs #tabs-list-bar, #tabs #tabs-list { height: 1; }
-    #tabs Tab { padding: 0 1 0 0; height: 1; color: $foreground 60%; }
-    #tabs Tab.-active { color: $accent; text-style: bold; }
-    #tabs #tabs-scroll { padding: 0 0 0 1; }
-    Footer { background: $background; }
     """
 
-    view: reactive[ScreenId] = reactive(ScreenId.ANSWER, init=False)
-    backend: reactive[int] = reactive(0, init=False)
-    seen: reactive[Seen | None] = reactive(None, init=False)
-    message: reactive[str] = reactive("", init=False, always_update=True)
+    # Watchers paint the lines that change: a reactive that repaints would paint all of the screen for each key.
+    view: reactive[ScreenId] = reactive(ScreenId.ANSWER, init=False, repaint=False)
+    backend: reactive[int] = reactive(0, init=False, repaint=False)
+    seen: reactive[Seen | None] = reactive(None, init=False, repaint=False)
+    message: reactive[str] = reactive("", init=False, repaint=False, always_update=True)
 
     def __init__(
         self,
@@ -259,8 +255,7 @@ class MainScreen(Stage):
         """Make the widgets."""
         look = self.look
         self._banner = FixedLines(look, self._draw_banner, id="banner")
-        self._tabs = Tabs(*(Tab(f"{each.key} {each}", id=str(each)) for each in TABS), id="tabs")
-        self._tabs.can_focus = False
+        self._tabs = TabLine(look)
         self._verdict = FixedLines(look, self._draw_verdict, clicked=lambda *_: self.action_verdict(), id="verdict")
         self._profile = FixedLines(
             look, self._draw_profile, clicked=self._go_along, wheeled=self._wheel_along, id="profile"
@@ -270,7 +265,7 @@ class MainScreen(Stage):
         self._small = FixedLines(look, lambda *_: chrome.too_small(*self.size, (LEAST_WIDTH, LEAST_HEIGHT)), id="small")
         self._status = FixedLines(look, self._draw_status, id="status")
         self.prompt = Prompt(look, say=self.say, closed=self._prompt_closed)
-        self._footer = Footer(compact=True, show_command_palette=False)
+        self._footer = KeyLine(look)
         yield self._banner
         yield self._tabs
         yield self._verdict
@@ -284,7 +279,7 @@ class MainScreen(Stage):
 
     def on_mount(self) -> None:
         """Lay the panels out."""
-        self._tabs.active = str(self.view.tab)
+        self._tabs.active = self.view.tab
         self.set_focus(self.page)
         self.lay_out()
         self.reader.start()
@@ -422,6 +417,7 @@ class MainScreen(Stage):
     def _prompt_closed(self) -> None:
         self._footer.display = self.arrangement.usable
         self.set_focus(self.page)
+        self._footer.redraw()
 
     def refuse(self) -> None:
         """Say why something cannot be done before the recordings are open."""
@@ -616,10 +612,11 @@ class MainScreen(Stage):
         if not page.is_attached:
             self._switcher.mount(page)
         self._switcher.current = str(view)
-        self._tabs.active = str(view.tab)
+        self._tabs.active = view.tab
         if view not in _OF_CONSTANTS or (self.now.constants is not None and self._way.depth <= self._constants_depth):
             self._leave_constants()
         self.set_focus(self.line if self.asking else page)
+        self._footer.redraw()
         self.lay_out()
 
     def go_to(self, target: Target | str) -> str:
@@ -640,15 +637,17 @@ class MainScreen(Stage):
         """Go to a screen; the one that is shown in another form comes back in its first one."""
         self.say(self.show(_named(name)))
 
-    @on(Tabs.TabActivated)
-    def _tab_clicked(self, event: Tabs.TabActivated) -> None:
-        """Go to the screen whose tab was clicked; a tab that follows the screen changes nothing."""
-        name = event.tab.id or ""
-        if name == self._tabs.active and name != self.view.tab:
-            self.touch()
-            self._heed("screen")
-            self.action_screen(name)
-            self._tabs.active = str(self.view.tab)
+    @on(TabLine.Picked)
+    def _pick_tab(self, event: TabLine.Picked) -> None:
+        self.touch()
+        self._heed("screen")
+        self.action_screen(event.view)
+
+    @on(TabLine.Turned)
+    def _turn_tabs(self, event: TabLine.Turned) -> None:
+        self.touch()
+        self._heed("turn")
+        self.action_turn(event.direction)
 
     @on(BackendStep)
     def _step_backend(self, event: BackendStep) -> None:
@@ -904,8 +903,7 @@ class MainScreen(Stage):
         if event.backend_at == self.backend:
             self._show_list()
             self._banner.redraw()
-            show = self._tabs.hide if event.samples == 1 else self._tabs.show
-            show(str(ScreenId.SAMPLES))
+            self._tabs.hidden = frozenset({ScreenId.SAMPLES} if event.samples == 1 else ())
         self.redraw()
 
     @on(Computed)

@@ -199,7 +199,7 @@ class View(Widget, can_focus=True):
     written = ""
     """What its JSON is, and what is to be said of it once that is written; "" for its name alone."""
 
-    scene: reactive[Scene | None] = reactive(None, init=False, always_update=True)
+    scene: reactive[Scene | None] = reactive(None, init=False, repaint=False, always_update=True)
 
     @property
     def stage(self) -> Stage:

@@ -119,10 +119,10 @@ async def test_elements_channels_and_places_of_the_map_are_chosen(start):
         await pilot.click(offset=spot(pilot.app, "5 val", line=1))
         await pilot.pause(0.3)
         line = next(at for at, line in enumerate(screen_lines(pilot.app)) if line.strip().startswith("2 "))
-        for block in (0, 1, 2):
+        for column in (0, 1):
             main.elements.put((0, 1, 0, 0))
-            await pilot.click(offset=(12 + 19 * block, line))
-            assert main.elements.index == (0, 1, 2, 0)
+            await pilot.click(offset=(9 + main.page._cell * column, line))
+            assert main.elements.index == (0, 1, 2, column)
         main.action_screen("map")
         await pilot.pause(0.3)
         await pilot.click(offset=(2, 4))
