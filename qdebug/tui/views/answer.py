@@ -45,7 +45,7 @@ _COLUMNS = (
 _LEAVE_FIRST = ("explained", "propagated", "in LSB", "rel L2")
 """Columns that go where there is no room, the first one first."""
 _OP = 12
-_LEAST_NAME = 24
+_LEAST_NAME, _LEAST_WHY = 24, 12
 _FIGURES = 4 + 6 + 1 + 8 + 2
 """Cells before a name: signs, share, SQNR."""
 
@@ -181,7 +181,7 @@ class AnswerView(DrawnView):
         at = int(places[0]) if len(places) else -1
         rest = width - _FIGURES
         tries = max((len(_tried(fault)) for fault in scene.table.diagnosis.values()), default=-1) + 1
-        tries = tries if rest - tries >= 2 * _LEAST_NAME - 4 else 0
+        tries = tries if rest - tries >= _LEAST_NAME + _LEAST_WHY else 0
         name = min(max((rest - tries) * 2 // 5, _LEAST_NAME), rest)
         widths = name, rest - name - tries, tries
         apart: list[Line] = []
@@ -292,8 +292,9 @@ def _culprit(
 
 
 def _tried(fault: Diagnosis) -> str:
-    """Name the change of a node that gains most, and what it gains; "" where none was tried."""
-    found = [(next(iter(each.gain_db.values()), 0.0), each.edit.partition(" ")[0]) for each in fault.remedies]
+    """Name the change of this node alone that gains most, and what it gains; "" where none was tried."""
+    alone = [each for each in fault.remedies if each.nodes == 1]
+    found = [(next(iter(each.gain_db.values()), 0.0), each.edit.partition(" ")[0]) for each in alone]
     if not found:
         return ""
     gain, kind = max(found)

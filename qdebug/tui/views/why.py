@@ -9,11 +9,13 @@ from textual.binding import Binding, BindingType
 from qdebug.compare.result.result import NodeResult
 from qdebug.plural import plural
 from qdebug.present import numbers
+from qdebug.present.answer import remedy_line, share_of, share_text
 from qdebug.present.detail import precision_sentence
 from qdebug.present.rows import judged_words
 from qdebug.present.text import safe_text
 from qdebug.tui.drawing.glyphs import wrap
 from qdebug.tui.drawing.look import Look
+from qdebug.tui.nodes.rows import why
 from qdebug.tui.nodes.walk import own_share
 from qdebug.tui.screens import ScreenId
 from qdebug.tui.views.view import DrawnView, Line, Scene, accepted, heading
@@ -21,6 +23,8 @@ from qdebug.tui.views.view import DrawnView, Line, Scene, accepted, heading
 __all__ = ["WhyView"]
 
 _LABEL = 14
+_MOST, _OUTPUTS = 1000, 3
+"""Most characters of a reason, and most outputs of what was tried."""
 _REPLAYED = "a replay does as the backend declares, so that this counts neither as added here nor as unexplained"
 
 _ABOVE = frozenset({"node", "tensor"})
@@ -76,9 +80,23 @@ class WhyView(DrawnView):
 def _facts(scene: Scene) -> list[Fact]:
     result = scene.outcome
     if result is None:
-        why = scene.planned.missing
-        return [("", "not compared yet" if why is None else f"not compared: {safe_text(why)}", "muted")]
-    return [*_of_diff(result, scene.navigator.samples), *_of_search(scene)]
+        missing = scene.planned.missing
+        return [("", "not compared yet" if missing is None else f"not compared: {safe_text(missing)}", "muted")]
+    return [*_of_diagnosis(scene, result), *_of_diff(result, scene.navigator.samples), *_of_search(scene)]
+
+
+def _of_diagnosis(scene: Scene, result: NodeResult) -> list[Fact]:
+    """Return why the node fails or costs, its share of the output's error, and what was tried on it."""
+    fault = scene.table.diagnosis.get(scene.row)
+    reason = fault.why if fault is not None else why(result)
+    said: list[Fact] = [("why", safe_text(reason, limit=_MOST), "accent")] if reason else []
+    if fault is None or scene.result is None:
+        return said
+    said.append(("share", f"{share_text(share_of(fault))} of the output's error", "plain"))
+    for at, remedy in enumerate(fault.remedies):
+        line = remedy_line(remedy, scene.result, most=_OUTPUTS)
+        said.append(("" if at else "try", f"{line}{' (X)' if remedy.nodes == 1 else ''}", "fine"))
+    return said
 
 
 def _of_diff(result: NodeResult, samples: int) -> list[Fact]:
