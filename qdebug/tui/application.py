@@ -21,7 +21,7 @@ from qdebug.present.rows import metric_title
 from qdebug.tui.drawing.glyphs import UNICODE, GlyphSet
 from qdebug.tui.drawing.look import Look
 from qdebug.tui.drawing.palette import DARK, PALETTES, Palette
-from qdebug.tui.keys import KeyRow, key_label
+from qdebug.tui.keys import KeyRow
 from qdebug.tui.nodes.rows import METRIC_CHOICES
 from qdebug.tui.reading.messages import Opening
 from qdebug.tui.screen.desk import StartPlace
@@ -163,10 +163,6 @@ class QdebugApp(App[int]):
         held, self._held = self._held, []
         for each in held:
             await self._do(each)
-
-    def get_key_display(self, binding: Binding) -> str:
-        """Return a key as the footer has it, without signs that not every font has."""
-        return key_label(binding.key)
 
     def get_default_screen(self) -> Screen[None]:
         """Start with the only screen there is."""
