@@ -29,6 +29,7 @@ from qdebug.tui.screen.main_screen import Files, MainScreen, all_key_rows
 from qdebug.tui.screen.other_screens import CommandScreen
 from qdebug.tui.screens import LEAST_HEIGHT, LEAST_WIDTH
 from qdebug.tui.terminal import INTERRUPTED, TerminalWatch, size_now
+from qdebug.tui.views.answer import VERDICT
 
 __all__ = ["LIMITS_FILE", "QdebugApp"]
 
@@ -258,6 +259,8 @@ class QdebugApp(App[int]):
         if screen is not self._main:
             return
         for views, row in all_key_rows():
+            if row.help == VERDICT:  # which is among those below, for every screen
+                continue
             where = f"on {views}" if views else "on every screen"
             yield SystemCommand(row.help, f"key {row.label}, {where}", partial(self._perform, row))
         for action, said in MainScreen.COMMANDS_WITHOUT_KEY:

@@ -38,8 +38,8 @@ __all__ = [
 NOTHING = "nothing to show: the recordings share no tensor"
 """Said where there is no row."""
 
-_ALL_OF_IT = " (v)"
-"""Ends a verdict that is cut: the key of the answer that shows all of it."""
+_ALL_OF_IT = " (1 v)"
+"""Ends a verdict that is cut: the keys that show all of it, from any screen."""
 
 Line = list[Piece]
 

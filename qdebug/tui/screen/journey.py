@@ -59,15 +59,13 @@ NEXT_FAILING = Wish(
 
 
 def origin_wish(*, untouched: bool) -> Wish:
-    """Return the wish to run to the origin; with some failing nodes known, to the one so far.
+    """Return the wish to run to the origin.
 
     Args:
         untouched: Whether the cursor follows the results, and stands on no node of choice.
     """
 
     def of_this_node(scene: Scene) -> bool:
-        if len(scene.table.failing(scene.navigator.sample)):
-            return True
         result = scene.table.results[scene.row]
         return not untouched and result is not None and bool(carried(result) and scene.table.pending)
 

@@ -47,11 +47,11 @@ from qdebug.tui.screen import chrome, exports, writing
 from qdebug.tui.screen.chrome import Compared
 from qdebug.tui.screen.desk import DetailDesk, StartPlace, TrialDesk, start
 from qdebug.tui.screen.finding import Filter, search_question
-from qdebug.tui.screen.journey import FIRST_DIVERGENCE, NEXT_FAILING, OUTPUT, Wish, origin_wish
+from qdebug.tui.screen.journey import FIRST_DIVERGENCE, NEXT_FAILING, OUTPUT, Wish, origin_wish, to_origin
 from qdebug.tui.screen.other_screens import HelpScreen, ReadingScreen, help_lines
 from qdebug.tui.screen.way_back import WayBack
 from qdebug.tui.screens import LEAST_HEIGHT, LEAST_WIDTH, TABS, VIEWS, Arrangement, ScreenId, arrange
-from qdebug.tui.views.answer import AnswerView, strip_lines
+from qdebug.tui.views.answer import VERDICT, AnswerView, strip_lines
 from qdebug.tui.views.elements import ElementCursor
 from qdebug.tui.views.nodes import NodesView
 from qdebug.tui.views.samples import BackendStep
@@ -187,7 +187,7 @@ class MainScreen(Stage):
         Binding("shift+tab", "turn(-1)", show=False, tooltip="previous screen"),
     ]
     COMMANDS_WITHOUT_KEY: ClassVar[Sequence[tuple[str, str]]] = (
-        ("verdict", "the whole verdict, its limits, outputs and runs"),
+        ("verdict", VERDICT),
         ("note", "note on the node, which marks it; kept in the limits file"),
         ("next_mark", "return to a mark: the next marked node"),
         ("pair", "pair the tensor with a partner by hand, in the map file"),
@@ -502,8 +502,11 @@ class MainScreen(Stage):
             self.action_failing(direction)
 
     def action_origin(self) -> None:
-        """Run to the origin of the error."""
-        self._head_for(origin_wish(untouched=self.untouched), follow=self.untouched)
+        """Run to the origin of the error; with some failing nodes known, to the one so far."""
+        scene = self.scene
+        if scene is not None and len(scene.table.failing(scene.navigator.sample)):
+            return self.with_scene(to_origin)
+        return self._head_for(origin_wish(untouched=self.untouched), follow=self.untouched)
 
     def action_output(self) -> None:
         """Go to the worst output, from there to the next one."""

@@ -34,7 +34,10 @@ from qdebug.tui.views.view import (
 if TYPE_CHECKING:
     from qdebug.compare.result.diagnosis import Diagnosis
 
-__all__ = ["AnswerView", "culprits", "strip_lines"]
+__all__ = ["VERDICT", "AnswerView", "culprits", "strip_lines"]
+
+VERDICT = "the whole verdict, its limits, outputs and runs"
+"""What the key of the verdict shows, as the palette has it on every screen."""
 
 _MOST = 200
 _EXPLAINED = 14
@@ -123,6 +126,7 @@ class AnswerView(DrawnView):
     view = ScreenId.ANSWER
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter", "screen.open", "why", tooltip="open the node: why it differs"),
+        Binding("v", "screen.verdict", "verdict", tooltip=VERDICT),
     ]
     lists = True
 

@@ -58,7 +58,8 @@ class ValuesView(ElementsView):
         """Draw the window."""
         slab = self._cursor.in_part(scene)
         form = self._cursor.form
-        head = heading(scene, width, "" if slab is None or form == "real" else f"in {FORMS[form]}")
+        coded = "" if form == "real" else f", in {FORMS[form]}"
+        head = heading(scene, width, "" if slab is None else f"{self._title(slab)}{coded}")
         if slab is None:
             return waiting_lines(scene, head, width)
         if not prod(slab.shape):
@@ -71,7 +72,7 @@ class ValuesView(ElementsView):
         said = judged(scene) if slab.partial or scene.outcome is None else ""
         room = max(room - 1, 1) if said else room
         columns = self._fit(slab, width, room)
-        where = _where(scene, slab, self._cursor.index, self._axes, turned=self._turned, title=self._title(slab))
+        where = _where(scene, slab, self._cursor.index, self._axes, turned=self._turned)
         lines: list[Line] = [head, [(scene.glyphs.fit_end(where, width), "muted")]]
         if said:
             lines.append([(scene.glyphs.fit(said, width), "accent")])
@@ -294,12 +295,11 @@ def hex_of(value: np.generic) -> str:
     return value.tobytes()[:: 1 if value.dtype.byteorder == ">" else -1].hex()
 
 
-def _where(scene: Scene, slab: Slab, index: tuple[int, ...], axes: tuple[int, int], *, turned: bool, title: str) -> str:
-    """Say which elements are shown, what each is made of, and what the marks mean."""
+def _where(scene: Scene, slab: Slab, index: tuple[int, ...], axes: tuple[int, int], *, turned: bool) -> str:
+    """Say which elements are shown, and what the marks mean."""
     names = ["*" if at in axes else str(one) for at, one in enumerate(index, -len(index))]
     sample = of_sample(scene)
     text = f" [{','.join(names)}] of {numbers.shape(slab.shape)}{', ' if sample else ''}{sample}"
-    text += f"; {title}"
     text += "" if slab.clipped is None else "; ^: clipped"
     return text + (f"; dim {len(index) + axes[1]} down" if turned and len(index) > 1 else "")
 

@@ -93,10 +93,9 @@ def _of_diagnosis(scene: Scene, result: NodeResult) -> list[Fact]:
     if fault is None or scene.result is None:
         return said
     said.append(("share", f"{share_text(share_of(fault))} of the output's error", "plain"))
-    for at, remedy in enumerate(fault.remedies):
-        line = remedy_line(remedy, scene.result, most=_OUTPUTS)
-        said.append(("" if at else "try", f"{line}{' (X)' if remedy.nodes == 1 else ''}", "fine"))
-    return said
+    tried = [each for each in fault.remedies if each.nodes == 1]
+    lines = [remedy_line(each, scene.result, most=_OUTPUTS) for each in tried]
+    return [*said, *(("try (X)", line, "fine") for line in lines)]
 
 
 def _of_diff(result: NodeResult, samples: int) -> list[Fact]:

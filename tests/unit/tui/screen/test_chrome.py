@@ -36,7 +36,11 @@ def test_a_short_verdict_is_made_of_facts_and_not_cut_out_of_the_sentence(make_s
     drawn = " ".join(words(verdict_lines(now, 200, 2, UNICODE, here=True)).split())
     over = sum(map(is_beyond, result.nodes))
     assert drawn.startswith(f"FAIL, INCOMPLETE diverges first here. {over} of ")
-    for said in ("comes from 'stem'", "Of 3 samples, sample 1 comes out worst", "Incomplete: 2 tensors are lost. (v)"):
+    for said in (
+        "comes from 'stem'",
+        "Of 3 samples, sample 1 comes out worst",
+        "Incomplete: 2 tensors are lost. (1 v)",
+    ):
         assert said in drawn
     assert "Another wording" not in drawn
 
@@ -143,11 +147,11 @@ def test_a_verdict_that_is_cut_fills_its_lines_and_names_the_key_that_shows_all(
     now = SimpleNamespace(navigator=scene.navigator, opened=scene.opened, result=scene.result, failure=None)
     lines = words(verdict_lines(now, width, height, UNICODE)).splitlines()
     assert len(lines) == height
-    assert lines[-1].endswith(" (v)")
+    assert lines[-1].endswith(" (1 v)")
     assert all(width - 14 <= len(line) <= width for line in lines)
     whole = words(verdict_text(now, width, UNICODE))
     assert "".join(whole.split()).count("x" * 90) >= 1
-    assert "(v)" not in whole
+    assert "(1 v)" not in whole
 
 
 def test_the_whole_verdict_says_what_it_rests_on(make_scene):

@@ -181,9 +181,9 @@ def test_worst_elements_of_another_step_are_not_gone_to(make_scene):
 def test_the_difference_of_codes_is_headed_by_its_unit(pages, make_scene):
     scene = make_scene()
     drawn = text(pages[ScreenId.VALUES].draw(scene, 100, 22))
-    assert "(diff)" in drawn.splitlines()[1]
+    assert "(diff)" in drawn.splitlines()[0]
     pages[ScreenId.VALUES]._cursor.next_form(scene)
-    heads = text(pages[ScreenId.VALUES].draw(scene, 100, 22)).splitlines()[1]
+    heads = text(pages[ScreenId.VALUES].draw(scene, 100, 22)).splitlines()[0]
     assert "(LSB)" in heads
     assert "ref, real" in heads
 
