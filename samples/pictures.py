@@ -18,7 +18,7 @@ from qdebug.tui.screens import ScreenId
 
 SIZE, WIDE = (96, 28), (160, 45)
 SCREENS = tuple(each for each in ScreenId if each is not ScreenId.BACKENDS)  # there is one backend
-KEYS = {"map": ("v",), "edits": ("down", "down", "space")}
+KEYS = {"map": ("v",), "mend": ("down", "down", "space")}
 """What is pressed on a screen before it is drawn."""
 
 
@@ -27,7 +27,8 @@ async def pictures(reference: Path, backend: Path, folder: Path) -> None:
     async with program(reference, backend).run_test(size=SIZE) as pilot:
         main = await begun(pilot)
         for screen in SCREENS:
-            await pilot.press(screen.key)
+            main.action_screen(str(screen))
+            await pilot.pause(0.2)
             await until(pilot, lambda screen=screen: not main.detail_shown or known(main, screen))
             await pilot.press(*KEYS.get(screen, ()))
             await pilot.pause(0.2)
@@ -35,8 +36,10 @@ async def pictures(reference: Path, backend: Path, folder: Path) -> None:
             write(folder / f"{screen}.svg", pilot.app.export_screenshot(title=f"qdebug tui --screen {screen}"))
     async with program(reference, backend).run_test(size=WIDE) as pilot:
         main = await begun(pilot)
-        for name, keys in (("wide-dark", "2"), ("wide-light", "t")):
-            await pilot.press(keys)
+        main.action_screen(str(ScreenId.NODES))
+        for name in ("wide-dark", "wide-light"):
+            if name == "wide-light":
+                await pilot.app.run_action("theme")
             await pilot.pause(0.2)
             await until(pilot, lambda: known(main, ScreenId.NODES))
             write(folder / f"{name}.svg", pilot.app.export_screenshot(title="qdebug tui --screen nodes"))
@@ -69,7 +72,7 @@ def known(main, screen: ScreenId) -> bool:
         asked = None if scene is None or main.page is None else main.page.trial(scene)
         tried = None if scene is None else scene.tried
         return tried is not None and tried.request.wish == asked and not tried.doing
-    if screen is ScreenId.EXPLAIN:
+    if screen is ScreenId.WHY:
         return ready.explained is not None
     scene = main.scene
     return not main.view.of_tensor or (scene is not None and scene.glimpse is not None)

@@ -34,10 +34,10 @@ THEMES = ("dark", "light", "contrast")
 """Colours that can be chosen."""
 
 _DESCRIPTION = """\
-Walk through a comparison in the terminal, also over ssh: the verdict, the error
-along the net, the worst nodes, the graph, and both tensors of a node side by side.
-It opens at once and computes while you look. W runs to the origin of the error,
-! goes to the first divergence, 1 to 9 are the screens, ? shows all keys, q quits.
+Walk through a comparison in the terminal, also over ssh: what is wrong and why,
+the error along the net, the graph, both tensors of a node, and edits to try.
+It opens at once and computes while you look. Enter says why a node differs,
+X tries its best edit, 1 to 9 are the screens, ? shows all keys, q quits.
 Where there is no terminal, the report of qdebug diff is printed instead."""
 
 _EPILOG = """\
@@ -47,7 +47,7 @@ examples:
   qdebug tui ref.h5 int8.h5 --node conv1     open at a node
   qdebug tui ref.h5 int8.h5 --sample 3       look at one sample
   qdebug tui ref.h5 npu-a.h5 npu-b.h5        several backends; b goes to the next one
-  qdebug tui ref.h5 int8.h5 --node conv1 --screen map
+  qdebug tui ref.h5 int8.h5 --node conv1 --screen values
   qdebug tui ref.h5 int8.h5 --screen nodes --filter is=failing"""
 
 

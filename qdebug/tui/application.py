@@ -5,16 +5,14 @@ from __future__ import annotations
 import gc
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from textual.app import ScreenStackError, SystemCommand
+from textual.app import App, ScreenStackError, SystemCommand
 from textual.binding import Binding
 from textual.command import CommandPalette
-from textual.events import Event, Key, Paste, Resize
+from textual.events import Event, Key, MouseMove, Paste, Resize
 from textual.geometry import Size
-from textual.message import Message
 from textual.screen import Screen
 from textual.timer import Timer
 from textual.widget import Widget
@@ -23,23 +21,25 @@ from qdebug.present.rows import metric_title
 from qdebug.tui.drawing.glyphs import UNICODE, GlyphSet
 from qdebug.tui.drawing.look import Look
 from qdebug.tui.drawing.palette import DARK, PALETTES, Palette
-from qdebug.tui.keys import KEYS, key_label
+from qdebug.tui.keys import KeyRow
 from qdebug.tui.nodes.rows import METRIC_CHOICES
-from qdebug.tui.pages.table import load_pages, load_replaying_pages
-from qdebug.tui.reading.messages import Event as ReaderEvent
-from qdebug.tui.reading.messages import Failed, NamesLoaded, Opening
-from qdebug.tui.reading.reader import Reader
+from qdebug.tui.reading.messages import Opening
 from qdebug.tui.screen.desk import StartPlace
-from qdebug.tui.screen.host import ScreenHost
-from qdebug.tui.screen.main_screen import MainScreen
+from qdebug.tui.screen.main_screen import Files, MainScreen, all_key_rows
 from qdebug.tui.screen.other_screens import CommandScreen
 from qdebug.tui.screens import LEAST_HEIGHT, LEAST_WIDTH
 from qdebug.tui.terminal import INTERRUPTED, TerminalWatch, size_now
+from qdebug.tui.views.answer import VERDICT
 
 __all__ = ["LIMITS_FILE", "QdebugApp"]
 
 _SETTLE_SECONDS = 0.1
 """How long a terminal's size has to stay to count as the one that it has now."""
+
+_CUT_SECONDS = 0.15
+"""How long an escape is held for the rest of an arrow, beyond the 0.1 s of the driver."""
+_ARROWS = {"A": "up", "B": "down", "C": "right", "D": "left", "H": "home", "F": "end"}
+"""Keys by the letter that ends what a terminal sends for them."""
 
 LIMITS_FILE = Path("qdebug-limits.toml")
 """Where acknowledgements go if no limits file is given and the project has none."""
@@ -48,19 +48,7 @@ MAP_FILE = Path("qdebug-map.toml")
 """Where pairs made by hand go if no map is given."""
 
 
-class News(Message):
-    """An event of the reader thread.
-
-    Args:
-        event: What happened.
-    """
-
-    def __init__(self, event: ReaderEvent) -> None:
-        super().__init__()
-        self.event = event
-
-
-class QdebugApp(ScreenHost):
+class QdebugApp(App[int]):
     """Walks through the comparison of a reference with one or more backends.
 
     Args:
@@ -78,7 +66,11 @@ class QdebugApp(ScreenHost):
 
     TITLE = "qdebug"
     ENABLE_COMMAND_PALETTE = True
-    BINDINGS = [Binding("ctrl+c", "interrupt", show=False, priority=True)]  # noqa: RUF012  as Textual declares it
+    BINDINGS = [  # noqa: RUF012  as Textual declares it
+        Binding("ctrl+c", "interrupt", show=False, priority=True),
+        Binding("ctrl+z", "suspend_process", show=False, tooltip="suspend; fg comes back"),
+        Binding("q", "quit", "quit", tooltip="quit, exit"),
+    ]
 
     def __init__(
         self,
@@ -96,32 +88,32 @@ class QdebugApp(ScreenHost):
     ) -> None:
         super().__init__()
         self.failure: BaseException | None = None
+        self.animation_level = "none"  # nothing moves but what a key moves
         self._watch = TerminalWatch(lambda: self.call_later(self.exit, INTERRUPTED))
         self._settling: Timer | None = None
-        self.limits_file, self._limits_apart, self.map_file = limits_file, limits_apart, map_file
-        self._command_words = tuple(command_words)
-        self._files = tuple(files) or ("REF", *("BACKEND" for _ in openings))
+        self.files = Files(
+            limits=limits_file,
+            map=map_file,
+            named=tuple(files) or ("REF", *("BACKEND" for _ in openings)),
+            command=tuple(command_words),
+            limits_apart=limits_apart,
+        )
+        self._held: list[Key] = []
+        self._release: Timer | None = None
         self.look = Look(glyphs=glyphs, palette=palette)
         for each in PALETTES:
             self.register_theme(each.theme())
         self.theme = self.look.palette.name
-        self._reader = Reader(
-            openings, lambda event: self.post_message(News(event)), load=load_pages, load_later=load_replaying_pages
-        )
         begin = StartPlace() if begin is None else begin
-        self._main = MainScreen(self.look, titles=titles, begin=begin, ask=self._reader.request, fail=self._fail)
-
-    def command_words(self, *, accepted: bool, backend: int = 0) -> Sequence[str]:
-        """Return the command that opens the same recordings again, as they are judged here.
-
-        Args:
-            accepted: Whether any node is accepted.
-            backend: The backend that is shown, which comes first then.
-        """
-        named = ("--limits", str(self.limits_file)) if accepted and self._limits_apart else ()
-        reference, *backends = self._files
-        others = [file for at, file in enumerate(backends) if at != backend]
-        return (*self._command_words, *named, reference, backends[backend], *others)
+        self._main = MainScreen(
+            self.look,
+            titles=titles,
+            begin=begin,
+            files=self.files,
+            openings=openings,
+            fail=self._fail,
+        )
+        self._reader = self._main.reader
 
     async def on_event(self, event: Event) -> None:
         """Do each key on the screen to its end before the next one is looked at; leave all else to Textual.
@@ -130,26 +122,55 @@ class QdebugApp(ScreenHost):
         over a slow line, some would then be done by a line that is about to open or close.
         """
         if not isinstance(event, Key | Paste) or event.is_forwarded:
+            if not isinstance(event, MouseMove):
+                await self._release_keys()
             await super().on_event(event)
             return
         for each in _apart(event):
-            if self.screen is not self._main or (isinstance(each, Key) and each.key in {"ctrl+c", "ctrl+q"}):
-                await super().on_event(each)
-            else:
-                self.app_focus = True  # as Textual takes it from a key
-                await self._main.do(each)
+            for whole in self._whole(each):
+                await self._do(whole)
 
-    def files(self, backend: int) -> tuple[str, str]:
-        """Return the reference's file and that of a backend."""
-        return self._files[0], self._files[1 + backend]
+    async def _do(self, event: Key | Paste) -> None:
+        if self.screen is not self._main:
+            await super().on_event(event)
+        else:
+            self.app_focus = True  # as Textual takes it from a key
+            await self._main.press(event)
+
+    def _whole(self, event: Key | Paste) -> Iterator[Key | Paste]:
+        """Yield a key once it is whole: over a slow line the parts of an arrow may come as three keys.
+
+        The driver takes an escape that nothing follows for 0.1 s for the key. It is held a little longer here, until it
+        is known that no "[" and letter follow. Where there is no line, as in a test, nothing is held.
+        """
+        if self._release is not None:
+            self._release.stop()
+            self._release = None
+        held = [*self._held, event]
+        self._held = []
+        kinds = [each.character if isinstance(each, Key) else None for each in held]
+        if kinds[0] == "\x1b" and not self.is_headless:
+            if len(held) == 3 and kinds[1] in {"[", "O"} and kinds[2] in _ARROWS:
+                yield Key(_ARROWS[kinds[2]], None)
+                return
+            if len(held) == 1 or (len(held) == 2 and kinds[1] in {"[", "O"}):
+                self._held = [each for each in held if isinstance(each, Key)]
+                self._release = self.set_timer(_CUT_SECONDS, self._release_keys)
+                return
+        yield from held
+
+    async def _release_keys(self) -> None:
+        """Do the keys that were held: nothing has followed that makes them another one."""
+        held, self._held = self._held, []
+        for each in held:
+            await self._do(each)
 
     def get_default_screen(self) -> Screen[None]:
         """Start with the only screen there is."""
         return self._main
 
     def on_mount(self) -> None:
-        """Start reading."""
-        self._reader.start()
+        """Watch the terminal."""
         if not self.is_headless:
             self._watch.start()
         self.app_resume_signal.subscribe(self, self._paint_all)
@@ -193,8 +214,7 @@ class QdebugApp(ScreenHost):
             self._paint_all(None)
 
     def on_unmount(self) -> None:
-        """Let the reader end after the tensor at hand."""
-        self._reader.stop()
+        """End what watches the terminal."""
         self._watch.stop()
         gc.unfreeze()
 
@@ -211,20 +231,6 @@ class QdebugApp(ScreenHost):
             self._reader.join(seconds)
         return not self._reader.is_alive()
 
-    async def on_news(self, news: News) -> None:
-        """Pass an event on, or end."""
-        event = news.event
-        if isinstance(event, Failed) and (event.fatal or not self._main.others_left(event.backend_at)):
-            self._fail(event.error)
-        else:
-            self._main.take(event)
-        if isinstance(event, NamesLoaded):
-            self.call_after_refresh(self._reader.shown)
-
-    def prefer(self, backend: int) -> None:
-        """Compare this backend before the others."""
-        self._reader.prefer(backend)
-
     async def action_quit(self) -> None:
         """End as the key of the table does; Textual binds a key to this before any screen can."""
         self.exit(0)
@@ -233,26 +239,43 @@ class QdebugApp(ScreenHost):
         """End as Ctrl-C ends a program."""
         self.exit(INTERRUPTED)
 
-    def next_theme(self) -> str:
+    def action_theme(self) -> None:
         """Change the colours; say what they are now, or why they stay."""
         if self.no_color:
-            return "NO_COLOR is set: there are no colours to change"
+            return self._main.say("NO_COLOR is set: there are no colours to change")
         at = PALETTES.index(self.look.palette)
         self.look.palette = PALETTES[(at + 1) % len(PALETTES)]
         self.theme = self.look.palette.name
-        return f"{self.look.palette.title} colours"
+        self._paint_all(None)
+        return self._main.say(f"{self.look.palette.title} colours")
+
+    def action_suspend_process(self) -> None:
+        """Suspend the program."""
+        self._main.say("resumed")
+        super().action_suspend_process()
 
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
-        """List the commands of the palette: the key table by name, and each metric."""
+        """List the commands of the palette: every key by what it does, actions without a key, and each metric."""
         if screen is not self._main:
             return
-        for row in KEYS:
-            keys = " ".join(key_label(key) for key in row.keys)
-            yield SystemCommand(row.help, f"{row.group}, key {keys}", partial(self._main.perform, row))
-            for metric in METRIC_CHOICES if row.action == "views.metric" else ():
-                said = f"metric {metric_title(metric)}: show it in the list and the profile"
-                chosen = partial(self._main.perform, replace(row, argument=metric))
-                yield SystemCommand(said, f"{row.group}, key {keys} walks them", chosen)
+        for views, row in all_key_rows():
+            if row.help == VERDICT:  # which is among those below, for every screen
+                continue
+            where = f"on {views}" if views else "on every screen"
+            yield SystemCommand(row.help, f"key {row.label}, {where}", partial(self._perform, row))
+        for action, said in MainScreen.COMMANDS_WITHOUT_KEY:
+            yield SystemCommand(said, "no key", partial(self._main.perform, action))
+        for metric in METRIC_CHOICES:
+            said = f"metric {metric_title(metric)}: show it in the list and the profile"
+            yield SystemCommand(said, "key d walks them", partial(self._main.perform, f"metric('{metric}')"))
+
+    async def _perform(self, row: KeyRow) -> None:
+        """Do what a key does where it is bound."""
+        bound = self._main.active_bindings.get(row.keys[0])
+        if bound is not None and bound.binding.action == row.action:
+            await self._main.perform(row.action, bound)
+        else:
+            self._main.say(f"{row.label} does nothing on the screen {self._main.view}: {row.help}")
 
     def _fail(self, error: BaseException) -> None:
         self.failure = error

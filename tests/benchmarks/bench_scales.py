@@ -50,11 +50,11 @@ from qdebug.recording.recorder import Recorder
 from qdebug.scales.make_profile import profile_model
 from qdebug.tui.drawing.glyphs import UNICODE
 from qdebug.tui.nodes.navigator import Navigator
-from qdebug.tui.pages.page import Scene
-from qdebug.tui.pages.what_if_page import WhatIfPage
 from qdebug.tui.reading.messages import ScaleWish, TrialRequest
 from qdebug.tui.reading.plan_rows import describe
 from qdebug.tui.reading.trials import Trials
+from qdebug.tui.views.view import Scene
+from qdebug.tui.views.what_if import WhatIfView
 
 GROUPS = 255
 VALUES = 1_000_000
@@ -184,7 +184,7 @@ def key_rows(rounds: int) -> list[tuple[str, ...]]:
     opened = describe(Session())
     navigator = Navigator(opened.table, samples=opened.samples)
     scene = Scene(navigator=navigator, opened=opened, result=None, ready=None, glyphs=UNICODE, tried=told[-1])
-    page, times = WhatIfPage(), []
+    page, times = WhatIfView(), []
     for key in range(rounds * 40):
         begin = time.process_time()
         page.step(scene, 8 if key % 7 else -40)

@@ -167,7 +167,6 @@ def program(nodes: int, report: Path) -> int:
     """Run the interface and write down how late a timer fired while results came in."""
     gc.disable()  # while libraries are loaded, as `qdebug tui` does
     from qdebug.tui.application import QdebugApp
-    from qdebug.tui.reading.messages import NamesLoaded
     from qdebug.tui.screen.desk import StartPlace
 
     gc.freeze()
@@ -189,9 +188,13 @@ def program(nodes: int, report: Path) -> int:
                 self.busy = max(self.busy, time.thread_time() - used)
             report.write_text(f"{self.late} {self.waited} {self.own} {self.busy}\n")
 
-        def on_news(self, news) -> None:
-            if isinstance(news.event, NamesLoaded):
-                self.call_after_refresh(lambda: self.run_worker(self._beat(), exclusive=False))
+        def on_mount(self) -> None:  # beside that of the application, which Textual calls too
+            self.run_worker(self._wait(), exclusive=False)
+
+        async def _wait(self) -> None:
+            while self._main.navigator is None:
+                await asyncio.sleep(0.005)
+            self.call_after_refresh(lambda: self.run_worker(self._beat(), exclusive=False))
 
     app = Measured([synthetic(nodes)], begin=StartPlace(screen="nodes"))
     return app.run(mouse=False) or 0
@@ -291,7 +294,7 @@ def measure(nodes: int, rounds: int) -> Iterator[tuple[str, float]]:
         driven = Driven(nodes, report)
         yield "first paint ms", driven.until(b"block0/layer0") * 1000
         yield "first paint CPU ms", driven.cpu * 1000
-        driven.until(b"It diverges")
+        driven.until(b"diverges")
         yield "all results ms", (time.perf_counter() - driven.started) * 1000
         driven.drain(0.3)
         late, waited, own, busy = (float(word) * 1000 for word in report.read_text().split())

@@ -26,4 +26,4 @@ def test_only_screens_that_exist_can_be_asked_for(run, recordings, screen):
     done = run("tui", recordings.reference, recordings.within, "--screen", screen)
     assert done.code == (0 if screen == "nodes" else 2)
     if screen == "nonsense":
-        assert "overview" in done.err
+        assert "answer" in done.err

@@ -162,7 +162,7 @@ def computed(main):
 def shown(main):
     """Tell whether all that the screen shows of the tensor is there."""
     ready, missing = main.detail_ready, main.scene.planned.missing
-    if main.view in {"budget", "edits"}:
+    if main.view in {"budget", "mend"}:
         tried = main.scene.tried
         return tried is not None and (tried.budget or tried.edits) and not tried.doing
     if main.view == "what-if" and missing is None:
@@ -173,7 +173,7 @@ def shown(main):
     if ready is None or not ready.complete:
         return False
     there = ready.whole is not None and main.scene.glimpse is not None
-    return (there or not main.view.of_tensor) and (ready.explained or main.view != "explain")
+    return (there or not main.view.of_tensor) and (ready.explained or main.view != "why")
 
 
 @pytest.fixture

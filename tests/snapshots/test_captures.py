@@ -59,7 +59,7 @@ def capture(seen, make_picture_app, settled, monkeypatch):
                 await settled.until(pilot, settled.computed)
                 await pilot.press("exclamation_mark")
                 for view in views:
-                    await pilot.press(view.key)
+                    app.screen.action_screen(str(view))
                     await settled.until(pilot, lambda main, view=view: main.view is view and settled.shown(main))
                     found[view] = [list(strip.crop(0, columns)) for strip in app.screen._compositor.render_strips()]
         seen[size, look, glyphs.name] = {str(view): found[view] for view in VIEWS}

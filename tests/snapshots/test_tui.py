@@ -17,7 +17,7 @@ pytestmark = pytest.mark.skipif(
     version("textual") != PINNED, reason=f"the pictures were made with textual {PINNED}; other versions draw otherwise"
 )
 
-USUAL, WIDE = (80, 24), (120, 40)
+USUAL, VERY_WIDE = (80, 24), (160, 40)
 
 
 @pytest.fixture
@@ -42,16 +42,16 @@ def test_each_screen(picture, screen):
 
 
 def test_an_edit_that_is_marked(picture):
-    assert picture(["exclamation_mark", "space", "j"], screen="edits")
+    assert picture(["exclamation_mark", "space", "j"], screen="mend")
 
 
 def test_several_backends(picture):
     assert picture(["exclamation_mark"], screen="backends", backends=2)
 
 
-def test_overview_without_colours(picture, monkeypatch):
+def test_the_answer_without_colours(picture, monkeypatch):
     monkeypatch.setenv("NO_COLOR", "1")
-    assert picture(["exclamation_mark"], screen="overview")
+    assert picture(["exclamation_mark"], screen="answer")
 
 
 def test_all_channels_in_light_colours(picture):
@@ -62,8 +62,8 @@ def test_high_contrast(picture):
     assert picture(["exclamation_mark", "m", "s"], palette=CONTRAST)
 
 
-def test_the_list_alone(picture):
-    assert picture(["exclamation_mark", "z"], size=WIDE)
+def test_facts_beside_the_list_in_a_very_wide_terminal(picture):
+    assert picture(["exclamation_mark"], size=VERY_WIDE)
 
 
 def test_one_panel_in_a_small_terminal(picture):
@@ -75,7 +75,7 @@ def test_a_filter_that_is_being_typed(picture):
 
 
 def test_ascii(picture):
-    assert picture(["exclamation_mark"], screen="overview", glyphs=ASCII)
+    assert picture(["exclamation_mark"], screen="answer", glyphs=ASCII)
 
 
 def test_help(picture):

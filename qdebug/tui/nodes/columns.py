@@ -217,7 +217,7 @@ _TEXTS: dict[str, Callable[[Navigator, int], str]] = {
     "arithmetic": lambda navigator, row: _arithmetic(navigator.table, row),
     "mark": lambda *_: "",
     "number": lambda navigator, row: _number(navigator.table, row),
-    "name": lambda navigator, row: navigator.table.names[row],
+    "name": lambda navigator, row: navigator.table.short_name(row),
     "state_word": _word,
     "op": lambda navigator, row: navigator.table.rows[row].op,
     "quant": lambda navigator, row: quant_text(navigator.table.rows[row].quant),

@@ -203,6 +203,11 @@ class Navigator:
         """Put the cursor on a row."""
         self.cursor = row
 
+    def put(self, row: int) -> str:
+        """Put the cursor on a row; there is nothing to say of it."""
+        self.cursor = row
+        return ""
+
     def jump(self, row: int) -> str:
         """Go to a row and remember where from; a filter that hides it is cleared, which is said."""
         self.trail.jumped(self.cursor, row)
@@ -569,7 +574,7 @@ class Navigator:
 _RANK = np.array([3, 5, 4, 1, 0, 2])
 """Order of the states by what needs attention: nonfinite, diverged, not compared, pending, within, identical."""
 
-_CLEARS = "F clears it"
+_CLEARS = "esc clears it"
 
 
 def _scope(name: str) -> str:

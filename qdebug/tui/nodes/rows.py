@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import cached_property
+from os.path import commonprefix
 from threading import RLock
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -35,6 +36,7 @@ __all__ = [
     "display_names",
     "number_of",
     "severity",
+    "shared_prefix",
     "shown_sample",
     "sign",
     "why",
@@ -131,6 +133,25 @@ class PlannedRow:
 def column(rows: Sequence[PlannedRow], name: str) -> list[Any]:
     """Return one field of every line."""
     return [getattr(row, name) for row in rows]
+
+
+def shared_prefix(rows: Sequence[PlannedRow], names: Sequence[str]) -> str:
+    """Return the scope that the names of all computed nodes begin with, such as "model/encoder/"; "" for none.
+
+    A list leaves it out. None is left out where another line is called as one of them without it.
+
+    Args:
+        rows: The lines.
+        names: What they are called.
+    """
+    computed = [name for row, name in zip(rows, names, strict=True) if row.op != "Input"]
+    ends = [min(computed), max(computed)] if len(computed) > 1 else ["", ""]
+    shared = commonprefix(ends)  # noqa: RUF071  of letters, not of folders
+    prefix = shared[: max(shared.rfind("/"), shared.rfind(".")) + 1]
+    if not prefix or prefix in computed:
+        return ""
+    shown = {name.removeprefix(prefix) for name in names}
+    return prefix if len(shown) == len({*names}) else ""
 
 
 def display_names(rows: Sequence[PlannedRow]) -> list[str]:
@@ -252,8 +273,9 @@ class NodeTable:
         self.growing = growing
         self.size = size = len(rows)
         self.names: Sequence[str] = display_names(rows) if names is None else names
+        self._prefix = "" if names is not None else shared_prefix(rows, self.names)
         measure = len if all(map(str.isascii, self.names)) else cell_len
-        cells = np.fromiter(map(measure, self.names), np.int32, size)
+        cells = np.fromiter(map(measure, map(self.short_name, range(size))), np.int32, size)
         self.longest_name = int(cells.max(initial=0))
         self.usual_name = int(np.partition(cells, (size - 1) * 9 // 10)[(size - 1) * 9 // 10]) if size else 0
         """Cells that nine names of ten fit into."""
@@ -293,10 +315,20 @@ class NodeTable:
         """The number of each row among those compared, NaN where it has no partner."""
         return np.where(self._number < 0, np.nan, self._number)
 
-    def title(self, row: int) -> str:
-        """Return the number and the name of a row, such as "#4 conv2"; what has no partner has no number."""
+    def short_name(self, row: int) -> str:
+        """Return the name of a row in a list: without the beginning that the names of all nodes share."""
+        return self.names[row].removeprefix(self._prefix)
+
+    def title(self, row: int, *, short: bool = False) -> str:
+        """Return the number and the name of a row, such as "#4 conv2"; what has no partner has no number.
+
+        Args:
+            row: The row.
+            short: Whether the name is that of a list.
+        """
         number = None if self.first else self.count_of(row)
-        return self.names[row] if number is None else f"#{number} {self.names[row]}"
+        name = self.short_name(row) if short else self.names[row]
+        return name if number is None else f"#{number} {name}"
 
     def prepare(self) -> None:
         """Do now what the first search or sort would wait for; for the reader, who has the time."""

@@ -3,56 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from qdebug.compare.result.result import NodeResult, Status
 from qdebug.errors import QdebugError, RecordingError
 from qdebug.model.dtypes import is_whole
-from qdebug.model.kept import Statistics
 from qdebug.model.recording import quant_of
 from qdebug.numerics.summary import take_statistics
 from qdebug.tui.elements.summing import Cancelled, Summing
 from qdebug.tui.elements.values import value_facts
+from qdebug.tui.reading.facts import Recorded, RecordedSide
 from qdebug.tui.reading.glimpse import OpenPairs, first_sample, recording_of
 from qdebug.tui.reading.messages import DetailReady, DetailRequest
 
 if TYPE_CHECKING:
     from qdebug.compare.explaining.explanation import NodeExplanation
     from qdebug.compare.measure.pair_values import OpenPair
-    from qdebug.model import QuantParams, Recording
+    from qdebug.model import Recording
     from qdebug.session import DiffSession
 
 __all__ = [
     "Answers",
-    "Recorded",
-    "RecordedSide",
     "answer_alone",
     "check_unchanged",
     "recorded_facts",
     "recorded_side",
 ]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecordedSide:
-    """What is known of one side.
-
-    Args:
-        statistics: Of all its elements; None if nothing of it was kept.
-        quant: How its stored elements stand for real numbers.
-        elements: How many of the elements were kept.
-        whole: Whether it holds integers or booleans.
-    """
-
-    statistics: Statistics | None
-    quant: QuantParams | None
-    elements: int = 0
-    whole: bool = False
-
-
-Recorded = tuple[RecordedSide, RecordedSide]
-"""What is known of the reference's tensor and of the backend's, as they were recorded."""
 
 
 def recorded_facts(source: DiffSession, result: NodeResult, *, sample: int, step: int) -> Recorded | None:

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from textual.message import Message
+
 if TYPE_CHECKING:
     from qdebug.compare.budget import ErrorBudget
     from qdebug.compare.explaining.explanation import NodeExplanation
@@ -22,8 +24,7 @@ if TYPE_CHECKING:
     from qdebug.tui.elements.summing import Whole
     from qdebug.tui.elements.values import ValueFacts
     from qdebug.tui.nodes.rows import NodeTable
-    from qdebug.tui.reading.answers import Recorded
-    from qdebug.tui.reading.trials import EditFacts, TrialFacts
+    from qdebug.tui.reading.facts import EditFacts, Recorded, TrialFacts
 
 __all__ = [
     "AcceptRequest",
@@ -307,8 +308,12 @@ Request = DetailRequest | Withdraw | LookRequest | LookAway | TrialRequest | Tri
 """Whatever the screen asks for."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NamesLoaded:
+class Event(Message, bubble=False):
+    """Whatever the reader thread has to say; posted to the screen."""
+
+
+@dataclass(kw_only=True)
+class NamesLoaded(Event):
     """The recordings are open; their graphs have not been read.
 
     Args:
@@ -320,8 +325,8 @@ class NamesLoaded:
     table: NodeTable
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AlignmentProgress:
+@dataclass(kw_only=True)
+class AlignmentProgress(Event):
     """The two recordings are being aligned, which takes long.
 
     Args:
@@ -333,8 +338,8 @@ class AlignmentProgress:
     stage: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Opened:
+@dataclass(kw_only=True)
+class Opened(Event):
     """Both recordings are open and aligned; no value has been read. From here on results come into the table.
 
     Args:
@@ -361,8 +366,8 @@ class Opened:
     limits: Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Computed:
+@dataclass(kw_only=True)
+class Computed(Event):
     """There are more results.
 
     Told anew once `announced` of its table is taken back.
@@ -374,8 +379,8 @@ class Computed:
     backend_at: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Finished:
+@dataclass(kw_only=True)
+class Finished(Event):
     """Every pair is compared.
 
     Args:
@@ -387,8 +392,8 @@ class Finished:
     result: RunComparison
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DetailReady:
+@dataclass(kw_only=True)
+class DetailReady(Event):
     """An answer, or the part of it that is known so far.
 
     Args:
@@ -420,8 +425,8 @@ class DetailReady:
         return () if self.profile is None else self.profile.worst
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Glimpsed:
+@dataclass(kw_only=True)
+class Glimpsed(Event):
     """The elements around the one looked at, as they were recorded; whether the tensor is compared or not.
 
     Args:
@@ -439,8 +444,8 @@ class Glimpsed:
     problem: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TrialReady:
+@dataclass(kw_only=True)
+class TrialReady(Event):
     """What was found out by a replay, or the part of it that is known so far.
 
     Args:
@@ -466,8 +471,8 @@ class TrialReady:
     problem: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConstantsReady:
+@dataclass(kw_only=True)
+class ConstantsReady(Event):
     """The constants of a tensor are compared.
 
     Args:
@@ -479,8 +484,8 @@ class ConstantsReady:
     table: NodeTable
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NoteKept:
+@dataclass(kw_only=True)
+class NoteKept(Event):
     """A note on a node is kept, or taken out.
 
     Args:
@@ -492,8 +497,8 @@ class NoteKept:
     text: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StatusMessage:
+@dataclass(kw_only=True)
+class StatusMessage(Event):
     """Something asked for is done, or could not be done.
 
     Args:
@@ -503,8 +508,8 @@ class StatusMessage:
     message: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Failed:
+@dataclass(kw_only=True)
+class Failed(Event):
     """The recordings cannot be read any further.
 
     Args:
@@ -516,23 +521,6 @@ class Failed:
     backend_at: int = 0
     fatal: bool = False
     error: BaseException
-
-
-Event = (
-    NamesLoaded
-    | AlignmentProgress
-    | Opened
-    | Computed
-    | Finished
-    | DetailReady
-    | Glimpsed
-    | TrialReady
-    | ConstantsReady
-    | NoteKept
-    | StatusMessage
-    | Failed
-)
-"""Whatever the reader thread has to say."""
 
 
 def worst_first(sqnr_db: float | None) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -20,17 +20,14 @@ from qdebug.scales.choose import DEFAULT_CALIBRATORS, ScaleChoice, choose_range,
 from qdebug.scales.trial import TrialBench
 from qdebug.tui.elements.summing import Cancelled
 from qdebug.tui.reading.answers import check_unchanged
+from qdebug.tui.reading.facts import EditFacts, TrialFacts
 from qdebug.tui.reading.messages import BudgetWish, EditWish, ScaleWish, TrialReady, TrialRequest, worst_first
 
 if TYPE_CHECKING:
     from qdebug.compare.budget import BudgetPowers, OutputBudget
-    from qdebug.model import QuantParams
-    from qdebug.numerics.quant_error import QuantError
-    from qdebug.numerics.range_histogram import RangeHistogram
-    from qdebug.repair.edits import Edit
     from qdebug.session import DiffSession
 
-__all__ = ["BROKEN_REPLAY", "EditFacts", "TrialFacts", "Trials", "problem_of"]
+__all__ = ["BROKEN_REPLAY", "Trials", "problem_of"]
 
 BROKEN_REPLAY = (QdebugError, ValueError, TypeError, MemoryError, LookupError, ArithmeticError)
 """What a replay of a net that nobody foresaw may raise: no answer, and no reason to end the program."""
@@ -39,53 +36,6 @@ _OFTEN = 0.1
 """Seconds after which is told how far a replay is."""
 _FIRST = 2
 """Samples, or steps, of the budget that is shown first, until that of all of them is known."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TrialFacts:
-    """What is known of a tensor whose scale is tried, whatever the scale.
-
-    Args:
-        bench: Checks parameters; nothing else of it may be used on another thread than the reader's.
-        values: The tensor that the values are of.
-        histogram: The values.
-        now_error: What the parameters in use lose, exactly; None without, or not known yet.
-        choices: What each calibrator chooses, by scheme; empty until they are asked.
-    """
-
-    bench: TrialBench
-    values: str
-    histogram: RangeHistogram
-    now_error: QuantError | None = None
-    choices: Mapping[str, tuple[ScaleChoice, ...]] = field(default_factory=lambda: MappingProxyType({}))
-
-    @property
-    def now(self) -> QuantParams | None:
-        """The parameters in use; None if the tensor is not quantized."""
-        return self.bench.now
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EditFacts:
-    """What is known of edits.
-
-    Args:
-        node: The node whose edits change the tensor; "" if there is none.
-        edits: What can be done about it, the cheapest first.
-        marked: The edits that are marked, of any node.
-        effect: What the marked edits make of the outputs, in the samples so far; None if none is marked, or not yet.
-        faithful: SQNR in dB of a replay without edits against the recorded outputs; None if not known yet.
-        plain: What a replay without edits makes of the outputs; None if they are as recorded, or it is not known.
-        gains: By how many dB each edit that is not marked would raise the SQNR of the worst output, as far as known.
-    """
-
-    node: str = ""
-    edits: tuple[Edit, ...] = ()
-    marked: tuple[Edit, ...] = ()
-    effect: EditEffect | None = None
-    faithful: float | None = None
-    plain: EditEffect | None = None
-    gains: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
 
 
 class Trials:

@@ -1,1 +1,1 @@
-"""The one screen: its panels, and the controllers that answer the keys."""
+"""The one screen: the frame around a view, the keys that all views share, and the talk with the reader."""

@@ -17,11 +17,9 @@ from qdebug.present.rows import metric_title
 from qdebug.present.text import QUOTED, safe_text
 from qdebug.tui.drawing.draw import Piece
 from qdebug.tui.drawing.glyphs import GlyphSet, cut_start, wrap
-from qdebug.tui.keys import KeyRow, footer_keys, key_label
 from qdebug.tui.nodes.navigator import Navigator
 from qdebug.tui.nodes.rows import State, shown_sample, why
 from qdebug.tui.reading.messages import Opened
-from qdebug.tui.screens import VIEWS, ScreenId
 
 if TYPE_CHECKING:
     from qdebug.compare.result.result import RunComparison
@@ -31,11 +29,7 @@ __all__ = [
     "NOTHING",
     "Compared",
     "banner",
-    "footer",
-    "footer_at",
-    "screen_tabs",
     "status",
-    "tab_at",
     "too_small",
     "verdict_lines",
     "verdict_text",
@@ -44,8 +38,8 @@ __all__ = [
 NOTHING = "nothing to show: the recordings share no tensor"
 """Said where there is no row."""
 
-_ALL_OF_IT = " (V)"
-"""Ends a verdict that is cut: the key that shows all of it."""
+_ALL_OF_IT = " (1 v)"
+"""Ends a verdict that is cut: the keys that show all of it, from any screen."""
 
 Line = list[Piece]
 
@@ -122,33 +116,6 @@ def _warnings(opened: Opened) -> list[str]:
         if not info.complete:
             said.append(f"{side}: unfinished" if opened.writing else f"{side}: INCOMPLETE")
     return said
-
-
-def screen_tabs(view: ScreenId, width: int, *, many: bool) -> list[Line]:
-    """List the screens: as many as fit by key and name, the one that is shown always; the keys of all others.
-
-    Args:
-        view: The screen that is shown.
-        width: Cells of the line.
-        many: Whether there are several backends to compare.
-    """
-    shown = _tabs(view, many=many)
-    tabs = [f"{key_label(each.key)} {each}" for each in shown]
-    gaps = [" ", *["  "] * (len(tabs) - 1)]
-    for first in reversed(range(len(tabs))):  # those at the end lose their names first
-        if sum(map(len, (*tabs, *gaps))) <= width:
-            break
-        if shown[first] is not view:
-            tabs[first] = key_label(shown[first].key)
-            gaps = [_MORE if at == first and at else " " for at in range(len(tabs))]
-    line: Line = []
-    for each, tab, gap in zip(shown, tabs, gaps, strict=True):
-        line += [(gap, "muted"), (tab, "title" if each is view else "muted")]
-    return [line]
-
-
-_MORE = "  more "
-"""Stands before the first screen of which the key alone is listed."""
 
 
 def verdict_lines(now: Compared, width: int, height: int, glyphs: GlyphSet, *, here: bool = False) -> list[Line]:
@@ -373,45 +340,6 @@ def _row_words(navigator: Navigator, room: int, *, reasons: bool) -> str:
     note = navigator.trail.notes.get(row)
     said = f" ({safe_text(note)})" if note else ""
     return _named(table.names[row], room, f"{word}{said}" + (f", {safe_text(reason)}" if reason else ""))
-
-
-def footer(width: int) -> list[Line]:
-    """Return the footer: the keys there is room for.
-
-    Args:
-        width: Cells of the line.
-    """
-    line: Line = [(" ", "muted")]
-    for row in footer_keys(width - 1):
-        line += [(key_label(row.keys[0]), "title"), (f" {row.footer}  ", "muted")]
-    return [line]
-
-
-def footer_at(width: int, column: int) -> KeyRow | None:
-    """Return the key that stands at a column of the footer; None where none does."""
-    at = _piece_at(footer(width)[0], column)
-    return footer_keys(width - 1)[(at - 1) // 2] if at else None
-
-
-def tab_at(view: ScreenId, width: int, column: int, *, many: bool) -> ScreenId | None:
-    """Return the screen whose tab stands at a column; None where none does."""
-    at = _piece_at(screen_tabs(view, width, many=many)[0], column)
-    return _tabs(view, many=many)[at // 2] if at is not None and at % 2 else None
-
-
-def _piece_at(line: Line, column: int) -> int | None:
-    """Return the number of the piece at a column; None beyond the last."""
-    end = 0
-    for at, (text, _) in enumerate(line):
-        end += cell_len(text)
-        if column < end:
-            return at
-    return None
-
-
-def _tabs(view: ScreenId, *, many: bool) -> list[ScreenId]:
-    """Return the screens that are listed: that of several backends only where there are any."""
-    return [each for each in VIEWS if many or each is not ScreenId.BACKENDS or each is view]
 
 
 def too_small(width: int, height: int, least: tuple[int, int]) -> Sequence[Line]:

@@ -186,7 +186,7 @@ class StartPlace:
             UsageError: There is no such screen.
         """
         if self.screen is None:
-            return ScreenId.OVERVIEW if self.node is None else ScreenId.TENSOR
+            return ScreenId.ANSWER if self.node is None else ScreenId.TENSOR
         if self.screen not in VIEWS:
             raise UsageError(f"There is no screen {self.screen!r}.", hint=f"Give one of: {', '.join(VIEWS)}.")
         return next(view for view in VIEWS if view == self.screen)

@@ -25,8 +25,8 @@ from qdebug.plural import plural
 from qdebug.present import shell
 from qdebug.present.text import safe_text
 from qdebug.tui.nodes.rows import PlannedRow, State, shown_sample
-from qdebug.tui.pages.page import Page, Scene, Table
 from qdebug.tui.screens import ScreenId
+from qdebug.tui.views.view import Scene, Table, View
 
 if TYPE_CHECKING:
     from qdebug.compare.measure.pair_values import OpenPair
@@ -112,8 +112,7 @@ def prepared(
     *,
     screenshot: Callable[[], str],
     words: Callable[[], Sequence[str]] = tuple,
-    view: ScreenId = ScreenId.NODES,
-    page: Page | None = None,
+    view: View,
 ) -> tuple[Path, Write]:
     """Return the file, and what writes it; everything that changes on the screen is taken down now.
 
@@ -122,8 +121,7 @@ def prepared(
         scene: What is on the screen.
         screenshot: Gives the screen as SVG.
         words: Gives the lines of the screen, those that it scrolls to too.
-        view: Which screen it is.
-        page: Its page; None of a panel that scrolls.
+        view: What shows it.
 
     Raises:
         UsageError: The name says no form, the file exists, or there is nothing to write yet.
@@ -143,29 +141,26 @@ def prepared(
     elif path.suffix == ".txt":
         write = partial(_write_text, text="".join(f"{line.rstrip()}\n" for line in words()), what="the screen")
     else:
-        write = _writer(path, scene, view, page)
+        write = _writer(path, scene, view)
     return path, partial(_write_over, write=write) if there else write
 
 
-def _writer(path: Path, scene: Scene, view: ScreenId, page: Page | None) -> Write:
+def _writer(path: Path, scene: Scene, view: View) -> Write:
     """Return what writes what a screen lists, its comparison or its node, or elements.
 
     Raises:
         UsageError: There is nothing to write yet.
     """
-    table = page.table(scene) if page is not None and path.suffix == ".csv" else None
+    table = view.table(scene) if path.suffix == ".csv" else None
     if table is not None:
         return partial(_write_table, table=table, what=f"{len(table[1])} {'line' if len(table[1]) == 1 else 'lines'}")
-    if path.suffix == ".csv" and view not in {ScreenId.VALUES, ScreenId.MAP}:
-        rows: Sequence[int] = [scene.navigator.line_to_row(line) for line in range(scene.navigator.lines)]
-        if view is not ScreenId.NODES:
-            rows = [scene.row] if page is None else page.rows(scene)
-        kept = [(row, scene.table.rows[row], scene.table.results[row]) for row in rows]
+    if path.suffix == ".csv" and view.view not in {ScreenId.VALUES, ScreenId.MAP}:
+        kept = [(row, scene.table.rows[row], scene.table.results[row]) for row in view.rows(scene)]
         counts = [scene.table.count_of(row) for row in range(scene.table.size)]
         columns = (counts, scene.table.state.tolist())
         return partial(_write_csv, rows=kept, columns=columns, marks=_marks(scene), costs=scene.table.costs)
     if path.suffix == ".json":
-        return _json_writer(path, scene, view, page)
+        return _json_writer(path, scene, view)
     if scene.outcome is None or scene.planned.missing is not None:
         raise UsageError("This tensor is not compared, or not yet.", hint="Choose another node.")
 
@@ -174,12 +169,12 @@ def _writer(path: Path, scene: Scene, view: ScreenId, page: Page | None) -> Writ
     return partial(_export_whole, tensor=scene.planned.tensor, sample=sample, step=step, steps=steps)
 
 
-def _json_writer(path: Path, scene: Scene, view: ScreenId, page: Page | None) -> Write:
+def _json_writer(path: Path, scene: Scene, view: View) -> Write:
     """Return what writes the JSON of the screen, of its node or of the whole comparison."""
-    made = None if page is None else page.json(scene, path)
+    made = view.json(scene, path)
     if made is not None:
-        return partial(_write_made, made=made, what=f"the {view}{page.written if page is not None else ''}")
-    if not view.of_all and scene.outcome is not None:
+        return partial(_write_made, made=made, what=view.written or f"the {view.view}")
+    if not view.view.of_all and scene.outcome is not None:
         told = scene.outcome.to_json() + "\n"
         return partial(_write_text, text=told, what=f"the node {safe_text(scene.planned.node, limit=40)}")
     if scene.result is None:

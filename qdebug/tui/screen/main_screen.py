@@ -1,105 +1,225 @@
-"""The screen: its panels and what they show. The keys are answered by controllers that have it as a collaborator."""
+"""The screen: the frame around the view that is shown, the keys that all views share, and what the reader tells."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
-from operator import attrgetter
+from dataclasses import dataclass
+from pathlib import Path
 from time import monotonic
-from typing import cast
+from typing import ClassVar, NamedTuple
 
 from rich.cells import cell_len
+from textual import on
 from textual.app import ComposeResult
+from textual.binding import ActiveBinding, Binding, BindingType
 from textual.containers import Horizontal
 from textual.events import Key, Paste
-from textual.screen import Screen
+from textual.reactive import reactive
 from textual.widget import Widget
-from textual.widgets.input import Selection
+from textual.widgets import ContentSwitcher, Input
 
 from qdebug.errors import UsageError
-from qdebug.tui.drawing.draw import Piece
+from qdebug.present import shell
+from qdebug.present.text import safe_text
 from qdebug.tui.drawing.look import Look
-from qdebug.tui.keys import ROW_OF, KeyRow, key_label
-from qdebug.tui.nodes.error_profile import ErrorProfile
+from qdebug.tui.keys import KeyRow, key_label, key_rows
+from qdebug.tui.nodes.error_profile import ErrorProfile, column_to_row
 from qdebug.tui.nodes.navigator import Navigator
-from qdebug.tui.pages.elements import ElementCursor
-from qdebug.tui.pages.overview_page import OverviewPage, strip_lines
-from qdebug.tui.pages.page import Page, Scene, in_room
-from qdebug.tui.pages.table import Pages
 from qdebug.tui.provisional import Provisional, Until
 from qdebug.tui.reading.messages import (
     AlignmentProgress,
     Computed,
     ConstantsReady,
+    ConstantsRequest,
     DetailReady,
-    Event,
     Failed,
     Finished,
     Glimpsed,
     NamesLoaded,
     NoteKept,
     Opened,
-    Request,
+    Opening,
     StatusMessage,
     TrialReady,
 )
-from qdebug.tui.screen import chrome
+from qdebug.tui.reading.reader import Reader
+from qdebug.tui.screen import chrome, exports, writing
 from qdebug.tui.screen.chrome import Compared
-from qdebug.tui.screen.constants import Constants
 from qdebug.tui.screen.desk import DetailDesk, StartPlace, TrialDesk, start
-from qdebug.tui.screen.finding import Finder
-from qdebug.tui.screen.host import ScreenHost
-from qdebug.tui.screen.journey import Journey
-from qdebug.tui.screen.moving import Moving
-from qdebug.tui.screen.other_screens import ReadingScreen
-from qdebug.tui.screen.pointing import Pointing
-from qdebug.tui.screen.prompt import Prompt
-from qdebug.tui.screen.trying import Trying
-from qdebug.tui.screen.views import Views
-from qdebug.tui.screen.widgets import FixedLines, HeadingPicked, Line, NodeList, RowPicked, TextScroll
-from qdebug.tui.screen.writing import Writing
-from qdebug.tui.screens import LEAST_HEIGHT, LEAST_WIDTH, Arrangement, ScreenId, arrange
+from qdebug.tui.screen.finding import Filter, search_question
+from qdebug.tui.screen.journey import FIRST_DIVERGENCE, NEXT_FAILING, OUTPUT, Wish, origin_wish, to_origin
+from qdebug.tui.screen.other_screens import HelpScreen, ReadingScreen, help_lines
+from qdebug.tui.screen.way_back import WayBack
+from qdebug.tui.screens import LEAST_HEIGHT, LEAST_WIDTH, TABS, VIEWS, Arrangement, ScreenId, arrange
+from qdebug.tui.views.answer import VERDICT, AnswerView, strip_lines
+from qdebug.tui.views.elements import ElementCursor
+from qdebug.tui.views.nodes import NodesView
+from qdebug.tui.views.samples import BackendStep
+from qdebug.tui.views.table import Views, load_replaying_views, load_views, view_class
+from qdebug.tui.views.view import Constant, Line, Scene, Stage, Target, View
+from qdebug.tui.widgets.key_line import KeyLine
+from qdebug.tui.widgets.lines import FixedLines
+from qdebug.tui.widgets.prompt import Prompt, Question
+from qdebug.tui.widgets.tab_line import TabLine
 
-__all__ = ["MainScreen"]
+__all__ = ["Files", "MainScreen", "all_key_rows", "key_table", "own_key_rows", "shared_key_rows"]
 
-_LEAST_DETAIL = 36
-_ALL_LINES = 5000
-"""Lines of a list that is written to a file."""
 _NOT_OPEN = Provisional("the recordings are still being opened", Until.OPENED)
 """Said where a key needs what has not been read yet."""
 _READING = "reading the graphs .. 2 lists the names"
+_TOO_SMALL = "the terminal is too small to type a text in"
 _REDRAW_SECONDS = 0.05
 """While results come in, the screen is drawn at most this often."""
-_TAKES_NO_WISH_BACK = {"views.help", "views.verdict"}
-"""What only reads takes no wish back."""
+_PROFILE_STEPS = 60
+"""Turns of the wheel from one end of the profile to the other, in a long net."""
+_ONLY_READ = ("help_keys", "verdict")
+"""Actions that take no wish back."""
+_OF_CONSTANTS = frozenset({ScreenId.TENSOR, ScreenId.VALUES, ScreenId.CHANNELS, ScreenId.MAP})
+"""Screens that show constants; any other one shows the node again."""
+_ON_CONSTANTS = frozenset(
+    (
+        *("move", "page", "edge", "side", "open", "back", "screen", "turn", "form", "help_keys", "verdict", "quit"),
+        *("constants", "match", "copy", "export", "element", "clipped", "channel", "command_palette", "theme"),
+    )
+)
+"""Actions on the constant that is open; any other one shows the node again."""
 
-Lines = Sequence[Sequence[Piece]]
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Files:
+    """Files that belong to the comparison.
+
+    Args:
+        limits: Where acknowledgements and notes are written.
+        map: Where pairs made by hand are written.
+        named: The reference's file, and each backend's.
+        command: The command that opens the same recordings again, without their files.
+        limits_apart: Whether the limits file is not in force unless it is asked for.
+    """
+
+    limits: Path
+    map: Path
+    named: Sequence[str]
+    command: Sequence[str]
+    limits_apart: bool = True
+
+    def command_words(self, *, accepted: bool, backend: int = 0) -> Sequence[str]:
+        """Return the command that opens the same recordings again, as they are judged here.
+
+        Args:
+            accepted: Whether any node is accepted.
+            backend: The backend that is shown, which comes first then.
+        """
+        limits = ("--limits", str(self.limits)) if accepted and self.limits_apart else ()
+        reference, *backends = self.named
+        others = [file for at, file in enumerate(backends) if at != backend]
+        return (*self.command, *limits, reference, backends[backend], *others)
+
+    def pair(self, backend: int) -> tuple[str, str]:
+        """Return the reference's file and that of a backend."""
+        return self.named[0], self.named[1 + backend]
 
 
-class MainScreen(Screen[None]):
+class Seen(NamedTuple):
+    """Where the cursor is, and how the list is shown."""
+
+    backend: int
+    row: int
+    sample: int | None
+    step: int
+    metric: str
+    filter: str
+
+
+class MainScreen(Stage):
     """Shows a comparison. Every key changes something, or says in the status line why not.
 
     Args:
         look: Shared look.
         titles: What the two recordings of each comparison are called.
         begin: Where to start.
-        ask: Sends a request to the reader thread.
+        files: Files that belong to it.
+        openings: Each opens and aligns the reference and a backend, on the reader thread.
         fail: Ends the application with an error.
     """
 
     AUTO_FOCUS = ""
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("question_mark", "help_keys", "keys", tooltip="help: the keys, signs and words"),
+        Binding("j,down", "move(1)", show=False, tooltip="one down"),
+        Binding("k,up", "move(-1)", show=False, tooltip="one up"),
+        Binding("pagedown,ctrl+d", "page(1)", show=False, tooltip="a page down"),
+        Binding("pageup,ctrl+u", "page(-1)", show=False, tooltip="a page up"),
+        Binding("g,home", "edge(-1)", show=False, tooltip="to the top"),
+        Binding("G,end", "edge(1)", show=False, tooltip="to the bottom; of the nodes: first to the backend's last"),
+        Binding("h,left", "side(-1)", show=False, tooltip="left: fewer columns; in the graph: walk to an input"),
+        Binding("l,right", "side(1)", show=False, tooltip="right: more columns; in the graph: walk to an output"),
+        Binding("enter", "open", show=False, tooltip="open what is chosen, go deeper"),
+        Binding("escape,backspace", "back", show=False, tooltip="back: question, screen, search, filter, last first"),
+        Binding("X", "edit", "mend", tooltip="try the edit of the node that helps most"),
+        Binding("exclamation_mark", "first_divergence", "first", tooltip="first divergence"),
+        Binding("W", "origin", "origin", tooltip="origin: run to the culprit, or what costs most"),
+        Binding("right_square_bracket", "failing(1)", "failing", tooltip="next failing node"),
+        Binding("left_square_bracket", "failing(-1)", show=False, tooltip="previous failing node"),
+        Binding("slash", "search", "find", tooltip="search, find: part of a name, 'whole name', #7, ~regex"),
+        Binding("n", "match(1)", show=False, tooltip="next match, worst element or failing node"),
+        Binding("N", "match(-1)", show=False, tooltip="the previous one"),
+        Binding("f", "filter", "filter", tooltip="filter: show the nodes that fit: rel>1e-2 & op~conv"),
+        Binding("at", "element", show=False, tooltip="jump to an element, such as 0,12,3,7"),
+        Binding("circumflex_accent", "clipped", show=False, tooltip="next clipped element: its reference has no code"),
+        Binding("o", "constants", show=False, tooltip="constants of the node: weights, bias; then the next one"),
+        Binding("v", "form", show=False, tooltip="form: show it otherwise, such as codes, a map, all nodes"),
+        Binding("d", "metric", show=False, tooltip="metric: show the next one"),
+        Binding("full_stop", "sample(1)", show=False, tooltip="next sample"),
+        Binding("comma", "sample(-1)", show=False, tooltip="previous sample, at last all of them"),
+        Binding("b", "backend(1)", show=False, tooltip="next backend"),
+        Binding("H", "history(-1)", show=False, tooltip="history: back the way you came, a jump, an edge of a walk"),
+        Binding("L", "history(1)", show=False, tooltip="history: forward again"),
+        Binding("m", "mark", show=False, tooltip="mark the node, or take its mark away"),
+        Binding("i", "acknowledge", show=False, tooltip="acknowledge the error with a reason, in the limits file"),
+        Binding("y", "copy", show=False, tooltip="copy the name to the terminal's clipboard"),
+        Binding("Y", "copy_command", show=False, tooltip="copy the command that shows this again"),
+        Binding(
+            "e", "export", show=False, tooltip="export, save the screen: .svg .txt .csv .json .npz; NAME! overwrites"
+        ),
+        *(Binding(each.key, f"screen('{each}')", show=False, tooltip=f"screen {each}: {each.about}") for each in TABS),
+        Binding("tab", "turn(1)", show=False, tooltip="next screen"),
+        Binding("shift+tab", "turn(-1)", show=False, tooltip="previous screen"),
+    ]
+    COMMANDS_WITHOUT_KEY: ClassVar[Sequence[tuple[str, str]]] = (
+        ("verdict", VERDICT),
+        ("note", "note on the node, which marks it; kept in the limits file"),
+        ("next_mark", "return to a mark: the next marked node"),
+        ("pair", "pair the tensor with a partner by hand, in the map file"),
+        ("output", "output: the worst one of the network; then the next one"),
+        ("block(1)", "block: first node of the next one"),
+        ("block(-1)", "block: first node of the previous one"),
+        ("clear_filter", "clear the filter: show all nodes"),
+        ("reverse", "reverse the order of the nodes"),
+        ("step(1)", "next step of a stateful net"),
+        ("step(-1)", "previous step of a stateful net"),
+        ("app.theme", "theme: next colours, dark, light, high contrast"),
+        ("app.suspend_process", "suspend; fg comes back"),
+        ("app.quit", "quit, exit"),
+    )
+    """Actions of the palette that no key is spent on, and what they do."""
     DEFAULT_CSS = """
     MainScreen { overflow: hidden; background: $background; }
-    #banner, #tabs, #status, #footer { height: 1; }
+    #banner, #status { height: 1; }
     #body { height: 1fr; }
-    #nodes, #detail { overflow-x: hidden; scrollbar-size-vertical: 1; scrollbar-gutter: stable; }
-    #page, #detail { width: 1fr; padding: 0 0 0 1; }
+    #views { width: 1fr; height: 100%; }
+    #views > * { width: 100%; height: 100%; }
+    #side { height: 100%; border-left: vkey gray; }
+    MainScreen.ascii #side { border-left: ascii gray; }
+    MainScreen.ascii NodesView, MainScreen.ascii TensorView { scrollbar-size: 0 0; }
     #small { height: 1fr; }
-    #asking { height: 1; display: none; }
-    #label { width: auto; height: 1; }
-    #input { height: 1; width: 1fr; background: $background; }
-    MainScreen.ascii #nodes, MainScreen.ascii #detail { scrollbar-size: 0 0; }
     """
+
+    # Watchers paint the lines that change: a reactive that repaints would paint all of the screen for each key.
+    view: reactive[ScreenId] = reactive(ScreenId.ANSWER, init=False, repaint=False)
+    backend: reactive[int] = reactive(0, init=False, repaint=False)
+    seen: reactive[Seen | None] = reactive(None, init=False, repaint=False)
+    message: reactive[str] = reactive("", init=False, repaint=False, always_update=True)
 
     def __init__(
         self,
@@ -107,79 +227,66 @@ class MainScreen(Screen[None]):
         *,
         titles: Sequence[tuple[str, str]],
         begin: StartPlace,
-        ask: Callable[[Request], None],
+        files: Files,
+        openings: Sequence[Opening],
         fail: Callable[[BaseException], None],
     ) -> None:
         super().__init__(classes=look.glyphs.name)
-        self.look, self.ask = look, ask
-        self._begin, self._fail = begin, fail
+        self.look, self.files = look, files
+        self.reader = Reader(openings, self.post_message, load=load_views, load_later=load_replaying_views)
+        self._fail, self._begin = fail, begin
         self.compared = [Compared(each) for each in titles]
-        self.backend = 0
-        self.view = begin.view
-        self.zoomed = False
-        self.message = ""
-        self.hint = ""
         self.elements = ElementCursor()
-        self.pages = Pages(self.elements)
+        self.views = Views(self.elements, look)
+        ask = self.reader.request
         self._desk, self._trials = DetailDesk(ask), TrialDesk(ask)
+        self._way = WayBack()
+        self._wish: Wish | None = None
+        self._filter, self._exporting = Filter(lambda: self.navigator, self._way.did), writing.Exporting(ask)
+        self._constants: tuple[ConstantsRequest, str] | None = None
+        self._constants_depth = 0
         self.untouched = begin.node is None
         self._redraw_due = False
         self.arrangement = Arrangement()
         self._error_profile = ErrorProfile()
-        self.prompt, self.moving, self.views = Prompt(self), Moving(self), Views(self)
-        self.finding, self.journey, self.writing = Finder(self), Journey(self), Writing(self)
-        self.trying, self.constants, self.pointing = Trying(self), Constants(self), Pointing(self)
+        self.set_reactive(MainScreen.view, begin.view)
 
     def compose(self) -> ComposeResult:
         """Make the widgets."""
         look = self.look
-        self.banner = FixedLines(look, self._draw_banner, id="banner")
-        point = self.pointing
-        self.tabs = FixedLines(
-            look,
-            lambda w, _: chrome.screen_tabs(self.view, w, many=len(self.compared) > 1),
-            clicked=point.tab,
-            wheeled=self.views.turn,
-            id="tabs",
-        )
-        self._verdict = FixedLines(look, self._draw_verdict, clicked=point.verdict, id="verdict")
+        self._banner = FixedLines(look, self._draw_banner, id="banner")
+        self._tabs = TabLine(look)
+        self._verdict = FixedLines(look, self._draw_verdict, clicked=lambda *_: self.action_verdict(), id="verdict")
         self._profile = FixedLines(
-            look, self._draw_profile, clicked=point.profile, wheeled=point.wheel_profile, id="profile"
+            look, self._draw_profile, clicked=self._go_along, wheeled=self._wheel_along, id="profile"
         )
-        self.listing = NodeList(look, id="nodes")
-        self.page_panel = FixedLines(look, self._draw_page, clicked=point.page, wheeled=point.wheel, id="page")
-        self.detail = TextScroll(look, self._draw_detail, clicked=point.element, id="detail")
-        self._status = FixedLines(
-            look,
-            lambda w, h: chrome.status(
-                *(self.navigator, self.message, w, look.glyphs),
-                height=h,
-                reasons=not self.arrangement.detail,
-                values=self.view.of_tensor or self.view is ScreenId.TENSOR,
-                listed=self.arrangement.nodes or self.view is ScreenId.BACKENDS,
-            ),
-            id="status",
-        )
-        self.footer = FixedLines(look, lambda w, _: chrome.footer(w), clicked=point.footer, id="footer")
+        first = self.views[self.view]
+        self._switcher = ContentSwitcher(first, initial=str(self.view), id="views")
         self._small = FixedLines(look, lambda *_: chrome.too_small(*self.size, (LEAST_WIDTH, LEAST_HEIGHT)), id="small")
-        self._label = FixedLines(look, lambda *_: [[(self.prompt.label, "title")]], id="label")
-        self.line = Line(id="input")
-        self._asking = Horizontal(self._label, self.line, id="asking")
-        yield self.banner
-        yield self.tabs
+        self._status = FixedLines(look, self._draw_status, id="status")
+        self.prompt = Prompt(look, say=self.say, closed=self._prompt_closed)
+        self._footer = KeyLine(look)
+        yield self._banner
+        yield self._tabs
         yield self._verdict
         yield self._profile
-        self._body = Horizontal(self.listing, self.page_panel, self.detail, id="body")
+        self._body = Horizontal(self._switcher, id="body")
         yield self._body
         yield self._small
         yield self._status
-        yield self._asking
-        yield self.footer
+        yield self.prompt
+        yield self._footer
 
     def on_mount(self) -> None:
-        """Lay the panels out; no widget has the focus but the line that asks for text."""
-        self.set_focus(None)
+        """Lay the panels out."""
+        self._tabs.active = self.view.tab
+        self.set_focus(self.page)
         self.lay_out()
+        self.reader.start()
+
+    def on_unmount(self) -> None:
+        """Let the reader end after the tensor at hand."""
+        self.reader.stop()
 
     def on_resize(self) -> None:
         """Choose the panels anew."""
@@ -199,7 +306,7 @@ class MainScreen(Screen[None]):
 
     @property
     def scene(self) -> Scene | None:
-        """Everything a page draws; None while names are being read, or if there are none."""
+        """Everything a view draws; None while names are being read, or if there are none."""
         now, navigator = self.now, self.navigator
         if navigator is None or now.opened is None or not navigator.table.size:
             return None
@@ -224,21 +331,23 @@ class MainScreen(Screen[None]):
     @property
     def detail_shown(self) -> bool:
         """Whether something on the screen needs the values of the row under the cursor."""
-        return self.arrangement.detail or self.view.of_tensor or self.view is ScreenId.EXPLAIN
+        of_node = self.view in {ScreenId.TENSOR, ScreenId.WHY} or self.view.of_tensor
+        return of_node or bool(self.arrangement.side)
 
     @property
     def detail_ready(self) -> DetailReady | None:
         """What the reader has told of the row under the cursor."""
         return None if self.navigator is None else self._desk.ready(self.navigator, backend=self.backend)
 
-    def others_left(self, backend: int) -> bool:
-        """Tell whether a backend other than this one can be shown."""
-        return any(each.failure is None for at, each in enumerate(self.compared) if at != backend)
+    @property
+    def page(self) -> View:
+        """The view that is shown."""
+        return self.views[self.view]
 
     @property
-    def page(self) -> Page | None:
-        """The page of the screen; None where it is a panel that scrolls."""
-        return self.pages[self.view] if self.view.page else None
+    def side(self) -> View | None:
+        """The panel of facts beside the view; None while there is none."""
+        return self.views.side if self.arrangement.side else None
 
     @property
     def asking(self) -> bool:
@@ -246,58 +355,74 @@ class MainScreen(Screen[None]):
         return self.prompt.asking
 
     @property
-    def qdebug(self) -> ScreenHost:
-        """The application."""
-        return cast("ScreenHost", self.app)
+    def line(self) -> Input:
+        """The line that asks for text."""
+        return self.prompt.line
 
-    # What keys do
+    def others_left(self, backend: int) -> bool:
+        """Tell whether a backend other than this one can be shown."""
+        return any(each.failure is None for at, each in enumerate(self.compared) if at != backend)
 
-    async def do(self, event: Key | Paste) -> None:
+    # Keys
+
+    async def press(self, event: Key | Paste) -> None:
         """Do what a key does, to the end; put what is pasted where text is asked for, or say where that is."""
-        if self.prompt.asking:
-            await self.prompt.take(event)
-        elif isinstance(event, Key):
-            self.press(event)
-        else:  # letters are keys everywhere else
-            self.say("nothing asks for text: paste after / f @ i a or e")
+        prompt = self.prompt
+        if isinstance(event, Paste):
+            if prompt.asking:
+                prompt.insert(event.text)
+            else:  # letters are keys everywhere else
+                self.say("nothing asks for text: paste after / f @ i or e")
+        elif not prompt.takes(event):
+            bound = self.active_bindings.get(event.key)
+            if bound is not None:
+                await self.perform(bound.binding.action, bound)
+            elif not prompt.asking and (event.is_printable or event.key.startswith("ctrl+")):  # others may be no keys
+                name = (event.character or "").strip() if event.is_printable else ""
+                self.say(f"{name or key_label(event.key)} does nothing here; ? lists the keys")
+        prompt.answer()  # before anything is painted: the text and what it finds then come at once
 
-    def press(self, event: Key) -> None:
-        """Do what a key of the table does; most take back what waits, and escape does no more than that."""
-        row = ROW_OF.get(event.key)
-        if row is not None:
-            if row.action not in _TAKES_NO_WISH_BACK and self.journey.stay() and row.action == "views.back":
-                self.say("nothing is waited for any more")
-            else:
-                self.perform(row)
-        elif not self.asking and (event.is_printable or event.key.startswith("ctrl+")):  # others may be no keys
-            name = (event.character or "").strip() if event.is_printable else ""
-            self.say(f"{name or key_label(event.key)} does nothing here; ? lists the keys")
+    async def perform(self, action: str, bound: ActiveBinding | None = None) -> None:
+        """Do an action; most take back what waits, and going back does no more than that."""
+        name = action.rpartition("screen.")[2].partition("(")[0].rpartition(".")[2]
+        if name not in _ONLY_READ and not self.asking and self._stay() and name == "back":
+            return self.say("nothing is waited for any more")
+        self._heed(name)
+        await self.app.run_action(action, self if bound is None else bound.node)
+        return None
 
-    def perform(self, row: KeyRow) -> None:
-        """Do what a row of the key table says."""
-        self.constants.heed(row.action, row.argument if isinstance(row.argument, ScreenId) else None)
-        act: Callable[..., None] = attrgetter(row.action)(self)
-        act() if row.argument is None else act(row.argument)
+    def touch(self) -> None:
+        """Take back what waits, as nearly every key and click does."""
+        self.prompt.cancel()
+        self._stay()
 
-    def on_row_picked(self, event: RowPicked) -> None:
-        """Go to the row that was clicked; open it if the cursor is there already."""
-        self.pointing.row(event.row)
+    def say(self, message: str) -> None:
+        """Put a message into the status line, and draw what may have changed."""
+        self.message = message
 
-    def on_heading_picked(self, event: HeadingPicked) -> None:
-        """Sort by the column whose heading was clicked."""
-        self.pointing.heading(event.sort)
+    def watch_message(self) -> None:
+        """Draw what the last key may have changed: it always says something, be it nothing."""
+        self.redraw()
+
+    def watch_seen(self, before: Seen | None, seen: Seen | None) -> None:
+        """Take the way to the constants back where the cursor is on another node."""
+        if before is not None and seen is not None and before[:2] != seen[:2]:
+            self.elements.forget()
+
+    def ask(self, question: Question) -> None:
+        """Ask for a text."""
+        self.prompt.ask(question)
+        self._footer.display = False
+
+    def _prompt_closed(self) -> None:
+        self._footer.display = self.arrangement.usable
+        self.set_focus(self.page)
+        self._footer.redraw()
 
     def refuse(self) -> None:
         """Say why something cannot be done before the recordings are open."""
         failure = self.now.failure
         self.say(_NOT_OPEN if failure is None else f"{self.now.titles[1]} cannot be compared: {failure}")
-
-    def without_scene(self, why: str) -> None:
-        """Say why something cannot be done: there is nothing of that kind, or not yet."""
-        if self.now.opened is None:
-            self.refuse()
-        else:
-            self.say(why)
 
     def with_navigator(self, act: Callable[[Navigator], str]) -> None:
         """Do something with the node list, and say what came of it."""
@@ -309,106 +434,464 @@ class MainScreen(Screen[None]):
         else:
             self.say(act(self.navigator))
 
-    def with_scene(self, act: Callable[[Scene], str]) -> None:
-        """Do something with what is shown, and say what came of it."""
+    def with_scene(self, act: Callable[[Scene], Target | str | None]) -> None:
+        """Do something with what is shown; go where that leads, or say what came of it."""
         self.untouched = False
         scene = self.scene
-        if scene is None:
-            self.without_scene("the recordings share no tensor")
+        if scene is not None:
+            found = act(scene)
+            if found is not None:
+                self.say(self.go_to(found))
+        elif self.now.opened is None:
+            self.refuse()
         else:
-            self.say(act(scene))
+            self.say("the recordings share no tensor")
 
-    def open_line(self, label: str, text: str, placeholder: str) -> None:
-        """Show the line that asks for text, in the place of the footer.
+    # Moving
 
-        Args:
-            label: Stands before it.
-            text: What is in it, selected, so that what is typed takes its place.
-            placeholder: Shown while nothing is.
-        """
-        self._label.styles.width = cell_len(label)
-        self._label.redraw()
-        self.line.placeholder, self.line.value, self.line.selection = placeholder, text, Selection(0, len(text))
-        self.footer.display, self._asking.display = False, True
-        self.set_focus(self.line)
+    def action_move(self, lines: int) -> None:
+        """Move the cursor, or scroll."""
+        if self.scene is None:
+            self.with_navigator(lambda navigator: navigator.move(lines))
+        else:
+            self.with_scene(lambda scene: self.page.move(scene, lines))
 
-    def close_line(self) -> None:
-        """Show the footer again."""
-        self._asking.display, self.footer.display = False, self.arrangement.usable
-        self.set_focus(None)
+    def action_page(self, direction: int) -> None:
+        """Move by a page."""
+        self.action_move(direction * max(self.page.page_lines - 1, 1))
+
+    def action_edge(self, direction: int) -> None:
+        """Move to the top or the bottom."""
+        if self.scene is None:
+            self.with_navigator(lambda navigator: navigator.edge(direction))
+        else:
+            self.with_scene(lambda scene: self.page.edge(scene, direction))
+
+    def action_side(self, direction: int) -> None:
+        """Move left or right: columns, edges of the graph, elements of a tensor, backends."""
+        self.with_scene(lambda scene: self.page.side(scene, direction))
+
+    def action_block(self, direction: int) -> None:
+        """Go to the next or previous block."""
+        self.with_navigator(lambda navigator: navigator.block(direction))
+
+    def action_history(self, direction: int) -> None:
+        """Go back or forward in the history."""
+        self.with_navigator(lambda navigator: navigator.back(direction))
+
+    # Where an error is
+
+    def action_first_divergence(self) -> None:
+        """Go to the first divergence."""
+        self._head_for(FIRST_DIVERGENCE)
+
+    def action_failing(self, direction: int) -> None:
+        """Go to the next or previous failing node; of the previous ones no more are to come."""
+        if direction < 0:
+            self.with_scene(lambda scene: scene.navigator.failing(direction))
+        else:
+            self._head_for(NEXT_FAILING)
+
+    def action_match(self, direction: int) -> None:
+        """Go to the next match of the search; without one to the next of what the screen shows the worst of."""
+        if self.page.has_worst:
+            self.with_scene(lambda scene: self.page.worst(scene, direction))
+        elif self.navigator is not None and self.navigator.pattern:
+            self.with_navigator(lambda navigator: navigator.match(direction))
+        else:
+            self.action_failing(direction)
+
+    def action_origin(self) -> None:
+        """Run to the origin of the error; with some failing nodes known, to the one so far."""
+        scene = self.scene
+        if scene is not None and len(scene.table.failing(scene.navigator.sample)):
+            return self.with_scene(to_origin)
+        return self._head_for(origin_wish(untouched=self.untouched), follow=self.untouched)
+
+    def action_output(self) -> None:
+        """Go to the worst output, from there to the next one."""
+        self._head_for(OUTPUT)
+
+    def _head_for(self, wish: Wish, *, follow: bool = False) -> None:
+        """Go somewhere now, or once it is known where that is."""
+        scene = self.scene
+        if scene is None and self.now.opened is None and self.now.failure is None:
+            known = False
+        else:
+            known = scene is None or wish.is_answered(scene)  # without a scene, `with_scene` says why
+        if known:
+            return self.with_scene(wish.go)
+        self.untouched = self.untouched and follow
+        self._wish = wish
+        return self.say(wish.words)
+
+    def _stay(self) -> bool:
+        """Go nowhere any more; tell whether somewhere was to be gone to."""
+        wish, self._wish = self._wish, None
+        return wish is not None
+
+    # Finding
+
+    def action_search(self) -> None:
+        """Search for a part of a name."""
+        if self.navigator is None or self.now.opened is None:  # the names alone know no nodes, and no operators
+            self.refuse()
+        elif not self.arrangement.usable:
+            self.say(_TOO_SMALL)
+        else:
+            self.untouched = False
+            self.ask(search_question(lambda: self.navigator, self._way.did))
+
+    def action_filter(self) -> None:
+        """Ask for a filter."""
+        navigator = self.navigator
+        if navigator is None or self.now.opened is None:
+            self.refuse()
+        elif not self.arrangement.usable:
+            self.say(_TOO_SMALL)
+        else:
+            self.untouched = False
+            if self.view is not ScreenId.NODES:
+                self.show(ScreenId.NODES)
+            self.ask(self._filter.question(navigator))
+
+    def action_clear_filter(self) -> None:
+        """Show all nodes."""
+        self.with_navigator(self._filter.clear)
+
+    def action_mark(self) -> None:
+        """Mark the node."""
+        self.with_navigator(Navigator.mark)
+
+    def action_next_mark(self) -> None:
+        """Go to the next mark."""
+        self.with_navigator(Navigator.next_mark)
+
+    def action_element(self) -> None:
+        """Ask for an element to jump to."""
+        self.elements.forget()
+        question = Question(label="@", placeholder="an index such as 0,12,3,7", given=self.to_element)
+        self.with_scene(lambda _: self._ask_on_elements(question))
+
+    def _ask_on_elements(self, question: Question) -> None:
+        if self.view not in {ScreenId.VALUES, ScreenId.MAP}:
+            self.show(ScreenId.VALUES)
+        self.ask(question)
+
+    def action_clipped(self) -> None:
+        """Go to the next clipped element."""
+        self.with_scene(lambda _: self.to_element(""))
+
+    def to_element(self, text: str) -> str:
+        """Show an element, or the next clipped one for ""; say so, or that it waits for it."""
+        if self.scene is None:
+            return "there is no tensor"
+        if self.view not in {ScreenId.VALUES, ScreenId.MAP}:
+            self.show(ScreenId.VALUES)
+        scene = self.scene
+        if text:
+            return self.elements.to_element(scene, self.view, text)
+        return self.elements.to_clipped(scene, self.view)
+
+    # What is shown, and how
+
+    def show(self, view: ScreenId) -> str:
+        """Go to a screen; say why not, if it has nothing to show."""
+        self.untouched = False
+        if view is self.view:
+            return f"this is the screen {view}"
+        if view is ScreenId.SAMPLES and self.now.opened is not None and self.now.opened.samples == 1:
+            return "there is one sample only"
+        if view is ScreenId.BACKENDS and len(self.compared) == 1:
+            return "one backend is given; several: qdebug tui REF A B C"
+        first = 0 if self.now.constants is None else self._constants_depth + 1
+        self._way.left(self.view, view, first=first)
+        self.view = view
+        return ""
+
+    def watch_view(self, _: ScreenId, view: ScreenId) -> None:
+        """Show a view, which gets the keys; show the node again where the way has led out of its constants."""
+        page = self.page
+        if not page.is_attached:
+            self._switcher.mount(page)
+        self._switcher.current = str(view)
+        self._tabs.active = view.tab
+        if view not in _OF_CONSTANTS or (self.now.constants is not None and self._way.depth <= self._constants_depth):
+            self._leave_constants()
+        self.set_focus(self.line if self.asking else page)
+        self._footer.redraw()
+        self.lay_out()
+
+    def go_to(self, target: Target | str) -> str:
+        """Go where a view leads; say what there is to say."""
+        if isinstance(target, Constant):
+            self._open_constants(target.name)
+            return self.message
+        if not isinstance(target, ScreenId):
+            return target
+        self.untouched = False
+        if target is self.view:
+            return self.show(target)
+        self._way.deeper(self.view)
+        self.view = target
+        return ""
+
+    def action_screen(self, name: str) -> None:
+        """Go to a screen; the one that is shown in another form comes back in its first one."""
+        self.say(self.show(_named(name)))
+
+    @on(TabLine.Picked)
+    def _pick_tab(self, event: TabLine.Picked) -> None:
+        self.touch()
+        self._heed("screen")
+        self.action_screen(event.view)
+
+    @on(TabLine.Turned)
+    def _turn_tabs(self, event: TabLine.Turned) -> None:
+        self.touch()
+        self._heed("turn")
+        self.action_turn(event.direction)
+
+    @on(BackendStep)
+    def _step_backend(self, event: BackendStep) -> None:
+        self.action_backend(event.direction)
+
+    def action_turn(self, direction: int) -> None:
+        """Go to the next or previous screen that has something to show."""
+        at = TABS.index(self.view.tab)
+        for step in range(1, len(TABS)):
+            view = TABS[(at + direction * step) % len(TABS)]
+            if not (view is ScreenId.SAMPLES and self.now.opened is not None and self.now.opened.samples == 1):
+                return self.say(self.show(view))
+        return None
+
+    def action_open(self) -> None:
+        """Go deeper."""
+        self.with_scene(self.page.enter)
+
+    def action_form(self) -> None:
+        """Show it in another form: of the view itself, else the next view of the screen."""
+        forms = self.view.tab.forms
+
+        def other(scene: Scene) -> str:
+            said = self.page.next_form(scene)
+            if said is not None:
+                return said
+            if len(forms) == 1:
+                return f"the screen {self.view} has one form"
+            following = forms[(forms.index(self.view) + 1) % len(forms)]
+            if following is ScreenId.BACKENDS and len(self.compared) == 1:
+                return "one backend is given; several: qdebug tui REF A B C"
+            self.view = following
+            return following.about
+
+        self.with_scene(other)
+
+    def action_back(self) -> None:
+        """Take back the last thing done: the line that asks, a screen, the search, the filter."""
+        navigator = self.navigator
+        if self.prompt.cancel():
+            return None
+        while (last := self._way.step()) is not None:
+            if isinstance(last, ScreenId):
+                if last is self.view:
+                    self.watch_view(last, last)
+                self.view = last
+                return self.say(f"back on the screen {last}")
+            if said := _cleared(navigator, last):
+                return self.say(said)
+        # one list of what was done leads back, and each backend has a search and a filter of its own
+        said = _cleared(navigator, "search") or _cleared(navigator, "filter")
+        return self.say(said or "nothing to go back to; q quits")
+
+    def action_reverse(self) -> None:
+        """Turn the order of the nodes around."""
+        self.with_navigator(Navigator.reverse)
+
+    def action_metric(self, name: str = "") -> None:
+        """Show a metric, or the next one."""
+        self.with_navigator(lambda navigator: navigator.choose_metric(name) if name else navigator.next_metric())
+
+    def action_sample(self, direction: int) -> None:
+        """Look at the next or previous sample."""
+        self.with_navigator(lambda navigator: navigator.step_sample(direction))
+
+    def action_step(self, direction: int) -> None:
+        """Look at the next or previous step of a stateful net."""
+        self.with_navigator(lambda navigator: navigator.next_step(direction))
+
+    def action_backend(self, direction: int) -> None:
+        """Show the next or previous backend."""
+        many = len(self.compared)
+        if many == 1:
+            return self.say("one backend is given; several: qdebug tui REF A B C")
+        self.backend = (self.backend + direction) % many
+        why = f": {self.now.failure}" if self.now.failure is not None else ""
+        return self.say(f"backend {self.backend + 1} of {many}, {self.now.titles[1]}{why}")
+
+    def watch_backend(self, before: int, backend: int) -> None:
+        """Show a backend at the node where the one before was."""
+        left = self.compared[before]
+        here = left.constants or left.navigator
+        self.reader.prefer(backend)
+        navigator = self.now.navigator
+        if navigator is not None and here is not None:
+            navigator.metric = here.metric
+            reference = here.table.rows[here.cursor].reference_tensor if here.table.size else ""
+            row = navigator.table.row_of_reference(reference)
+            if row is not None:
+                navigator.jump(row)
+            if navigator.sample != here.sample and (here.sample or 0) < navigator.samples:
+                navigator.choose_sample(here.sample)
+        self._show_list()
+        self._banner.redraw()
+
+    def action_help_keys(self) -> None:
+        """Show the help."""
+        view, own = self.view, own_key_rows(type(self.page))
+        taken = {key for row in own for key in row.keys}
+        shared = [row for row in shared_key_rows() if not taken & {*row.keys}]
+        self.app.push_screen(HelpScreen(self.look, lambda width: help_lines(view, own, shared, width)))
+
+    def action_verdict(self) -> None:
+        """Show all that is said of the comparison as a whole."""
+        self.app.push_screen(
+            ReadingScreen(self.look, lambda width: chrome.verdict_text(self.now, width, self.look.glyphs))
+        )
+
+    def action_edit(self) -> None:
+        """Try the edit of the node that helps most."""
+        if self.view is not ScreenId.MEND:
+            self.with_scene(lambda _: ScreenId.MEND)
+        if self.view is ScreenId.MEND:
+            self.with_scene(self.page.try_best)
+
+    # Writing
+
+    def action_acknowledge(self) -> None:
+        """Ask why the node's error is acceptable."""
+        self._ask_of(lambda scene: writing.acknowledgement(scene, self.files.limits, self.reader.request))
+
+    def action_note(self) -> None:
+        """Ask what to remember of the node."""
+        self._ask_of(lambda scene: writing.note(scene, self.files.limits, self.reader.request))
+
+    def action_pair(self) -> None:
+        """Ask which tensor of the reference the tensor answers to."""
+        self._ask_of(lambda scene: writing.pairing(scene, self.files.map, self.reader.request))
+
+    def action_export(self) -> None:
+        """Ask for a file to write."""
+        self._ask_of(lambda scene: self._exporting.question(scene, self.page, self._export))
+
+    def _ask_of(self, question_of: Callable[[Scene], Question | str]) -> None:
+        scene = self.scene
+        if scene is None:
+            return self.with_scene(lambda _: None)
+        question = question_of(scene)
+        return self.say(question) if isinstance(question, str) else self.ask(question)
+
+    def _export(self, text: str) -> str:
+        self.call_after_refresh(self._write, text)  # a picture is of the screen without the line that asks
+        return ""
+
+    def _write(self, text: str) -> None:
+        self.with_scene(
+            lambda scene: self._exporting.write(
+                text, scene, self.page, picture=self.app.export_screenshot, words=self.words
+            )
+        )
+
+    def action_copy(self) -> None:
+        """Send the node's name to the terminal's clipboard."""
+        self.with_scene(lambda scene: self._send(safe_text(scene.planned.node or scene.planned.tensor, limit=100_000)))
+
+    def action_copy_command(self) -> None:
+        """Send the command that shows this again to the terminal's clipboard."""
+
+        def command(scene: Scene) -> str:
+            own = self.page.command(scene, self.files.pair(self.backend))
+            if own is not None:
+                return self._send(shell.command(*own))
+            words = self.files.command_words(accepted=bool(scene.table.acknowledged.any()), backend=self.backend)
+            return self._send(exports.command(words, scene, self.view))
+
+        self.with_scene(command)
+
+    def _send(self, text: str) -> str:
+        self.app.copy_to_clipboard(text)
+        return f"sent to the terminal: {text}"
+
+    # Constants of a node, opened like tensors on the screens of a tensor
+
+    def action_constants(self) -> None:
+        """Open the first constant of the node, or the one after the constant that is open."""
+        shown = self.now.constants
+        if shown is None:
+            return self._open_constants("")
+        shown.go((shown.cursor + 1) % shown.table.size)
+        return self.say("this is its only constant" if shown.table.size == 1 else _said_of_constant(shown))
+
+    def _open_constants(self, name: str) -> None:
+        """Ask for the constants of the node, to open one of them; the first for ""."""
+        scene = self.scene
+        if scene is None:
+            return self.with_scene(lambda _: None)
+        side, tensor = scene.planned.side, scene.planned.tensor or scene.planned.reference_tensor
+        graph = scene.opened.reference_graph if side == "reference" else scene.opened.backend_graph
+        if graph.producer(tensor) is None:
+            return self.say("no node computes this tensor, so it has no constants")
+        self._constants = ConstantsRequest(backend=self.backend, tensor=tensor, side=side), name
+        self.reader.request(self._constants[0])
+        return self.say(f"reading the constants of {safe_text(scene.planned.node, limit=50)} ..")
+
+    @on(ConstantsReady)
+    def _take_constants(self, event: ConstantsReady) -> None:
+        """Show the constants that are waited for."""
+        wanted = self._constants
+        if wanted is None or wanted[0] is not event.request:
+            return None
+        self._constants = None
+        if not event.table.size:
+            return self.say("its node reads no constants that were recorded")
+        shown = self.now.constants = Navigator(event.table)
+        shown.go(event.table.row_of(wanted[1]) or 0)
+        self._constants_depth = self._way.depth
+        self._way.deeper(self.view)
+        self.view = ScreenId.TENSOR
+        self._show_list()
+        return self.say(_said_of_constant(shown))
+
+    def _heed(self, action: str) -> None:
+        """Take the wish for constants back, and show the node again where something is done that is of the node."""
+        self._constants = None
+        if action not in _ON_CONSTANTS:
+            self._leave_constants()
+
+    def _leave_constants(self) -> None:
+        """Show the node again."""
+        if self.now.constants is not None:
+            self.now.constants = None
+            self._show_list()
 
     # What the reader tells
 
-    def take(self, event: Event) -> None:
-        """Take in an event of the reader thread."""
-        if isinstance(event, NamesLoaded):
-            self._take_named(event)
-        elif isinstance(event, Opened):
-            self._take_opened(event)
-        elif isinstance(event, AlignmentProgress):
-            self.compared[event.backend_at].stage = event.stage
-            self._verdict.redraw()
-        elif isinstance(event, Computed):
-            self._redraw_soon()
-        elif isinstance(event, Finished):
-            self._take_finished(event)
-        elif isinstance(event, DetailReady | Glimpsed | TrialReady | ConstantsReady):
-            self._take_answer(event)
-        elif isinstance(event, NoteKept):
-            for each in self.compared:
-                if each.navigator is not None:
-                    each.navigator.note(event.node, event.text)
-        elif isinstance(event, StatusMessage):
-            self.say(event.message)
-        elif isinstance(event, Failed):
-            self.compared[event.backend_at].failure = event.error
-            self.say(f"{self.compared[event.backend_at].titles[1]} cannot be compared: {event.error}")
-        self.finding.take()
-        self.journey.take(event)
-
-    def _take_finished(self, event: Finished) -> None:
-        now = self.compared[event.backend_at]
-        now.result = event.result
-        if now.navigator is not None:
-            now.navigator.table.conclude(event.result)
-        self._take_back(Until.RESULTS)
-        self._redraw_results()
-
-    def _take_answer(self, event: DetailReady | Glimpsed | TrialReady | ConstantsReady) -> None:
-        if isinstance(event, ConstantsReady):
-            self.constants.take(event)
-        elif isinstance(event, TrialReady):
-            self._trials.take(event)
-        else:
-            self._desk.take(event)
-            self._take_back(Until.ELEMENTS)
-        self._show_detail()
-
-    def _take_back(self, known: Until) -> None:
-        """Take back a message that no longer holds.
-
-        Args:
-            known: What is known now.
-        """
-        if isinstance(self.message, Provisional) and self.message.until & known:
-            self.say("")
-
+    @on(NamesLoaded)
     def _take_named(self, event: NamesLoaded) -> None:
         now = self.compared[event.backend_at]
         now.navigator = Navigator(event.table)
         now.named_at = monotonic()
         self.set_timer(1.0, self._show_waiting)
-        if event.backend_at == self.backend:
-            self.listing.show(now.navigator)
+        self._show_list()
         self.redraw()
+        self.call_after_refresh(self.reader.shown)
 
-    def _show_waiting(self) -> None:
-        """Count the seconds while graphs are aligned."""
-        if any(each.navigator and each.opened is None and each.failure is None for each in self.compared):
-            self._verdict.redraw()
-            self._redraw_over()
-            self.set_timer(1.0, self._show_waiting)
+    @on(AlignmentProgress)
+    def _take_progress(self, event: AlignmentProgress) -> None:
+        self.compared[event.backend_at].stage = event.stage
+        self._verdict.redraw()
 
+    @on(Opened)
     def _take_opened(self, event: Opened) -> None:
         now = self.compared[event.backend_at]
         try:
@@ -421,9 +904,86 @@ class MainScreen(Screen[None]):
         self._desk.forget()
         self._trials.forget()
         if event.backend_at == self.backend:
-            self.listing.show(now.navigator)
-            self.banner.redraw()
+            self._show_list()
+            self._banner.redraw()
+            self._tabs.hidden = frozenset({ScreenId.SAMPLES} if event.samples == 1 else ())
         self.redraw()
+
+    @on(Computed)
+    def _take_computed(self) -> None:
+        self._redraw_soon()
+        self._arrive()
+
+    @on(Finished)
+    def _take_finished(self, event: Finished) -> None:
+        now = self.compared[event.backend_at]
+        now.result = event.result
+        if now.navigator is not None:
+            now.navigator.table.conclude(event.result)
+        self._take_back(Until.RESULTS)
+        self._redraw_results()
+        self._arrive()
+
+    @on(DetailReady)
+    @on(Glimpsed)
+    def _take_detail(self, event: DetailReady | Glimpsed) -> None:
+        self._desk.take(event)
+        self._take_back(Until.ELEMENTS)
+        self._show_view()
+        scene = self.scene
+        said = None if scene is None else self.elements.arrive(scene, self.view)
+        if said is not None:
+            self.say(said)
+
+    @on(TrialReady)
+    def _take_trial(self, event: TrialReady) -> None:
+        self._trials.take(event)
+        self._show_view()
+
+    @on(NoteKept)
+    def _take_note(self, event: NoteKept) -> None:
+        for each in self.compared:
+            if each.navigator is not None:
+                each.navigator.note(event.node, event.text)
+
+    @on(StatusMessage)
+    def _take_message(self, event: StatusMessage) -> None:
+        wish = self._wish
+        self.say(event.message if wish is None else Provisional(f"{event.message}; {wish.words}", Until.RESULTS))
+
+    @on(Failed)
+    def _take_failure(self, event: Failed) -> None:
+        """Go on with the other backends, or end where there is none."""
+        if event.fatal or not self.others_left(event.backend_at):
+            self._fail(event.error)
+            return
+        self.compared[event.backend_at].failure = event.error
+        if event.backend_at == self.backend:
+            self._wish = None
+        self.say(f"{self.compared[event.backend_at].titles[1]} cannot be compared: {event.error}")
+
+    def _arrive(self) -> None:
+        """Go where it was waited to go to, if that is known now."""
+        wish, scene = self._wish, self.scene
+        if wish is not None and scene is not None and wish.is_answered(scene):
+            self._wish = None
+            self.with_scene(wish.go)
+
+    def _take_back(self, known: Until) -> None:
+        """Take back a message that no longer holds.
+
+        Args:
+            known: What is known now.
+        """
+        if isinstance(self.message, Provisional) and self.message.until & known:
+            self.say("")
+
+    def _show_waiting(self) -> None:
+        """Count the seconds while graphs are aligned."""
+        if any(each.navigator and each.opened is None and each.failure is None for each in self.compared):
+            self._verdict.redraw()
+            self._redraw_over()
+            self.set_timer(1.0, self._show_waiting)
 
     def _redraw_soon(self) -> None:
         if not self._redraw_due:
@@ -440,9 +1000,9 @@ class MainScreen(Screen[None]):
         self.redraw()
 
     def _follow_culprit(self) -> None:
-        """Until the user moves, the overview's cursor is on the worst culprit."""
+        """Until the user moves, the cursor of the answer is on the worst culprit."""
         scene, page = self.scene, self.page
-        if self.untouched and scene is not None and isinstance(page, OverviewPage):
+        if self.untouched and scene is not None and isinstance(page, AnswerView):
             ranked = page.ranked(scene)
             if len(ranked):
                 scene.navigator.go(int(ranked[0]))
@@ -456,25 +1016,62 @@ class MainScreen(Screen[None]):
         for widget in (self._verdict, self._profile, self._status):
             if widget.display:
                 widget.redraw()
-        if self.listing.display:
-            self.listing.follow()
-        self._show_detail()
+        self._show_view()
         self._redraw_over()
 
     def _redraw_over(self) -> None:
         """Draw the verdict anew that lies over this screen."""
-        for over in self.qdebug.screen_stack[-1:]:  # none is left where the program ends
+        for over in self.app.screen_stack[-1:]:  # none is left where the program ends
             if isinstance(over, ReadingScreen):
                 over.redraw()
+
+    def _show_list(self) -> None:
+        """Give the list of nodes the table that is shown."""
+        navigator, listing = self.navigator, self.views.get(ScreenId.NODES)
+        if navigator is not None and isinstance(listing, NodesView):
+            listing.show(navigator)
+
+    def _show_view(self) -> None:
+        """Ask for what is to be seen, and draw it."""
+        navigator, page = self.navigator, self.page
+        if navigator is not None and navigator.table.size:
+            self.seen = Seen(
+                self.backend, navigator.number, navigator.sample, navigator.step, navigator.metric, navigator.filter
+            )
+        if navigator is not None and self.now.opened is not None and self.detail_shown:
+            self._desk.want(
+                navigator,
+                backend=self.backend,
+                elements=self.view.of_tensor,
+                explain=self.view is ScreenId.WHY and self._is_computed(),
+                look=self.elements.look(self.scene, page),
+            )
+        else:
+            self._desk.want_nothing()
+        scene = self.scene
+        if scene is not None:
+            self._trials.want(*scene.place, scene.planned.tensor, page.trial(scene))
+        if isinstance(page, NodesView):
+            self._show_list()
+        page.nothing = _READING if self.now.opened is None else chrome.NOTHING
+        page.scene = scene
+        if self.side is not None:
+            self.side.scene = scene
+
+    def _is_computed(self) -> bool:
+        """Tell whether a node computes the tensor under the cursor; there is nothing to explain of an input."""
+        scene = self.scene
+        return scene is not None and scene.opened.backend_graph.producer(scene.planned.tensor) is not None
 
     def _fit_status(self) -> None:
         """Let a message that is too long for a line have the line of the footer as well."""
         if not self.arrangement.usable:
             return
-        asking = bool(self._asking.display)
-        long = not asking and self.message != self.hint and cell_len(self.message) >= self.size.width
-        self.footer.display = not (long or asking)
-        self._status.styles.height = 2 if long else 1
+        long = not self.asking and cell_len(self.message) >= self.size.width
+        self._footer.display = not (long or self.asking)
+        height = 2 if long else 1
+        if self._status.styles.height is None or self._status.styles.height.value != height:
+            self._status.styles.height = height
 
     def _fit_verdict(self) -> None:
         """Let the verdict have the lines that it takes, up to those it may have."""
@@ -484,18 +1081,18 @@ class MainScreen(Screen[None]):
         if self._verdict.styles.height is None or self._verdict.styles.height.value != max(lines, least):
             self._verdict.styles.height = max(lines, least)
 
-    def _draw_banner(self, width: int, _: int) -> Lines:
+    def _draw_banner(self, width: int, _: int) -> list[Line]:
         which = f"{self.backend + 1}/{len(self.compared)}" if len(self.compared) > 1 else ""
-        place = "qdebug" if self.arrangement.tabs else f"{key_label(self.view.key)} {self.view}, tab next"
+        place = "qdebug" if self.arrangement.tabs else f"{self.view.key} {self.view}, tab next"
         return chrome.banner(self.now.titles, self.now.opened, width, self.look.glyphs, which=which, place=place)
 
-    def _draw_verdict(self, width: int, height: int) -> Lines:
+    def _draw_verdict(self, width: int, height: int) -> list[Line]:
         navigator, here = self.now.navigator, False
-        if self.arrangement.detail and self.arrangement.verdict == 1 and navigator is not None:
+        if self.view is ScreenId.TENSOR and navigator is not None:
             here = self.now.constants is None and navigator.cursor == navigator.table.first_divergence()
         return chrome.verdict_lines(self.now, width, height, self.look.glyphs, here=here)
 
-    def _draw_profile(self, width: int, height: int) -> Lines:
+    def _draw_profile(self, width: int, height: int) -> Sequence[Line]:
         navigator, opened, strips = self.navigator, self.now.opened, self.arrangement.strips
         if navigator is None or height - strips < 3 or width < LEAST_WIDTH:  # a size on its way to another one
             return []
@@ -503,95 +1100,126 @@ class MainScreen(Screen[None]):
         lines = self._error_profile.lines(navigator, width, height - strips, self.look.glyphs, limit=limit)
         return [*lines, *(strip_lines(navigator, width, self.look.glyphs) if strips else [])]
 
-    def _draw_page(self, width: int, height: int) -> Lines:
-        scene, page = self.scene, self.page
-        return self._nothing() if scene is None or page is None else in_room(page.draw(scene, width, height), height)
+    def _go_along(self, column: int, _: int) -> None:
+        """Go to the row that the profile draws at a column."""
+        navigator = self.now.navigator
+        row = None if navigator is None else column_to_row(column, self.size.width, navigator.table.ordered)
+        if row is not None:
+            self._to_row(row)
+
+    def _wheel_along(self, direction: int) -> None:
+        """Go along the profile."""
+        navigator = self.now.navigator
+        if navigator is None or not navigator.table.ordered:
+            return
+        step = max(navigator.table.ordered // _PROFILE_STEPS, 1)
+        row = min(max(navigator.cursor + direction * step, 0), navigator.table.ordered - 1)
+        if row != navigator.cursor:
+            self._to_row(row)
+
+    def _to_row(self, row: int) -> None:
+        self.touch()
+        self.with_navigator(lambda navigator: navigator.put(row))
+
+    def _draw_status(self, width: int, height: int) -> list[Line]:
+        return chrome.status(
+            *(self.navigator, self.message, width, self.look.glyphs),
+            height=height,
+            reasons=self.view is not ScreenId.TENSOR and not self.arrangement.side,
+            values=self.view.of_tensor or self.view is ScreenId.TENSOR,
+            listed=self.view.tab is ScreenId.NODES,
+        )
 
     def words(self) -> list[str]:
         """Return what the screen shows as lines of text: facts and lists to their end, all else as it is drawn."""
-        scene, page = self.scene, self.page
+        scene = self.scene
         if scene is None:
             return []
-        above = [*self._draw_banner(self.size.width, 1), *chrome.verdict_lines(self.now, 120, 100, self.look.glyphs)]
-        if page is None:
-            lines = self._draw_detail(max(self.detail.size.width, 100))
-        else:
-            height = _ALL_LINES if page.lists else self.page_panel.size.height
-            plain = replace(scene, colours=False)  # a file has none, and what only colours say would be lost
-            lines = page.draw(plain, max(self.page_panel.size.width, LEAST_WIDTH), height)
-        profile = self._draw_profile(self.size.width, self.arrangement.profile) if self.arrangement.profile else []
+        width = self.size.width
+        above = [*self._draw_banner(width, 1), *chrome.verdict_lines(self.now, 120, 100, self.look.glyphs)]
+        profile = self._draw_profile(width, self.arrangement.profile) if self.arrangement.profile else []
+        lines = self.page.words(scene, max(self.page.size.width, LEAST_WIDTH))
         return ["".join(text for text, _ in line) for line in (*above, [], *profile, *lines)]
-
-    def _show_detail(self) -> None:
-        if self.navigator is not None and self.now.opened is not None and self.detail_shown:
-            moved = self._desk.want(
-                self.navigator,
-                backend=self.backend,
-                elements=self.view.of_tensor,
-                explain=self.view is ScreenId.EXPLAIN and self._is_computed(),
-                look=self.elements.look(self.scene, self.page),
-            )
-            if moved:
-                self.detail.scroll_to(y=0, animate=False)
-        else:
-            self._desk.want_nothing()
-        scene, page = self.scene, self.page
-        wish = None if scene is None or page is None else page.trial(scene)
-        if scene is not None:
-            self._trials.want(*scene.place, scene.planned.tensor, wish)
-        if self.arrangement.detail:
-            self.detail.redraw()
-        if self.arrangement.page:
-            self.page_panel.redraw()
-
-    def _is_computed(self) -> bool:
-        """Tell whether a node computes the tensor under the cursor; there is nothing to explain of an input."""
-        scene = self.scene
-        return scene is not None and scene.opened.backend_graph.producer(scene.planned.tensor) is not None
-
-    def _draw_detail(self, width: int) -> Lines:
-        scene = self.scene
-        if scene is None:
-            return self._nothing()
-        if width < _LEAST_DETAIL:
-            return []
-        from qdebug.tui.pages.detail_lines import detail_lines  # nothing of it is on the first screen
-
-        return detail_lines(scene, width)
-
-    def _nothing(self) -> Lines:
-        """Say why there is no row."""
-        return [[(f" {_READING if self.now.opened is None else chrome.NOTHING}", "muted")]]
 
     def lay_out(self) -> None:
         """Show the panels that fit."""
         width, height = self.size
-        chosen = self.arrangement = arrange(width, height, view=self.view, zoomed=self.zoomed)
-        for widget in (self.banner, self._verdict, self._status, self.footer):
+        chosen = self.arrangement = arrange(width, height, view=self.view)
+        framed: tuple[Widget, ...] = (self._banner, self._verdict, self._status, self._body)
+        for widget in framed:
             widget.display = chosen.usable
-        self.tabs.display = chosen.usable and chosen.tabs
+        self._footer.display = chosen.usable and not self.asking
+        self._tabs.display = chosen.usable and chosen.tabs
         self._small.display = not chosen.usable
-        self._body.display = chosen.usable
         self._profile.display = chosen.usable and chosen.profile > 0
         self._profile.styles.height = chosen.profile
-        self.listing.display = chosen.nodes
-        self.listing.styles.width = chosen.list_width or "1fr"
-        self.page_panel.display, self.detail.display = chosen.page, chosen.detail
-        self.detail.styles.width = chosen.detail_width or "1fr"
-        framed: tuple[tuple[Widget, bool], ...] = (
-            (self.detail, chosen.nodes or chosen.page),
-            (self.page_panel, chosen.nodes),
-        )
-        for framed_widget, beside in framed:
-            if beside:
-                framed_widget.styles.border_left = ("ascii" if self.look.glyphs.name == "ascii" else "vkey", "gray")
-            else:
-                framed_widget.styles.border_left = None
-        self.tabs.redraw()
-        self.banner.redraw()
+        self._lay_out_side(chosen.side)
+        self._banner.redraw()
         self.call_after_refresh(self.redraw)
 
-    def say(self, message: str) -> None:
-        """Put a message into the status line and draw what may have changed."""
-        self.message = message
-        self.redraw()
+    def _lay_out_side(self, width: int) -> None:
+        side = self.views.side if width else self.views.known_side
+        if side is None:
+            return
+        if width and not side.is_attached:
+            self._body.mount(side)
+        side.display = bool(width)
+        side.styles.width = width
+
+
+def _named(name: str) -> ScreenId:
+    return next(each for each in VIEWS if each == name)
+
+
+def _cleared(navigator: Navigator | None, what: str) -> str:
+    """Take the search or the filter of a list back, and say so; "" if there is none."""
+    if navigator is not None and what == "search" and navigator.pattern:
+        navigator.search("", start=navigator.cursor)
+        return "search cleared"
+    return navigator.take_filter_back() if navigator is not None and what == "filter" and navigator.filter else ""
+
+
+def _said_of_constant(shown: Navigator) -> str:
+    planned, many = shown.table.rows[shown.cursor], shown.table.size
+    rest = f", o the next of {many}" if many > 1 else ""
+    deeper = ", 5 its values" if planned.side else ", 5 6 its elements"
+    return f"constant {safe_text(planned.tensor, limit=40)}{rest}{deeper}, esc back"
+
+
+def shared_key_rows() -> Sequence[KeyRow]:
+    """Return what the keys of all screens do."""
+    return key_rows(MainScreen.BINDINGS)
+
+
+def own_key_rows(view: type[View]) -> Sequence[KeyRow]:
+    """Return what the keys of one view do, its own first."""
+    classes = [each for each in view.__mro__ if issubclass(each, View) and "BINDINGS" in vars(each)]
+    rows: dict[str, KeyRow] = {}
+    taken: set[str] = set()
+    for each in classes:
+        for row in key_rows(each.BINDINGS):
+            if not taken & {*row.keys}:
+                rows[row.action] = row
+                taken |= {*row.keys}
+    return list(rows.values())
+
+
+def all_key_rows() -> Sequence[tuple[str, KeyRow]]:
+    """Return what every key does, with the screens that have it; "" for all of them."""
+    found: dict[tuple[str, tuple[str, ...], str], list[str]] = {}
+    for view in VIEWS:
+        for row in own_key_rows(view_class(view)):
+            found.setdefault((row.action, row.keys, row.help), []).append(str(view))
+    own = [
+        (", ".join(views), KeyRow(keys=keys, action=action, help=said)) for (action, keys, said), views in found.items()
+    ]
+    return [*(("", row) for row in shared_key_rows()), *own]
+
+
+def key_table() -> str:
+    """Return all keys as Markdown, for the documentation."""
+    lines = ["| keys | what they do | where |", "|---|---|---|"]
+    for views, row in all_key_rows():
+        keys = " ".join(f"`{key_label(key)}`" for key in row.keys)
+        lines.append(f"| {keys} | {row.help} | {views or 'everywhere'} |")
+    return "\n".join(lines) + "\n"

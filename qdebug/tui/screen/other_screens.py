@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any
 
 from textual.app import ComposeResult
@@ -16,14 +15,15 @@ from textual.widgets import OptionList
 from qdebug.tui.drawing.draw import Piece
 from qdebug.tui.drawing.glyphs import wrap
 from qdebug.tui.drawing.look import Look
-from qdebug.tui.keys import GROUPS, KEYS, key_label
+from qdebug.tui.keys import KeyRow
 from qdebug.tui.nodes.filter import FLAGS, NUMBERS, TEXTS
-from qdebug.tui.screen.widgets import TextScroll
 from qdebug.tui.screens import ScreenId
+from qdebug.tui.widgets.lines import TextScroll
 
 __all__ = ["CommandScreen", "HelpScreen", "ReadingScreen", "help_lines"]
 
-_TWO_COLUMNS = 130
+_KEYS_WIDTH = 18
+_HOW = "esc closes, j k scroll, G signs and words, ctrl+p finds a key"
 
 _SIGNS = (
     ("!", "first divergence: the first node beyond its limit, in topological order"),
@@ -55,7 +55,7 @@ _NOTES = (
     "amplifies: a gain far above the median of its kind: how the net is, and no fault by itself",
     "? in a shape: an extent that the model leaves open",
     "dB s7: SQNR of the output in its worst sample, here 7, if this node alone had its error; alone dB: in all",
-    "screen 1 has at most 200: the origin, the first divergence, what fails, costs an output most, adds most",
+    "the answer (1) has at most 200: the origin, the first divergence, what fails, costs an output most, adds most",
     "explained: the arithmetic that gives the same bits; qdebug help arithmetics describes each, such as m=f32:xw/y",
     "> at the end of the heading: more columns, shown with the right arrow",
     "filter fields: " + " ".join((*NUMBERS, *TEXTS)) + "; what can follow is=: " + " ".join(FLAGS),
@@ -70,32 +70,31 @@ _NOTES = (
 )
 
 
-def help_lines(width: int) -> Sequence[Sequence[Piece]]:
-    """Return the help, in two columns where there is room.
+def help_lines(
+    view: ScreenId, own: Sequence[KeyRow], shared: Sequence[KeyRow], width: int
+) -> Sequence[Sequence[Piece]]:
+    """Return the help: first the keys of the screen, then those of all screens, then signs and words.
 
     Args:
+        view: The screen under it.
+        own: What its own keys do.
+        shared: What the keys of all screens do.
         width: Cells of a line.
     """
-    wide = width >= _TWO_COLUMNS
-    blocks = [_group(group, width // 2 - 1 if wide else width) for group in GROUPS]
-    signs: list[list[Piece]] = [[("Signs", "title")]]
+    lines: list[Sequence[Piece]] = [*_hung("Keys   ", _HOW, width)]
+    lines.append([])
+    for title, rows in ((f"On the screen {view}", own), ("On every screen", shared)):
+        lines.append([(title, "title")])
+        for row in rows:
+            lines += _hung(f"  {row.label.ljust(_KEYS_WIDTH)} ", row.help, width)
+        lines.append([])
+    lines.append([("Signs", "title")])
     for sign, text in _SIGNS:
-        signs += _hung(f"  {sign} ", text, width)
-    signs += [[], [("Words", "title")]]
+        lines += _hung(f"  {sign} ", text, width)
+    lines += [[], [("Words", "title")]]
     for note in _NOTES:
-        signs += [[(f"  {line}", "muted")] for line in wrap(note, max(width - 2, 10))]
-    if not wide:
-        return [line for block in (*blocks, signs) for line in (*block, [])]
-    left = [line for block in blocks[:2] for line in (*block, [])]
-    right = [line for block in blocks[2:] for line in (*block, [])]
-    half = width // 2
-    lines = []
-    for number in range(max(len(left), len(right))):
-        one = list(left[number]) if number < len(left) else []
-        other = list(right[number]) if number < len(right) else []
-        used = sum(len(text) for text, _ in one)
-        lines.append([*one, (" " * max(half - used, 1), "plain"), *other])
-    return [*lines, *signs]
+        lines += [[(f"  {line}", "muted")] for line in wrap(note, max(width - 2, 10))]
+    return lines
 
 
 def _hung(head: str, text: str, width: int) -> list[list[Piece]]:
@@ -104,25 +103,6 @@ def _hung(head: str, text: str, width: int) -> list[list[Piece]]:
         [((head if not at else " " * len(head)), "accent"), (line, "plain")]
         for at, line in enumerate(wrap(text, max(width - len(head), 10)))
     ]
-
-
-def _group(group: str, width: int) -> list[list[Piece]]:
-    lines: list[list[Piece]] = [[(group, "title")]]
-    for row in KEYS:
-        if row.group == group:
-            keys = " ".join(key_label(key) for key in row.keys)
-            lines += _hung(f"  {keys.ljust(16)} ", row.help, width)
-    return lines
-
-
-def _page(width: int, *, screen: ScreenId, keys: str) -> Sequence[Sequence[Piece]]:
-    """Draw the help; first what the screen under it can do."""
-    own = [[("Here", "title"), (f"   on the screen {screen}", "muted")], *_hung("  ", keys, width), []] if keys else []
-    head: list[Piece] = [
-        ("Keys", "accent"),
-        ("   esc closes, j k scroll, G signs and words, ctrl+p finds a key", "muted"),
-    ]
-    return [head, [], *own, *help_lines(width)]
 
 
 class ReadingScreen(ModalScreen[None]):
@@ -134,7 +114,7 @@ class ReadingScreen(ModalScreen[None]):
     """
 
     BINDINGS = [  # noqa: RUF012  as Textual declares it
-        Binding("escape,q,question_mark,enter,backspace,h,V", "dismiss", show=False),
+        Binding("escape,q,question_mark,enter,backspace,h,v", "dismiss", show=False),
         Binding("j,down", "step(1)", show=False),
         Binding("k,up", "step(-1)", show=False),
         Binding("pagedown,ctrl+d,space", "step(10)", show=False),
@@ -166,16 +146,7 @@ class ReadingScreen(ModalScreen[None]):
 
 
 class HelpScreen(ReadingScreen):
-    """Shows the help.
-
-    Args:
-        look: Shared look.
-        screen: The screen under it.
-        keys: What can be done there, such as "n N worst"; "" for nothing.
-    """
-
-    def __init__(self, look: Look, screen: ScreenId, keys: str) -> None:
-        super().__init__(look, partial(_page, screen=screen, keys=keys))
+    """Shows the help."""
 
 
 class CommandScreen(CommandPalette):

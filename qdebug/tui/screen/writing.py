@@ -1,179 +1,137 @@
-"""The keys that write: accept an error, note something, copy a name or a command, write a file."""
+"""The questions before something is written: why a node is accepted, what to note, its partner, a file."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from qdebug.errors import QdebugError
-from qdebug.present import shell
 from qdebug.present.text import safe_text
-from qdebug.tui.reading.messages import AcceptRequest, ExportRequest, NoteRequest
+from qdebug.tui.reading.messages import AcceptRequest, ExportRequest, NoteRequest, Request
 from qdebug.tui.screen import exports
-from qdebug.tui.screen.prompt import Question
+from qdebug.tui.views.view import Scene, View
+from qdebug.tui.widgets.prompt import Question
 
-if TYPE_CHECKING:
-    from qdebug.tui.screen.main_screen import MainScreen
+__all__ = ["Exporting", "acknowledgement", "note", "pairing"]
 
-__all__ = ["Writing"]
+Ask = Callable[[Request], object]
+"""Sends a request to the reader thread, which says what becomes of it."""
 
 
-class Writing:
-    """Writes what the user decides, through the reader thread; says what becomes of it.
+def acknowledgement(scene: Scene, path: Path, ask: Ask) -> Question | str:
+    """Ask why the node's error is acceptable; say why not, if there is nothing to accept.
 
     Args:
-        screen: Shows what it is about.
+        scene: The node.
+        path: The limits file.
+        ask: Sends a request to the reader thread.
+    """
+    if scene.planned.missing is not None or not scene.planned.tensor:
+        return "this tensor is not compared: there is nothing to acknowledge"
+    node = scene.planned.node
+
+    def given(text: str) -> str:
+        reason, expires, problem = exports.reason_and_day(text)
+        if text.strip() == exports.TAKE_BACK:
+            reason = ""
+        if problem:
+            return problem
+        ask(AcceptRequest(backend=scene.backend, node=node, reason=reason, expires=expires, path=path))
+        return _is_written(scene, path)
+
+    return Question(
+        label=f"acknowledge {safe_text(node, limit=24)} because",
+        placeholder=f"reason, optionally: until 2027-01-31; {exports.TAKE_BACK} takes it back; in {path.name}",
+        given=given,
+    )
+
+
+def note(scene: Scene, path: Path, ask: Ask) -> Question:
+    """Ask what to remember of the node."""
+    node = scene.planned.node or scene.planned.tensor
+
+    def given(text: str) -> str:
+        kept = "" if text.strip() == exports.TAKE_BACK else text.strip()
+        if not text.strip():
+            return f"nothing noted; {exports.TAKE_BACK} takes a note out"
+        ask(NoteRequest(backend=scene.backend, node=node, text=kept, path=path))
+        return _is_written(scene, path)
+
+    return Question(
+        label=f"note on {safe_text(node, limit=24)}",
+        placeholder=f"what to remember; {exports.TAKE_BACK} takes it out; in {path.name}",
+        text=scene.navigator.trail.notes.get(scene.row, ""),
+        given=given,
+    )
+
+
+def pairing(scene: Scene, path: Path, ask: Ask) -> Question | str:
+    """Ask which tensor of the reference the tensor answers to."""
+    tensor, partner = scene.planned.tensor, scene.planned.reference_tensor
+    if not tensor:
+        return f"{safe_text(partner, limit=60)} is a tensor of the reference: pair it at the backend's tensor"
+
+    def given(text: str) -> str:
+        name = "" if text.strip() == exports.TAKE_BACK else text.strip()
+        if not text.strip():
+            return f"no pair made; {exports.TAKE_BACK} says that it has no partner"
+        write = partial(exports.write_pair, tensor=tensor, partner=name)
+        ask(ExportRequest(backend=scene.backend, path=path, write=write))
+        return _is_written(scene, path)
+
+    return Question(
+        label=f"partner of {safe_text(tensor, limit=24)}",
+        placeholder=f"a tensor of the reference; {exports.TAKE_BACK}: it has none; in {path.name}",
+        text=partner,
+        given=given,
+    )
+
+
+class Exporting:
+    """Writes what a screen shows, and keeps a name that could not be used, to be mended.
+
+    Args:
+        ask: Sends a request to the reader thread.
     """
 
-    def __init__(self, screen: MainScreen) -> None:
-        self._screen = screen
-        self._refused: tuple[object, str] = (None, "")  # a file that could not be written, to be mended on its screen
+    def __init__(self, ask: Ask) -> None:
+        self._ask = ask
+        self._refused: tuple[object, str] = (None, "")
 
-    def acknowledge(self) -> None:
-        """Ask why the node's error is acceptable."""
-        scene = self._screen.scene
-        if scene is None:
-            return self._screen.without_scene("there is no node")
-        if scene.planned.missing is not None or not scene.planned.tensor:
-            return self._screen.say("this tensor is not compared: there is nothing to acknowledge")
-        node, backend, path = scene.planned.node, self._screen.backend, self._screen.qdebug.limits_file
-
-        def given(text: str) -> str:
-            reason, expires, problem = exports.reason_and_day(text)
-            if text.strip() == exports.TAKE_BACK:
-                reason = ""
-            if problem:
-                return problem
-            self._screen.ask(AcceptRequest(backend=backend, node=node, reason=reason, expires=expires, path=path))
-            return self._writing(path)
-
-        return self._screen.prompt.ask(
-            Question(
-                label=f"acknowledge {safe_text(node, limit=24)} because",
-                placeholder=f"reason, optionally: until 2027-01-31; {exports.TAKE_BACK} takes it back; in {path.name}",
-                given=given,
-            )
-        )
-
-    def note(self) -> None:
-        """Ask what to remember of the node."""
-        scene = self._screen.scene
-        if scene is None:
-            return self._screen.without_scene("there is no node")
-        node, backend = scene.planned.node or scene.planned.tensor, self._screen.backend
-        path = self._screen.qdebug.limits_file
-        known = scene.navigator.trail.notes.get(scene.row, "")
-
-        def given(text: str) -> str:
-            kept = "" if text.strip() == exports.TAKE_BACK else text.strip()
-            if not text.strip():
-                return f"nothing noted; {exports.TAKE_BACK} takes a note out"
-            self._screen.ask(NoteRequest(backend=backend, node=node, text=kept, path=path))
-            return self._writing(path)
-
-        return self._screen.prompt.ask(
-            Question(
-                label=f"note on {safe_text(node, limit=24)}",
-                placeholder=f"what to remember; {exports.TAKE_BACK} takes it out; in {path.name}",
-                text=known,
-                given=given,
-            )
-        )
-
-    def pair(self) -> None:
-        """Ask which tensor of the reference the tensor answers to."""
-        scene = self._screen.scene
-        if scene is None:
-            return self._screen.without_scene("there is no tensor")
-        tensor, partner = scene.planned.tensor, scene.planned.reference_tensor
-        if not tensor:
-            said = f"{safe_text(partner, limit=60)} is a tensor of the reference: pair it at the backend's tensor"
-            return self._screen.say(said)
-        backend, path = self._screen.backend, self._screen.qdebug.map_file
-
-        def given(text: str) -> str:
-            name = "" if text.strip() == exports.TAKE_BACK else text.strip()
-            if not text.strip():
-                return f"no pair made; {exports.TAKE_BACK} says that it has no partner"
-            write = partial(exports.write_pair, tensor=tensor, partner=name)
-            self._screen.ask(ExportRequest(backend=backend, path=path, write=write))
-            return self._writing(path)
-
-        return self._screen.prompt.ask(
-            Question(
-                label=f"partner of {safe_text(tensor, limit=24)}",
-                placeholder=f"a tensor of the reference; {exports.TAKE_BACK}: it has none; in {path.name}",
-                text=partner,
-                given=given,
-            )
-        )
-
-    def copy(self) -> None:
-        """Send the node's name to the terminal's clipboard."""
-        scene = self._screen.scene
-        if scene is None:
-            return self._screen.without_scene("there is no node to copy")
-        return self._send(safe_text(scene.planned.node or scene.planned.tensor, limit=100_000))
-
-    def copy_command(self) -> None:
-        """Send the command that shows this again to the terminal's clipboard."""
-        scene = self._screen.scene
-        if scene is None:
-            return self._screen.without_scene("there is no node")
-        page, backend = self._screen.page, self._screen.backend
-        own = None if page is None else page.command(scene, self._screen.qdebug.files(backend))
-        if own is not None:
-            return self._send(shell.command(*own))
-        accepted = bool(scene.table.acknowledged.any())
-        words = self._screen.qdebug.command_words(accepted=accepted, backend=backend)
-        return self._send(exports.command(words, scene, self._screen.view))
-
-    def _send(self, text: str) -> None:
-        self._screen.qdebug.copy_to_clipboard(text)
-        self._screen.say(f"sent to the terminal: {text}")
-
-    def export(self) -> None:
+    def question(self, scene: Scene, view: View, given: Callable[[str], str]) -> Question:
         """Ask for a file to write."""
-        scene = self._screen.scene
-        if scene is None:
-            return self._screen.without_scene("there is nothing to write")
-        refused = self._refused[1] if self._refused[0] == (self._screen.view, scene.place) else ""
-        return self._screen.prompt.ask(
-            Question(
-                label="write",
-                placeholder=f"NAME{exports.OVER} overwrites; {' '.join(exports.SUFFIXES)}",
-                text=refused or exports.suggested_name(scene, self._screen.view),
-                given=self._export,
-            )
+        refused = self._refused[1] if self._refused[0] == (view.view, scene.place) else ""
+        return Question(
+            label="write",
+            placeholder=f"NAME{exports.OVER} overwrites; {' '.join(exports.SUFFIXES)}",
+            text=refused or exports.suggested_name(scene, view.view),
+            given=given,
         )
 
-    def _export(self, text: str) -> str:
-        self._screen.call_after_refresh(self._write, text)  # a picture is of the screen without the line that asks
-        return ""
+    def write(
+        self, text: str, scene: Scene, view: View, *, picture: Callable[[], str], words: Callable[[], list[str]]
+    ) -> str:
+        """Have a file written; say so, or why not.
 
-    def _write(self, text: str) -> None:
-        scene = self._screen.scene
-        if scene is None:
-            return self._screen.say("there is nothing to write")
+        Args:
+            text: Its name.
+            scene: What is shown.
+            view: What shows it.
+            picture: Gives the screen as SVG.
+            words: Gives the lines of the screen.
+        """
         try:
-            path, write = exports.prepared(
-                text,
-                scene,
-                screenshot=self._screen.qdebug.export_screenshot,
-                words=self._screen.words,
-                view=self._screen.view,
-                page=self._screen.page,
-            )
+            path, write = exports.prepared(text, scene, screenshot=picture, words=words, view=view)
         except QdebugError as error:
-            self._refused = (self._screen.view, scene.place), text.strip()
-            return self._screen.say(f"{error.message} {error.hint or ''}")
+            self._refused = (view.view, scene.place), text.strip()
+            return f"{error.message} {error.hint or ''}"
         self._refused = (None, "")
-        self._screen.ask(ExportRequest(backend=self._screen.backend, path=path, write=write))
-        return self._screen.say(self._writing(path))
+        self._ask(ExportRequest(backend=scene.backend, path=path, write=write))
+        return _is_written(scene, path)
 
-    def _writing(self, path: Path) -> str:
-        """Say that a file is on its way, and what it may have to wait for."""
-        scene = self._screen.scene
-        waits = "" if scene is None or not scene.table.pending else ", once the step at hand of the comparison is done"
-        return f"writing {safe_text(path, limit=60)}{waits} .."
+
+def _is_written(scene: Scene, path: Path) -> str:
+    """Say that a file is on its way, and what it may have to wait for."""
+    waits = ", once the step at hand of the comparison is done" if scene.table.pending else ""
+    return f"writing {safe_text(path, limit=60)}{waits} .."

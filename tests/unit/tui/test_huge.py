@@ -32,16 +32,16 @@ def huge(make_session):
 
 def shown_numbers(main):
     """Return what the page shows of the reference, by row and column; None for what is on its way."""
-    lines = ["".join(text for text, _ in line) for line in main._draw_page(118, 30)]
-    at = next(number for number, line in enumerate(lines) if "reference" in line and "backend" in line)
-    columns = [int(word) for word in lines[at + 1].split()]
-    columns = columns[: len(columns) // 3]
+    lines = ["".join(text for text, _ in line) for line in main.page.draw(main.scene, 118, 30)]
+    at = next(number for number, line in enumerate(lines) if re.match(r"\s*\d+(\s+\d+)*\s*$", line))
+    columns = [int(word) for word in lines[at].split()]
     found = {}
-    for line in lines[at + 2 :]:
+    for line in lines[at + 1 :]:
         if not re.match(r"\s*\d+ ", line):
             break
         row, *words = line.replace(main.look.glyphs.cursor, " ").split()
-        for column, word in zip(columns, words, strict=False):
+        cells = [word for at, word in enumerate(words) if word == ".." or words[at + 1 : at + 2] == ["->"]]
+        for column, word in zip(columns, cells, strict=False):
             found[int(row), column] = None if word == ".." else float(word)
     return found
 
@@ -79,7 +79,7 @@ async def test_wherever_one_goes_the_numbers_are_those_of_the_elements(make_app,
                 check(main)
         await settle(pilot, until=lambda main: not check(main))
         index = main.elements.index
-        text = "\n".join("".join(piece for piece, _ in line) for line in main._draw_page(118, 30))
+        text = "\n".join("".join(piece for piece, _ in line) for line in main.page.draw(main.scene, 118, 30))
         value = float(np.ravel_multi_index(index, SHAPE))
         assert f"@{','.join(map(str, index))}  reference {value:.9g}" in text
         assert main.scene.glimpse.part.backend.nbytes <= 2 << 20
@@ -90,11 +90,12 @@ async def test_the_screens_of_a_huge_tensor_are_of_all_of_it(make_app, huge, set
         main = await settle(pilot)
 
         def text(main):
-            return "\n".join("".join(piece for piece, _ in line) for line in main._draw_page(118, 30))
+            return "\n".join("".join(piece for piece, _ in line) for line in main.page.draw(main.scene, 118, 30))
 
         assert "3 channels along dimension 1 of sample 2, largest max abs; min, max: backend" in text(main)
         assert "100.5" in text(main) or "100" in text(main)
-        await pilot.press("7", "@", *"0,1,3,4", "enter")
+        main.action_screen("map")
+        await pilot.press("@", *"0,1,3,4", "enter")
         main = await settle(pilot, until=lambda main: "plane [0,1]" in text(main))
         await settle(pilot, until=lambda main: "backend - ref +100.5" in text(main))
         assert "down: rows 0..699" in text(main)
@@ -122,7 +123,7 @@ async def test_other_nodes_and_back(make_app, huge, settle):
         assert main._desk.glimpse(main.navigator) is not None
         await pilot.press("2")
         await pilot.pause()
-        if not main.arrangement.detail:
+        if not main.arrangement.side:
             assert main._desk.glimpse(main.navigator) is None
 
 

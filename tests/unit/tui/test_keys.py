@@ -1,56 +1,79 @@
 from collections import Counter
-from operator import attrgetter
 
+from textual.binding import Binding
 from textual.fuzzy import Matcher
 
-from qdebug.tui.keys import GROUPS, KEYS, footer_keys, key_label, markdown_table
+from qdebug.tui.application import QdebugApp
+from qdebug.tui.keys import key_label
+from qdebug.tui.screen.main_screen import MainScreen, all_key_rows, key_table, own_key_rows, shared_key_rows
+from qdebug.tui.screens import VIEWS
+from qdebug.tui.views.table import view_class
 
-ASKED = set("jkgGnNsSdztyqhlwWfFmiYeHLvcCbxrR1234567890") | {
-    *("plus", "minus", "semicolon", "colon"),
-    *("at", "apostrophe", "tab", "shift+tab", "ctrl+z", "right_parenthesis", "left_parenthesis"),
-    *("up", "down", "ctrl+d", "ctrl+u", "pageup", "pagedown", "home", "end", "enter", "escape", "backspace", "ctrl+p"),
-    *("slash", "right_square_bracket", "left_square_bracket", "exclamation_mark", "comma", "full_stop"),
-    "question_mark",
+ASKED = set("jkgGnNdqhlWfmiyeHLoXvbY123456789") | {
+    *("at", "tab", "shift+tab", "exclamation_mark", "comma", "full_stop", "slash", "question_mark"),
+    *("up", "down", "ctrl+d", "ctrl+u", "pageup", "pagedown", "home", "end", "enter", "escape", "backspace"),
+    *("right_square_bracket", "left_square_bracket"),
 }
 DISGUISED = {"ctrl+i", "ctrl+m", "ctrl+h", "ctrl+left_square_bracket", "ctrl+slash", "esc", "ctrl+enter", "shift+enter"}
 
 
+def bindings(*classes):
+    return [each for one in classes for each in Binding.make_bindings(one.BINDINGS)]
+
+
 def test_every_key_that_was_promised_is_there_once():
-    keys = [key for row in KEYS for key in row.keys]
-    assert set(keys) >= ASKED
+    keys = [each.key for each in bindings(MainScreen, QdebugApp)]
+    assert {*keys, "enter"} >= ASKED
     assert max(Counter(keys).values()) == 1
 
 
+def test_there_are_few_enough_to_learn():
+    """Each row is something to know: as many as a page of help holds."""
+    digits = [row for row in shared_key_rows() if row.keys[0].isdigit()]
+    own = {row.keys[0] for _, row in all_key_rows()} - {row.keys[0] for row in shared_key_rows()}
+    assert len(shared_key_rows()) - len(digits) + 1 + len(own) <= 45
+
+
+def test_a_letter_means_the_same_on_every_screen():
+    """A screen may say more exactly what a key of all screens does there; an own letter has one meaning."""
+    meanings = {}
+    for view in VIEWS:
+        for row in own_key_rows(view_class(view)):
+            for key in row.keys:
+                meanings.setdefault(key, set()).add(row.action.rpartition(".")[2])
+    shared = {key for row in shared_key_rows() for key in row.keys}
+    for key, actions in meanings.items():
+        assert len(actions) == 1 or key in {"s", "space", *shared}, (key, actions)
+
+
 def test_no_key_is_another_one_in_disguise():
-    assert not DISGUISED & {key for row in KEYS for key in row.keys}
+    keys = {each.key for each in bindings(MainScreen, QdebugApp, *(view_class(view) for view in VIEWS))}
+    assert not DISGUISED & keys
 
 
-def test_every_action_exists(make_app, make_session):
-    screen = make_app(make_session())._main
-    for row in KEYS:
-        assert callable(attrgetter(row.action)(screen)), row.action
-
-
-def test_every_row_has_help_in_a_known_group():
-    assert {row.group for row in KEYS} == set(GROUPS)
-    assert all(row.help for row in KEYS)
-
-
-def test_the_footer_keeps_the_important_keys_when_it_is_narrow():
-    assert [row.footer for row in footer_keys(40)][:3] == ["open", "first", "origin"]
-    assert "q" in {row.names for row in footer_keys(79)}
-    assert sum(len(key_label(row.keys[0])) + len(row.footer) + 3 for row in footer_keys(60)) <= 60
-    assert len(footer_keys(300)) == sum(1 for row in KEYS if row.footer)
+def test_every_action_exists():
+    app_actions = {each.action for each in bindings(QdebugApp)}
+    for view in VIEWS:
+        for row in (*shared_key_rows(), *own_key_rows(view_class(view))):
+            name = row.action.rpartition(".")[2].partition("(")[0]
+            there = MainScreen if row.action.startswith("screen.") or row in shared_key_rows() else view_class(view)
+            assert callable(getattr(there, f"action_{name}")), row.action
+    for action, _ in MainScreen.COMMANDS_WITHOUT_KEY:
+        namespace, _, name = action.partition("(")[0].rpartition(".")
+        assert callable(getattr(QdebugApp if namespace == "app" else MainScreen, f"action_{name}")), action
+    assert app_actions
 
 
 def test_labels_are_what_people_write():
     assert key_label("right_square_bracket") == "]"
     assert key_label("ctrl+d") == "ctrl+d"
+    assert key_label("up") == "up"
 
 
 def test_the_markdown_lists_every_key():
-    table = markdown_table()
-    assert table.count("\n") == len(KEYS) + 2
+    table = key_table()
+    for _, row in all_key_rows():
+        assert row.help in table
     assert "| `esc` `backspace` |" in table
 
 
@@ -63,14 +86,14 @@ PLAIN = {
     "bias": "constants of the node",
     "codes": "form",
     "hex": "form",
-    "heat map": "screen map",
+    "heat map": "form",
     "channels": "screen channels",
     "samples": "screen samples",
-    "explain": "screen explain",
-    "what-if": "screen what-if",
-    "budget": "screen budget",
-    "edits": "screen edits",
-    "backends": "screen backends",
+    "explain": "screen why",
+    "another scale": "try another scale",
+    "budget": "budget",
+    "edits": "screen mend",
+    "backends": "all backends",
     "first divergence": "first divergence",
     "culprit": "origin",
     "origin": "origin",
@@ -80,14 +103,13 @@ PLAIN = {
     "mark": "mark the node",
     "return": "return to a mark",
     "metric": "metric",
-    "sort": "sort by the next",
+    "sort": "sort by",
     "export": "export",
     "save": "export",
     "csv": "export",
     "copy": "copy the name",
     "theme": "theme",
     "colours": "theme",
-    "zoom": "zoom",
     "acknowledge": "acknowledge",
     "note": "note on",
     "pair": "pair the tensor",
@@ -96,22 +118,23 @@ PLAIN = {
     "verdict": "the whole verdict",
     "limits": "the whole verdict",
     "help": "help",
-    "back": "back: screen",
-    "history": "back in the history",
+    "back": "back: question",
+    "history": "history",
     "open": "open",
-    "reset": "what-if: reset",
-    "calibrator": "what-if: what the next calibrator",
+    "reset": "reset",
     "suspend": "suspend",
 }
 """What people type, and how the help of the action begins that they mean."""
 
 
-def test_the_palette_finds_an_action_by_its_plain_word():
+def test_the_palette_finds_an_action_by_its_plain_word(make_app, make_session):
+    app = make_app(make_session())
+    titles = [command.title for command in app.get_system_commands(app._main)]
     missed = {}
     for word, begins in PLAIN.items():
         matcher = Matcher(word)
-        ranked = sorted((row.help for row in KEYS), key=lambda title: -matcher.match(title))
-        best = [title for title in ranked[:3] if matcher.match(title) > 0]
+        ranked = sorted(titles, key=lambda title: -matcher.match(title))
+        best = [title for title in ranked[:4] if matcher.match(title) > 0]
         if not any(title.startswith(begins) for title in best):
             missed[word] = best
     assert not missed

@@ -5,12 +5,13 @@ import random
 import pytest
 
 from qdebug.tui.application import QdebugApp
-from qdebug.tui.keys import KEYS
-from qdebug.tui.screen.views import Views
+from qdebug.tui.screen.main_screen import own_key_rows, shared_key_rows
+from qdebug.tui.screens import VIEWS
+from qdebug.tui.views.table import view_class
 
 OTHERS = [*"abcXyz0123456789", "space", "delete", "f1", "ctrl+a", "ctrl+e", "ctrl+k", "ctrl+w"]
 """Keys that the table does not have, and more of what is typed into a line."""
-LEFT_OUT = {"leave", "suspend", "copy", "copy_command"}
+LEFT_OUT = {"copy", "copy_command"}
 SIZES = [(60, 20), (80, 24), (120, 40), (200, 60), (59, 17), (40, 10), (20, 5), (1, 1), (90, 12)]
 
 
@@ -23,7 +24,11 @@ def monkey(byte_terminal, make_app, make_session, settle, tmp_path, monkeypatch)
     """Return a function that presses random keys at random sizes, as bytes, and gives how many it pressed."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(QdebugApp, "action_suspend_process", lambda _: None)  # the list of commands has these two too
-    monkeypatch.setattr(Views, "leave", lambda self: self._screen.say("stays"))
+
+    async def stay(app):
+        app.screen_stack[0].say("stays")
+
+    monkeypatch.setattr(QdebugApp, "action_quit", stay)
 
     async def play(*, keys, seed):
         chance = random.Random(seed)  # noqa: S311  a seeded walk, nothing secret
@@ -55,7 +60,8 @@ def monkey(byte_terminal, make_app, make_session, settle, tmp_path, monkeypatch)
 
 
 def keys_of_the_table():
-    return [key for row in KEYS if row.action.partition(".")[2] not in LEFT_OUT for key in row.keys]
+    rows = [*shared_key_rows(), *(row for view in VIEWS for row in own_key_rows(view_class(view)))]
+    return [*dict.fromkeys(key for row in rows if row.action not in LEFT_OUT for key in row.keys), "ctrl+p", "q"]
 
 
 async def test_a_few_hundred_random_keys(monkey):

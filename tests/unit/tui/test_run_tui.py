@@ -132,7 +132,7 @@ def test_a_signal_that_is_to_be_ignored_is_ignored(terminal, recordings):
 
 
 def test_a_wrong_start_leaves_no_key_for_the_shell(terminal, recordings):
-    program = terminal(qdebug(*recordings, "--screen", "overview", "--node", "n22"))
+    program = terminal(qdebug(*recordings, "--screen", "answer", "--node", "n22"))
     before = mode_of(program)
     assert program.wait(lambda text: "opening" in text)
     program.send(b"jj")
@@ -208,7 +208,7 @@ def test_the_first_screen_needs_neither_hdf5_nor_the_arithmetic():
         "onnx",
         "qdebug.present.detail",
         "qdebug.tui.reading.answers",
-        "qdebug.tui.pages.graph_page",
+        "qdebug.tui.views.graph",
     )
     loaded = f"import qdebug.tui.application, sys; print([m for m in {heavy} if m in sys.modules])"
     found = subprocess.run([sys.executable, "-c", loaded], capture_output=True, text=True, check=True)
@@ -275,5 +275,5 @@ def test_a_file_that_accepts_nodes_without_being_in_force_is_pointed_at(tmp_path
 def test_the_command_puts_the_backend_that_is_shown_first():
     openings = [Opening(compare=lambda: None) for _ in range(3)]
     app = QdebugApp(openings, titles=[("r", name) for name in "abc"], files=("r", "a", "b", "c"))
-    assert app.command_words(accepted=False) == ("qdebug", "tui", "r", "a", "b", "c")
-    assert app.command_words(accepted=False, backend=1) == ("qdebug", "tui", "r", "b", "a", "c")
+    assert app.files.command_words(accepted=False) == ("qdebug", "tui", "r", "a", "b", "c")
+    assert app.files.command_words(accepted=False, backend=1) == ("qdebug", "tui", "r", "b", "a", "c")

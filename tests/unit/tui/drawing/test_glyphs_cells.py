@@ -4,12 +4,12 @@ from rich.cells import cell_len
 from qdebug.tui.drawing.glyphs import ASCII, UNICODE, cut_end, cut_middle, pad, wrap
 from qdebug.tui.nodes.navigator import Navigator
 from qdebug.tui.nodes.rows import NodeTable, PlannedRow
-from qdebug.tui.pages.detail_lines import detail_lines
-from qdebug.tui.pages.elements import ElementCursor
-from qdebug.tui.pages.page import heading
-from qdebug.tui.pages.table import Pages
 from qdebug.tui.screen.chrome import status, verdict_lines
 from qdebug.tui.screens import VIEWS
+from qdebug.tui.views.elements import ElementCursor
+from qdebug.tui.views.table import Views, view_class
+from qdebug.tui.views.tensor import detail_lines
+from qdebug.tui.views.view import DrawnView, heading
 
 CJK = "畳み込み層/正規化/第四ブロック/出力テンソル" * 3
 COMBINING = "couche/" + "e\u0301" * 40 + "/fin"
@@ -65,8 +65,8 @@ def test_every_screen_keeps_to_its_width_with_wide_names(make_scene, name, width
     scene = make_scene(names=[f"{number}{name}" for number in range(12)], row=9, glyphs=glyphs)
     for row in (8, 9, 10):
         scene.navigator.jump(row)
-    pages = Pages(ElementCursor())
-    for view, page in [(each, pages[each]) for each in VIEWS if each.page]:
+    pages = Views(ElementCursor())
+    for view, page in [(each, pages[each]) for each in VIEWS if issubclass(view_class(each), DrawnView)]:
         for line in page.draw(scene, width, height):
             assert cell_len("".join(text for text, _ in line)) <= width, (view, line)
     for line in detail_lines(scene, width):

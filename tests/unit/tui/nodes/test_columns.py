@@ -13,9 +13,9 @@ from qdebug.tui.nodes.columns import header_cells, lay_out, mark, row_cells
 from qdebug.tui.nodes.filter import filter_rows
 from qdebug.tui.nodes.navigator import SORTS, Navigator
 from qdebug.tui.nodes.rows import NodeTable, PlannedRow, State, sign
-from qdebug.tui.pages.overview_page import OverviewPage
-from qdebug.tui.pages.page import sign_of
 from qdebug.tui.screen.chrome import status
+from qdebug.tui.views.answer import AnswerView
+from qdebug.tui.views.view import sign_of
 
 
 @pytest.mark.parametrize("width", [40, 59, 80, 120, 200, 300])
@@ -89,7 +89,7 @@ def test_a_tiny_number_is_never_cut_into_a_larger_one(make_scene, page):
         assert " 5.5e-36 LSB " in shown
     else:
         line = next(
-            text for line in OverviewPage().draw(scene, 100, 40) if "#9 " in (text := "".join(part for part, _ in line))
+            text for line in AnswerView().draw(scene, 100, 40) if "#9 " in (text := "".join(part for part, _ in line))
         )
         assert "  1.23e-100 5.5e-36 " in line
 

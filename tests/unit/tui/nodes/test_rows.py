@@ -219,3 +219,31 @@ def test_a_few_long_names_are_no_measure_for_all():
     rows = [PlannedRow(node=name, op="Conv", tensor=name, reference_tensor=name) for name in names]
     table = NodeTable(rows, names=names)
     assert (table.usual_name, table.longest_name) == (6, 60)
+
+
+def planned(*names, op="Conv"):
+    return [PlannedRow(node=name, op=op, tensor=f"{name}_out", reference_tensor="r") for name in names]
+
+
+@pytest.mark.parametrize(
+    ("names", "prefix"),
+    [
+        (("model/stem/conv", "model/stage1/conv"), "model/"),
+        (("/conv1/Conv", "/conv2/Conv"), "/"),
+        (("net.a.b", "net.a.c", "net.a.d"), "net.a."),
+        (("conv1", "conv2"), ""),
+        (("model/a", "model/b", "other"), ""),
+        (("model/a",), ""),
+        (("a/", "a/b"), ""),
+    ],
+)
+def test_a_list_leaves_out_the_scope_that_all_names_share(names, prefix):
+    table = NodeTable([*planned("x", op="Input"), *planned(*names)])
+    assert [table.short_name(row + 1) for row in range(len(names))] == [name.removeprefix(prefix) for name in names]
+    assert table.short_name(0) == "x"
+    assert table.title(1).endswith(names[0]), "elsewhere a name is whole"
+
+
+def test_names_stay_whole_where_two_would_be_alike_without_their_scope():
+    table = NodeTable([*planned("a", op="Input"), *planned("net/a", "net/b")])
+    assert len({table.short_name(row) for row in range(3)}) == 3

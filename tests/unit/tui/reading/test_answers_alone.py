@@ -7,11 +7,11 @@ from qdebug.model import Graph, MemoryRecording, Node, QuantParams, Role, Tensor
 from qdebug.session import DiffSession
 from qdebug.tui.drawing.glyphs import UNICODE
 from qdebug.tui.nodes.navigator import Navigator
-from qdebug.tui.pages.detail_lines import detail_lines
-from qdebug.tui.pages.page import Scene
 from qdebug.tui.reading.answers import answer_alone
 from qdebug.tui.reading.messages import DetailRequest
 from qdebug.tui.reading.plan_rows import describe
+from qdebug.tui.views.tensor import detail_lines
+from qdebug.tui.views.view import Scene
 
 X = np.float32([[-1.0, 2.0, 3.0]])
 CODES = np.int8([[-4, 8, 12]])
@@ -85,5 +85,5 @@ async def test_the_tensor_screen_shows_it(session, make_app, settle):
         main = await settle(pilot)
         assert main.scene.planned.missing is not None
         await settle(pilot, until=lambda main: main.detail_ready is not None)
-        lines = "\n".join("".join(piece for piece, _ in line) for line in main._draw_detail(80))
+        lines = "\n".join(main.words())
         assert "-2.000 .. 6.000" in lines

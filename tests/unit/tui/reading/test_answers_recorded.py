@@ -8,14 +8,14 @@ from qdebug.numerics.summary import take_statistics
 from qdebug.session import DiffSession
 from qdebug.tui.drawing.glyphs import UNICODE
 from qdebug.tui.nodes.navigator import Navigator
-from qdebug.tui.pages.detail_lines import detail_lines
-from qdebug.tui.pages.elements import waiting_lines
-from qdebug.tui.pages.page import Scene
-from qdebug.tui.pages.recorded import recorded_bins, recorded_rows
 from qdebug.tui.reading.answers import Answers, recorded_facts
 from qdebug.tui.reading.glimpse import OpenPairs
 from qdebug.tui.reading.messages import DetailRequest
 from qdebug.tui.reading.plan_rows import describe
+from qdebug.tui.views.elements import waiting_lines
+from qdebug.tui.views.recorded import recorded_bins, recorded_rows
+from qdebug.tui.views.tensor import detail_lines
+from qdebug.tui.views.view import Scene
 
 QUANT = QuantParams(dtype="int8", scale=0.5, zero_point=-2)
 BY_CHANNEL = QuantParams(dtype="int8", scale=[0.5, 1.0], zero_point=[0, 0], axis=1)

@@ -41,7 +41,7 @@ def followed(tmp_path, reference, monkeypatch):
 
     async def run(act):
         opening = _opening(reference, tmp_path / "b.h5", TuiChoices(follow=True), tmp_path / "limits.toml")
-        app = QdebugApp([opening], begin=StartPlace(screen="nodes"))
+        app = QdebugApp([opening], begin=StartPlace(screen="answer"))
 
         async def check_shown(*words):
             for _ in range(1000):

@@ -10,10 +10,10 @@ import pytest
 from qdebug.compare.measure.pair_values import OpenPair
 from qdebug.errors import RecordingError
 from qdebug.tui.elements.slab import slab_of
-from qdebug.tui.pages.elements import ElementCursor
-from qdebug.tui.pages.values_page import ValuesPage
 from qdebug.tui.reading.glimpse import Glimpser, OpenPairs
 from qdebug.tui.reading.messages import Failed, Glimpsed, LookRequest
+from qdebug.tui.views.elements import ElementCursor
+from qdebug.tui.views.values import ValuesView
 
 
 class Source:
@@ -125,18 +125,18 @@ async def test_what_is_not_compared_yet_can_be_seen_and_is_said_to_be_unjudged(m
     app = make_app(session, node="block5/qlinearadd_21", screen="values")
     async with app.run_test(size=(120, 40)) as pilot:
         main = await settle(pilot, until=lambda main: main.scene is not None and main.scene.glimpse is not None)
-        shown = "\n".join("".join(text for text, _ in line) for line in main._draw_page(118, 30))
+        shown = "\n".join("".join(text for text, _ in line) for line in main.page.draw(main.scene, 118, 30))
         assert "NOT COMPARED YET" in shown
         assert "reference -1.5" in shown
         await pilot.press("@", *"0,2,1,1", "enter")
         await pilot.pause()
         assert main.elements.index == (0, 2, 1, 1)
         assert "@0,2,1,1  reference" in "\n".join(
-            "".join(text for text, _ in line) for line in main._draw_page(118, 30)
+            "".join(text for text, _ in line) for line in main.page.draw(main.scene, 118, 30)
         )
         session.resume.set()
         main = await settle(pilot)
-        shown = "\n".join("".join(text for text, _ in line) for line in main._draw_page(118, 30))
+        shown = "\n".join("".join(text for text, _ in line) for line in main.page.draw(main.scene, 118, 30))
         assert "NOT COMPARED" not in shown
         assert main.elements.index == (0, 2, 1, 1), "the cursor stays where the user put it"
 
@@ -146,10 +146,10 @@ def test_elements_beyond_the_part_are_on_their_way(make_scene):
     values = np.full((1, 4, 6, 6), 7.0, np.float32)
     seen = Glimpsed(request=request(1), part=slab_of(OpenPair(values, values).window(None, (2, 3))), sample=0)
     cursor = ElementCursor()
-    page, scene = ValuesPage(cursor), replace(scene, glimpse=seen)
+    page, scene = ValuesView(cursor), replace(scene, glimpse=seen)
     shown = ["".join(text for text, _ in line) for line in page.draw(scene, 200, 30)]
     row = next(line for line in shown if scene.glyphs.cursor in line)
-    assert (row.count("7"), row.count("..")) == (6, 9)
+    assert (row.count("7.0"), row.count("..")) == (6, 3), "three are here, with both sides; three are on their way"
     assert cursor.jump(scene, "0,3,5,5") == "element 0,3,5,5"
     assert "@0,3,5,5  is being read" in "".join(text for line in page.draw(scene, 200, 30) for text, _ in line)
     assert cursor.whole(scene) is None, "what draws the whole tensor waits"

@@ -12,11 +12,13 @@ import pytest
 from qdebug.compare.result.flat_rows import COLUMNS
 from qdebug.errors import UsageError
 from qdebug.present.reports.schema import load_schema
-from qdebug.tui.pages.elements import ElementCursor
-from qdebug.tui.pages.table import Pages
 from qdebug.tui.screen import exports
 from qdebug.tui.screen.exports import new_file
 from qdebug.tui.screens import ScreenId
+from qdebug.tui.views.elements import ElementCursor
+from qdebug.tui.views.table import Views
+
+NODES = Views(ElementCursor())[ScreenId.NODES]
 
 
 @pytest.fixture(autouse=True)
@@ -27,8 +29,8 @@ def folder(tmp_path, monkeypatch):
 
 
 def write(name, scene, view=ScreenId.NODES, **options):
-    page = Pages(ElementCursor())[view] if view.page else None
-    path, act = exports.prepared(name, scene, screenshot=lambda: "<svg/>", view=view, page=page, **options)
+    page = Views(ElementCursor())[view]
+    path, act = exports.prepared(name, scene, screenshot=lambda: "<svg/>", view=page, **options)
     return path, act(None, path)
 
 
@@ -72,7 +74,7 @@ def test_names_of_files_come_from_the_node_and_are_new(make_scene, folder):
     (folder / "etc_passwd-map.svg").touch()
     assert exports.suggested_name(scene, ScreenId.MAP) == "etc_passwd-map-2.svg"
     assert exports.suggested_name(scene, ScreenId.NODES) == "nodes.csv"
-    assert exports.suggested_name(scene, ScreenId.OVERVIEW) == "overview.csv"
+    assert exports.suggested_name(scene, ScreenId.ANSWER) == "answer.csv"
     assert exports.suggested_name(scene, ScreenId.SAMPLES) == "etc_passwd-samples.csv"
     assert exports.suggested_name(scene, ScreenId.TENSOR) == "etc_passwd-tensor.txt"
     assert exports.suggested_name(scene, ScreenId.VALUES) == "etc_passwd.npz"
@@ -115,9 +117,9 @@ def listed(path):
 
 def test_a_table_is_written_as_the_screen_shows_it(make_scene, folder):
     scene = make_scene()
-    write("culprits.csv", scene, ScreenId.OVERVIEW)
+    write("culprits.csv", scene, ScreenId.ANSWER)
     assert [row["index"] for row in listed(folder / "culprits.csv")][:3] == ["9", "10", "17"]
-    write("node.csv", scene, ScreenId.EXPLAIN)
+    write("node.csv", scene, ScreenId.WHY)
     assert [row["index"] for row in listed(folder / "node.csv")] == ["9"]
     write("near.csv", scene, ScreenId.GRAPH)
     assert {"8", "9", "10"} < {row["index"] for row in listed(folder / "near.csv")}
@@ -146,7 +148,7 @@ def test_a_node_is_written_as_its_entry_of_the_comparison_and_text_as_it_is_show
 
 
 def test_elements_are_written_one_a_line(make_scene, source, folder):
-    path, act = exports.prepared("e.csv", make_scene(), screenshot=str, view=ScreenId.VALUES)
+    path, act = exports.prepared("e.csv", make_scene(), screenshot=str, view=Views(ElementCursor())[ScreenId.VALUES])
     act(source, path)
     rows = listed(path)
     assert len(rows) == 6
@@ -171,7 +173,7 @@ def source(make_pair):
 
 @pytest.mark.parametrize(("name", "kind"), [("t.npy", "codes"), ("t.npz", "reference, backend, backend_codes")])
 def test_the_tensor_is_written(make_scene, source, name, kind):
-    path, act = exports.prepared(name, make_scene(), screenshot=str)
+    path, act = exports.prepared(name, make_scene(), screenshot=str, view=NODES)
     assert act(source, path).startswith(kind)
     loaded = np.load(path)
     codes = loaded if name.endswith("npy") else loaded["backend_codes"]
@@ -182,15 +184,15 @@ def test_the_tensor_is_written(make_scene, source, name, kind):
 @pytest.mark.parametrize("name", ["screen.pdf", "noform", ""])
 def test_an_unknown_form_is_refused_with_those_there_are(make_scene, name):
     with pytest.raises(UsageError) as caught:
-        exports.prepared(name, make_scene(), screenshot=str)
+        exports.prepared(name, make_scene(), screenshot=str, view=NODES)
     assert ".npz" in caught.value.hint
 
 
 def test_nothing_is_overwritten(make_scene, folder):
     (folder / "x.svg").write_text("mine")
     with pytest.raises(UsageError, match="exists"):
-        exports.prepared("x.svg", make_scene(), screenshot=str)
-    path, act = exports.prepared("y.svg", make_scene(), screenshot=str)
+        exports.prepared("x.svg", make_scene(), screenshot=str, view=NODES)
+    path, act = exports.prepared("y.svg", make_scene(), screenshot=str, view=NODES)
     path.write_text("came between")
     with pytest.raises(UsageError, match=r"'y\.svg' cannot be written: File exists"):
         act(None, path)
@@ -199,17 +201,17 @@ def test_nothing_is_overwritten(make_scene, folder):
 
 def test_a_file_is_written_over_where_that_is_asked_for(make_scene, folder):
     (folder / "x.svg").write_text("mine")
-    path, act = exports.prepared("x.svg!", make_scene(), screenshot=lambda: "<svg/>")
+    path, act = exports.prepared("x.svg!", make_scene(), screenshot=lambda: "<svg/>", view=NODES)
     assert path.read_text() == "mine", "until all of the new one is there"
     assert act(None, path) == "over what it was, the screen"
     assert path.read_text() == "<svg/>"
-    path, act = exports.prepared("new.svg!", make_scene(), screenshot=lambda: "<svg/>")
+    path, act = exports.prepared("new.svg!", make_scene(), screenshot=lambda: "<svg/>", view=NODES)
     assert act(None, path) == "the screen"
 
     link = folder / "link.svg"
     link.symlink_to(folder / "x.svg")
     (folder / "x.svg").chmod(0o600)
-    path, act = exports.prepared("link.svg!", make_scene(), screenshot=lambda: "<svg>2</svg>")
+    path, act = exports.prepared("link.svg!", make_scene(), screenshot=lambda: "<svg>2</svg>", view=NODES)
     assert act(None, path) == "over what it was, the screen"
     assert link.is_symlink()
     assert (folder / "x.svg").read_text() == "<svg>2</svg>"
@@ -228,7 +230,7 @@ def test_a_file_is_written_over_where_that_is_asked_for(make_scene, folder):
     with pytest.raises(UsageError, match=r"^'x\.svg' cannot be written: bad shape"):
         exports._write_over(None, Path("x.svg"), write=refused)
     with pytest.raises(UsageError, match="is no file name"):
-        exports.prepared(f"{'x' * 300}.svg", make_scene(), screenshot=str)
+        exports.prepared(f"{'x' * 300}.svg", make_scene(), screenshot=str, view=NODES)
 
     def broken(_, path):
         path.write_text("half")
@@ -242,7 +244,7 @@ def test_a_file_is_written_over_where_that_is_asked_for(make_scene, folder):
 
 def test_what_is_not_compared_has_no_values_to_write(make_scene):
     with pytest.raises(UsageError, match="not compared"):
-        exports.prepared("x.npy", make_scene(row=25), screenshot=str)
+        exports.prepared("x.npy", make_scene(row=25), screenshot=str, view=NODES)
 
 
 def test_what_was_noted_and_marked_goes_into_the_json_beside_the_comparison(make_scene):

@@ -115,7 +115,8 @@ async def test_reading_the_help_takes_no_wish_back(held, settle):
 async def test_news_does_not_hide_what_is_waited_for(held):
     async def act(pilot, main, session):
         await pilot.press("!")
-        main.take(StatusMessage(message="computing again"))
+        main.post_message(StatusMessage(message="computing again"))
+        await pilot.pause()
         assert main.message.startswith("computing again; first divergence: still comparing")
 
     await held(act)

@@ -53,22 +53,25 @@ def start(make_app, make_session, settle):
 
 async def test_a_tab_is_its_key(start):
     async def act(pilot, main):
-        for name, view in (("4 tensor", ScreenId.TENSOR), ("x ", ScreenId.WHAT_IF), ("2 nodes", ScreenId.NODES)):
+        for name, view in (("4 tensor", ScreenId.TENSOR), ("8 mend", ScreenId.MEND), ("2 nodes", ScreenId.NODES)):
             await pilot.click(offset=spot(pilot.app, name, line=1))
             assert main.view is view
         await pilot.click(offset=(0, 1))
         assert main.view is ScreenId.NODES
 
-    await start("overview", act)
+    await start("answer", act)
 
 
 async def test_a_key_of_the_footer_is_pressed(start):
     async def act(pilot, main):
-        await pilot.click(offset=spot(pilot.app, "next failing", line=23))
+        await pilot.click(offset=spot(pilot.app, "failing", line=23))
+        await pilot.pause()
         assert main.navigator.cursor == 10
-        await pilot.click(offset=spot(pilot.app, "open", line=23))
+        await pilot.click(offset=spot(pilot.app, "tensor", line=23))
+        await pilot.pause(0.1)
         assert main.view is ScreenId.TENSOR
-        await pilot.click(offset=spot(pilot.app, "search", line=23))
+        await pilot.click(offset=spot(pilot.app, "find", line=23))
+        await pilot.pause()
         assert main.asking
         await pilot.click(offset=spot(pilot.app, "3 graph", line=1))
         assert not main.asking
@@ -95,9 +98,9 @@ async def test_a_culprit_is_chosen_and_opened(start):
         await pilot.click(offset=at)
         assert main.navigator.cursor == 17
         await pilot.click(offset=spot(pilot.app, "#17 "))
-        assert main.view is ScreenId.TENSOR
+        assert main.view is ScreenId.WHY
 
-    await start("overview", act)
+    await start("answer", act)
 
 
 async def test_a_box_is_chosen_and_opened(start):
@@ -116,11 +119,11 @@ async def test_elements_channels_and_places_of_the_map_are_chosen(start):
         await pilot.click(offset=spot(pilot.app, "5 val", line=1))
         await pilot.pause(0.3)
         line = next(at for at, line in enumerate(screen_lines(pilot.app)) if line.strip().startswith("2 "))
-        for block in (0, 1, 2):
+        for column in (0, 1):
             main.elements.put((0, 1, 0, 0))
-            await pilot.click(offset=(12 + 19 * block, line))
-            assert main.elements.index == (0, 1, 2, 0)
-        await pilot.click(offset=spot(pilot.app, "7 map", line=1))
+            await pilot.click(offset=(9 + main.page._cell * column, line))
+            assert main.elements.index == (0, 1, 2, column)
+        main.action_screen("map")
         await pilot.pause(0.3)
         await pilot.click(offset=(2, 4))
         assert main.elements.index[-2:] == (0, 0)
@@ -152,19 +155,20 @@ async def test_a_sample_and_a_row_of_backends_are_chosen(start):
         lines = screen_lines(pilot.app)
         await pilot.click(offset=(8, next(at for at, line in enumerate(lines) if line.strip().startswith("2 "))))
         assert main.navigator.sample == 2
-        await pilot.click(offset=spot(pilot.app, "0", line=1))
+        main.action_screen("backends")
+        await pilot.pause()
         await pilot.click(offset=spot(pilot.app, "relu_10"))
         assert main.navigator.cursor == 10
 
     await start("samples", act, sessions=2)
 
 
-@pytest.mark.parametrize("screen", ["overview", "graph", "values", "channels", "map", "samples"])
+@pytest.mark.parametrize("screen", ["answer", "graph", "values", "channels", "map", "samples"])
 async def test_the_wheel_moves_in_every_page(start, screen):
     async def act(pilot, main):
         before = screen_lines(pilot.app)
-        await wheel(pilot, "#page", MouseScrollDown)
-        await wheel(pilot, "#page", MouseScrollUp if main.message else MouseScrollDown)
+        await wheel(pilot, f"#{screen}", MouseScrollDown)
+        await wheel(pilot, f"#{screen}", MouseScrollUp if main.message else MouseScrollDown)
         assert screen_lines(pilot.app) != before
 
     await start(screen, act)
@@ -177,4 +181,4 @@ async def test_the_wheel_moves_along_the_profile(start):
         await wheel(pilot, "#profile", MouseScrollUp)
         assert main.navigator.cursor == 9
 
-    await start("nodes", act)
+    await start("answer", act)

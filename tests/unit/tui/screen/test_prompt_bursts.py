@@ -14,7 +14,7 @@ STREAMS = {
     "filter": b"fop=relu\rjj",
     "filter that is narrowed on its way": b"jjjjjfop=maxpool\x7f\x7f\x7f\x7f\x7f\x7f\x7frelu\rjm",
     "filter that cannot be read": b"fsqnr<20 & \rj",
-    "filter, and all again": b"fop=relu\rjF",
+    "filter, and all again": b"fop=relu\rj\x7f",
     "element": b"!@0,3,1,2\r",
     "reason": b"!i reason\r",
     "note": b"jjaremember\r",
@@ -23,7 +23,7 @@ STREAMS = {
     "paste nowhere": b"j\x1b[200~q\rq\x1b[201~j",
     "lines move while one is typed in": b"/relu\x1b[B\x1b[B\rm",
     "sorted": b"sssS!",
-    "all at once": b"/conv\rfop=conv\rjjF!@0,1\r2G/_3\rg",
+    "all at once": b"/conv\rfop=conv\rjj\x7f!@0,1\r2G/_3\rg",
 }
 
 

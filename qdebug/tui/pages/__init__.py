@@ -1,1 +1,0 @@
-"""What the screens draw: one page a module, and what pages are made of."""

@@ -1,0 +1,88 @@
+"""What is known of a tensor beyond its comparison: as it was recorded, and what scales and edits would do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from qdebug.model import QuantParams
+    from qdebug.model.kept import Statistics
+    from qdebug.numerics.quant_error import QuantError
+    from qdebug.numerics.range_histogram import RangeHistogram
+    from qdebug.repair.edit_bench import EditEffect
+    from qdebug.repair.edits import Edit
+    from qdebug.scales.choose import ScaleChoice
+    from qdebug.scales.trial import TrialBench
+
+__all__ = ["EditFacts", "Recorded", "RecordedSide", "TrialFacts"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordedSide:
+    """What is known of one side.
+
+    Args:
+        statistics: Of all its elements; None if nothing of it was kept.
+        quant: How its stored elements stand for real numbers.
+        elements: How many of the elements were kept.
+        whole: Whether it holds integers or booleans.
+    """
+
+    statistics: Statistics | None
+    quant: QuantParams | None
+    elements: int = 0
+    whole: bool = False
+
+
+Recorded = tuple[RecordedSide, RecordedSide]
+"""What is known of the reference's tensor and of the backend's, as they were recorded."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialFacts:
+    """What is known of a tensor whose scale is tried, whatever the scale.
+
+    Args:
+        bench: Checks parameters; nothing else of it may be used on another thread than the reader's.
+        values: The tensor that the values are of.
+        histogram: The values.
+        now_error: What the parameters in use lose, exactly; None without, or not known yet.
+        choices: What each calibrator chooses, by scheme; empty until they are asked.
+    """
+
+    bench: TrialBench
+    values: str
+    histogram: RangeHistogram
+    now_error: QuantError | None = None
+    choices: Mapping[str, tuple[ScaleChoice, ...]] = field(default_factory=lambda: MappingProxyType({}))
+
+    @property
+    def now(self) -> QuantParams | None:
+        """The parameters in use; None if the tensor is not quantized."""
+        return self.bench.now
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EditFacts:
+    """What is known of edits.
+
+    Args:
+        node: The node whose edits change the tensor; "" if there is none.
+        edits: What can be done about it, the cheapest first.
+        marked: The edits that are marked, of any node.
+        effect: What the marked edits make of the outputs, in the samples so far; None if none is marked, or not yet.
+        faithful: SQNR in dB of a replay without edits against the recorded outputs; None if not known yet.
+        plain: What a replay without edits makes of the outputs; None if they are as recorded, or it is not known.
+        gains: By how many dB each edit that is not marked would raise the SQNR of the worst output, as far as known.
+    """
+
+    node: str = ""
+    edits: tuple[Edit, ...] = ()
+    marked: tuple[Edit, ...] = ()
+    effect: EditEffect | None = None
+    faithful: float | None = None
+    plain: EditEffect | None = None
+    gains: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))

@@ -1,0 +1,107 @@
+"""Histograms of both sides next to each other, over the same values and the same counts, with their axes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from rich.cells import cell_len
+
+from qdebug.present import numbers
+from qdebug.tui.drawing.draw import resample
+from qdebug.tui.drawing.glyphs import GlyphSet
+from qdebug.tui.elements.values import ValueFacts
+from qdebug.tui.views.view import Line
+
+__all__ = ["Bins", "bins_of", "histogram_lines"]
+
+_COUNT = 5
+"""Cells of a count on the axis."""
+_LEAST = 4
+_UNITS = ("", "k", "M", "G", "T", "P")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Bins:
+    """What is drawn.
+
+    Args:
+        sides: Counts of the reference and of the backend, or of the one side that is known; bins of one width.
+        low, high: What stands at both ends of the axis of values.
+        zero: Where 0 is on that axis, from 0 to 1; None if it is not on it, or at an end.
+    """
+
+    sides: tuple[np.ndarray, ...]
+    low: str
+    high: str
+    zero: float | None = None
+
+
+def bins_of(values: ValueFacts) -> Bins:
+    """Return the histograms of both sides of a tensor."""
+    low, high = values.low, values.high
+    return Bins(
+        sides=(values.reference.counts, values.backend.counts),
+        low=numbers.number(low, digits=3),
+        high=numbers.number(high, digits=3),
+        zero=-low / (high - low) if low < 0 < high else None,
+    )
+
+
+def histogram_lines(bins: Bins, label: int, side: int, glyphs: GlyphSet, *, rows: int) -> list[Line]:
+    """Draw the histograms: counts on a logarithmic axis, which both sides share, as they share that of the values.
+
+    Args:
+        bins: The counts.
+        label: Cells before the first one.
+        side: Cells of each; one more is between them.
+        glyphs: Characters to draw with.
+        rows: Lines of the bars; one more is that of the values.
+    """
+    room = max(side - _COUNT - 1, _LEAST)
+    sides = [np.repeat(counts, max(room // max(len(counts), 1), 1)) for counts in bins.sides]
+    sides = [resample(counts, room) for counts in sides]
+    top = max((float(counts.max(initial=0)) for counts in sides), default=0.0)  # of the bars, and not of finer bins
+    drawn = [_bars(counts, top, rows, glyphs) for counts in sides]
+    titles = {0: "histogram", 1: "log counts"}
+    lines: list[Line] = []
+    for row in range(rows):
+        count = _short(top) if not row else "1" if row == rows - 1 else ""
+        line: Line = [(titles.get(row, "").ljust(label)[:label], "muted")]
+        for number, bars in enumerate(drawn):
+            between = " " * (side + 1 - _COUNT - 1 - len(bars[row])) if number + 1 < len(drawn) else ""
+            line += [(f"{count:>{_COUNT}}{glyphs.bar}", "muted"), (bars[row] + between, "fine")]
+        lines.append(line)
+    axes = [f"{' ' * (_COUNT + 1)}{_axis(bins, len(counts))}" for counts in sides]
+    return [*lines, [(" " * label + " ".join(axis.ljust(side) for axis in axes).rstrip(), "muted")]]
+
+
+def _bars(counts: np.ndarray, top: float, rows: int, glyphs: GlyphSet) -> list[str]:
+    """Return lines of bars, the uppermost first; one element shows at least the lowest bar."""
+    full = len(glyphs.eighths) - 1
+    known = np.log1p(counts) / np.log1p(top) if top > 0 else np.zeros(len(counts))
+    levels = np.rint(known * rows * full).astype(int)
+    levels[(counts > 0) & (levels == 0)] = 1
+    lines = []
+    for row in range(rows):
+        part = np.clip(levels - full * (rows - 1 - row), 0, full)
+        lines.append("".join(glyphs.eighths[level] for level in part))
+    return lines
+
+
+def _axis(bins: Bins, size: int) -> str:
+    """Write the ends of the values under their bars, and 0 where it is."""
+    text = (bins.low.ljust(size - cell_len(bins.high)) + bins.high)[:size]
+    at = None if bins.zero is None else min(int(bins.zero * size), size - 1)
+    if at is not None and text[max(at - 1, 0) : at + 2].strip() == "":
+        text = f"{text[:at]}0{text[at + 1 :]}"
+    return text
+
+
+def _short(count: float) -> str:
+    """Write a count in four characters, such as 12k."""
+    unit = 0
+    while count >= 1000 and unit < len(_UNITS) - 1:
+        count, unit = count / 1000, unit + 1
+    text = f"{count:.1f}" if unit and count < 10 else f"{count:.0f}"
+    return f"{text.removesuffix('.0')}{_UNITS[unit]}"

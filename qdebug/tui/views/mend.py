@@ -1,0 +1,408 @@
+"""Edits of a quantized net: what the node under the cursor offers, what is chosen, and the outputs with that.
+
+An edit that is chosen is called marked here, to tell it from the one under the cursor.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
+
+from textual.binding import Binding, BindingType
+
+from qdebug.errors import UsageError
+from qdebug.plural import agreeing, plural
+from qdebug.present import numbers
+from qdebug.present.reports.document import Grid
+from qdebug.present.reports.repair import EDIT_TITLES, cost_words, edit_cells, faithful_words
+from qdebug.present.reports.scales import output_error, output_rows
+from qdebug.present.text import safe_text
+from qdebug.repair.edits import KINDS, Edit
+from qdebug.repair.find import RepairOptions, find_repair
+from qdebug.tui.drawing.look import Look
+from qdebug.tui.reading.messages import EditWish, worst_first
+from qdebug.tui.screens import ScreenId
+from qdebug.tui.views.view import (
+    DrawnView,
+    Line,
+    Scene,
+    Table,
+    Target,
+    grid_lines,
+    heading,
+    in_room,
+    paragraph,
+    window,
+)
+
+if TYPE_CHECKING:
+    from qdebug.session import DiffSession
+    from qdebug.tui.reading.facts import EditFacts
+
+__all__ = ["MendView"]
+
+_LEAST_LIST = 5
+"""Lines that the list of edits has at least, its heading with it."""
+_LEAVE_FIRST = ("op", "bytes")
+_BY_HAND = "the edits were chosen in the terminal, and no others were looked for"
+"""Why the search of a repair that is written here did not go on."""
+
+
+class MendView(DrawnView):
+    """Edits that can be chosen; all that are chosen are replayed together, those of other nodes too."""
+
+    view = ScreenId.MEND
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("space", "mark", "choose", tooltip="choose the edit, which replays the net with all chosen"),
+        Binding("r", "reset", "none", tooltip="reset: choose no edit, and back"),
+        Binding("v", "screen.form", "another scale", tooltip="try another scale for the tensor"),
+        Binding("enter", "screen.open", "tensor", tooltip="open the tensor of the node, or the node of the edit"),
+    ]
+    lists = True
+    written = "the edits; Y copies the command that goes on with them"
+
+    def __init__(self, look: Look | None = None) -> None:
+        super().__init__(look)
+        self._marks: dict[int, list[str]] = {}
+        self._gone: dict[int, list[str]] = {}
+        self._of: tuple[int, int] | None = None
+        self._here = ""
+        self._wanted: tuple[int, int] | None = None  # the node whose best edit is to be chosen once it is known
+        self._gained: dict[tuple[int, int | None, str], tuple[float, frozenset[str]]] = {}
+        """What an edit added when it was chosen, and to which others, by backend and sample; not measured any more."""
+        self._gained_of: object = None  # the recordings that this is of
+        self._shown: dict[int, str] = {}
+        self._written: tuple[tuple[str, ...], Path, str] | None = None
+
+    def _marked(self, scene: Scene) -> list[str]:
+        """Return the names of the edits that are marked; their edits are those of the last answer."""
+        return self._marks.setdefault(scene.backend, [])
+
+    def _listed(self, scene: Scene) -> list[Edit]:
+        """Return the edits of the node, and after them those that are marked of others; none until they are known."""
+        if self._of != (scene.backend, scene.row):
+            self._of, self._here = (scene.backend, scene.row), ""
+        facts, known = _facts(scene), _known(scene)
+        if facts is None or not known.keys() >= {*self._marked(scene)}:
+            return []
+        own = {edit.name for edit in facts.edits}
+        return [*facts.edits, *(known[name] for name in self._marked(scene) if name not in own)]
+
+    def _at(self, listed: Sequence[Edit]) -> int:
+        """Return the number of the edit under the cursor: the first one, where that is not listed."""
+        return next((at for at, edit in enumerate(listed) if edit.name == self._here), 0)
+
+    def _wish(self, scene: Scene) -> EditWish:
+        return EditWish(edits=tuple(sorted(self._marked(scene))), sample=scene.navigator.sample)
+
+    def trial(self, scene: Scene) -> EditWish | None:
+        """Return what is to be found out."""
+        return self._wish(scene)
+
+    # Keys
+
+    def action_mark(self) -> None:
+        """Choose an edit, or choose it no longer."""
+        self.stage.with_scene(self.mark)
+
+    def action_reset(self) -> None:
+        """Choose none, or all of them again."""
+        self.stage.with_scene(self.reset)
+
+    def move(self, scene: Scene, lines: int) -> str:
+        """Go to another edit."""
+        listed = self._listed(scene)
+        if not listed:
+            return _nothing(scene)
+        at, last = self._at(listed), len(listed) - 1
+        target = max(min(at + lines, last), 0)
+        if target == at:
+            return f"this is the {'last' if lines > 0 else 'first'} edit"
+        self._here = listed[target].name
+        return ""
+
+    def mark(self, scene: Scene) -> str:
+        """Mark the edit under the cursor, or take its mark away; marks that it undoes, or that undo it, go too."""
+        listed, marks = self._listed(scene), self._marked(scene)
+        if not listed:
+            return _nothing(scene)
+        self._gone.pop(scene.backend, None)
+        at = self._at(listed)
+        edit = listed[at]
+        self._here, name = edit.name, f"{edit.kind} of {safe_text(edit.unit.node.name, limit=40)}"
+        known, ready = _facts(scene), scene.tried
+        if self._gained_of is not scene.opened:
+            self._gained, self._gained_of = {}, scene.opened
+        self._gained.pop(self._gain_key(scene, edit), None)
+        measured = known is not None and ready is not None and ready.request.wish == self._wish(scene)
+        if edit.name in marks:
+            marks.remove(edit.name)
+            left = self._listed(scene)
+            if left and edit not in left:  # that of another node is not listed any more: the next one takes its line
+                self._here = left[min(at, len(left) - 1)].name
+            return f"{name} is no longer chosen"
+        gone = [each for each in listed if each.name in marks and (edit.replaces(each) or each.replaces(edit))]
+        undone = {each.name for each in gone}
+        marks[:] = [*(each for each in marks if each not in undone), edit.name]
+        rest = frozenset(marks) - {edit.name}
+        before = [self._gained.get(self._gain_key(scene, each)) for each in gone]
+        added = [kept[0] for kept in before if kept is not None and kept[1] == rest]
+        if known is not None and measured and edit.name in known.gains and len(added) == len(gone) <= 1:
+            # measured over the one it replaces: with what that added to the same others, what it adds to them
+            self._gained[self._gain_key(scene, edit)] = known.gains[edit.name] + sum(added), rest
+        if gone:
+            return f"{name}, in the place of {', '.join(safe_text(each.name, limit=40) for each in gone)}"
+        return f"{name}: {KINDS[edit.kind]}"
+
+    def try_best(self, scene: Scene) -> str:
+        """Choose the edit that helps most, now or once that is known."""
+        self._wanted = scene.place
+        return self._choose_best(scene) or "the edits of this node are looked for; then the best of them is chosen .."
+
+    def watch_scene(self) -> None:
+        """Choose the edit that is waited for, if it is known now; draw."""
+        scene = self.scene
+        if self._wanted is not None and scene is not None:
+            said = self._choose_best(scene)
+            if said:
+                self.stage.say(said)
+        super().watch_scene()
+
+    def _choose_best(self, scene: Scene) -> str:
+        """Choose the edit that the diagnosis has tried, else the one that gains most; "" while that is not known."""
+        facts = _facts(scene)
+        if self._wanted != scene.place:
+            self._wanted = None
+            return ""
+        if facts is None or scene.tried is None:
+            return ""
+        fault = scene.table.diagnosis.get(scene.row)
+        tried = [remedy.edit for remedy in (() if fault is None else fault.remedies)]
+        own = [edit.name for edit in facts.edits]
+        best = next((name for name in tried if name in own), "")
+        if not best and facts.gains and not scene.tried.doing:
+            best = max(facts.gains, key=lambda name: worst_first(facts.gains[name]))
+        settled = not scene.tried.doing or scene.tried.problem
+        if not best:
+            self._wanted = None if settled else self._wanted
+            return _nothing(scene) if settled and not own else ""
+        self._wanted = None
+        if best in self._marked(scene):
+            return "the edit that helps most is chosen already; space takes it back"
+        self._here = best
+        return self.mark(scene)
+
+    def reset(self, scene: Scene) -> str:
+        """Take all marks away; once more brings them back."""
+        marks, gone = self._marked(scene), self._gone.pop(scene.backend, [])
+        if not marks:
+            marks[:] = gone
+            return f"{plural(len(gone), 'edit')} chosen again" if gone else "no edit is chosen"
+        self._gone[scene.backend] = list(marks)
+        marks.clear()
+        many = len(self._gone[scene.backend])
+        return f"{plural(many, 'edit')} {agreeing(many, 'is')} no longer chosen; r brings them back"
+
+    def enter(self, scene: Scene) -> Target | str:
+        """Open the node; go to that of an edit that is marked elsewhere."""
+        listed, facts = self._listed(scene), _facts(scene)
+        if listed and facts is not None and listed[self._at(listed)] not in facts.edits:
+            unit = listed[self._at(listed)].unit
+            rows = [scene.table.row_of(name) for name in (unit.node.outputs[0], unit.tensor)]
+            row = next((row for row in rows if row is not None), None)
+            return "its node is not in the list of nodes" if row is None else scene.navigator.jump(row)
+        return ScreenId.TENSOR
+
+    def click(self, scene: Scene, _: int, line: int) -> Target | str | None:
+        """Go to the edit on a line, or mark it if the cursor is there."""
+        name, listed = self._shown.get(line), self._listed(scene)
+        if name is None or not listed:
+            return None
+        if name == listed[self._at(listed)].name:
+            return self.mark(scene)
+        self._here = name
+        return ""
+
+    def json(self, scene: Scene, path: Path) -> Callable[[DiffSession], str] | None:
+        """Return what writes the marks as a result of `qdebug repair` that looked for no more, measured on all samples.
+
+        Raises:
+            UsageError: Nothing is marked.
+        """
+        names = self._wish(scene).edits
+        if not names:
+            raise UsageError("No edit is chosen.", hint="Choose one: space.")
+        options = RepairOptions(minutes=0.0, start=names)
+
+        def made(session: DiffSession) -> str:
+            text = replace(find_repair(session, options), stopped=_BY_HAND).to_json()
+            self._written = names, path, text
+            return text
+
+        return made
+
+    def command(self, scene: Scene, files: Sequence[str]) -> Sequence[str] | None:
+        """Return the command that goes on with the marks; None where they are not written yet."""
+        if self._written is None or self._written[0] != self._wish(scene).edits:
+            return None
+        _, path, text = self._written
+        try:
+            there = path.read_text(encoding="utf-8").rstrip()
+        except (OSError, UnicodeDecodeError):
+            return None
+        return ["qdebug", "repair", *files, "--resume", str(path)] if there == text.rstrip() else None
+
+    def table(self, scene: Scene) -> Table | None:
+        """Return the edits with what they cost."""
+        marked = {*self._marked(scene)}
+        lines = [
+            (edit.name in marked, *edit.to_dict().values(), self._gain(scene, edit)) for edit in self._listed(scene)
+        ]
+        return ("chosen", "kind", "node", "op", "tensor", "reference_node", "macs", "bytes", "gain_db"), lines
+
+    # Drawing
+
+    def draw(self, scene: Scene, width: int, height: int) -> list[Line]:
+        """Draw the outputs with the marks, and the edits."""
+        listed, marked = self._listed(scene), {*self._marked(scene)}
+        at = self._at(listed)
+        least = min(len(listed) + 1, _LEAST_LIST)
+        below = self._words(scene, width)
+        facts = _facts(scene)
+        node = "" if facts is None else facts.node
+        other = f"edits of {safe_text(node, limit=40)}" if node not in {"", scene.planned.node} else ""
+        above = [heading(scene, width, other), *self._outputs(scene, width, height - 1 - least - len(below))]
+        grid = Grid(
+            titles=("", *EDIT_TITLES, "gain dB"),
+            rows=[
+                ("[x]" if edit.name in marked else "[ ]", *edit_cells(edit), self._gain_cell(scene, edit))
+                for edit in listed
+            ],
+            right=frozenset({4, 5, 6}),
+            names=frozenset({2}),
+        )
+        head, *rows = grid_lines(grid, scene, width, cursor=at, leave=_LEAVE_FIRST)
+        if not rows:
+            return [*above, *paragraph(_nothing(scene), scene, width), *below]
+        below = in_room(below, max(height - len(above) - least, 0))
+        room = max(height - len(above) - len(below) - 1, 1)
+        shown = window(at, len(rows), room)
+        self._shown = {len(above) + 1 + line: listed[number].name for line, number in enumerate(shown)}
+        return [*above, head, *rows[shown.start : shown.stop], *below]
+
+    def _outputs(self, scene: Scene, width: int, room: int) -> list[Line]:
+        """Draw what becomes of the outputs, the worst ones where not all have room, and how far the replay is."""
+        ready, facts, wish = scene.tried, _facts(scene), self._wish(scene)
+        if not wish.edits:
+            doing = f"; replaying {ready.doing} .." if ready is not None and ready.doing else ""
+            said = _far_off(facts) or "no edit is chosen: the outputs are as recorded"
+            return paragraph(f"{said}{doing}", scene, width, "fail" if _far_off(facts) else "plain")
+        known = ready is not None and ready.request.wish == wish
+        if ready is None or facts is None or not known:
+            return paragraph("replaying ..", scene, width, "accent")
+        if ready.problem:
+            return paragraph(f"no replay: {safe_text(ready.problem, limit=300)}", scene, width, "fail")
+        (done, total), effect = ready.replayed, facts.effect
+        said = ""
+        if effect is None and not ready.doing:
+            said = f"nothing of sample {wish.sample} was recorded"
+        if ready.doing:
+            said = f"replaying {ready.doing}" + (f": {done} of {total} nodes" if total else " ..")
+        elif effect is not None and facts.faithful is not None:
+            replay = _far_off(facts) or faithful_words(facts.faithful)
+            said = f"replayed in {numbers.number(effect.seconds)} s a sample; {replay}"
+        below = paragraph(said, scene, width, "accent" if ready.doing else "muted")
+        if effect is None:
+            return below
+        most, outputs, more = max(room - len(below) - 1, 1), effect.outputs, list[Line]()
+        if len(outputs) > most:
+            outputs = tuple(sorted(outputs, key=lambda each: worst_first(each.trial.sqnr_db))[: max(most - 1, 1)])
+            more = paragraph(f"{plural(len(effect.outputs) - len(outputs), 'more output')}", scene, width)
+        of = f"sample {wish.sample}" if wish.sample is not None else plural(effect.samples, "sample")
+        plain = (
+            {} if facts.plain is None or not _far_off(facts) else {each.output: each for each in facts.plain.outputs}
+        )
+        replayed = [[output_error(plain[each.output].trial)] if each.output in plain else [] for each in outputs]
+        grid = Grid(
+            titles=(of, "recorded", *(["replay"] if plain else []), f"with {plural(len(wish.edits), 'edit')}"),
+            rows=[(*row[:2], *alone, row[2]) for row, alone in zip(output_rows(outputs), replayed, strict=True)],
+            right=frozenset({1, 2, 3}),
+            names=frozenset({0}),
+        )
+        return [*grid_lines(grid, scene, width), *more, *below]
+
+    def _gain_key(self, scene: Scene, edit: Edit) -> tuple[int, int | None, str]:
+        return scene.backend, scene.navigator.sample, edit.name
+
+    def _gain(self, scene: Scene, edit: Edit) -> float | None:
+        """Return what an edit would add to those that are marked, or added when it was; None if that is not known."""
+        if edit.name in self._marked(scene):
+            kept = self._gained.get(self._gain_key(scene, edit)) if self._gained_of is scene.opened else None
+            return None if kept is None else kept[0]
+        facts = _facts(scene)
+        return None if facts is None else facts.gains.get(edit.name)
+
+    def _gain_cell(self, scene: Scene, edit: Edit) -> str:
+        gain = self._gain(scene, edit)
+        if gain is None:
+            return ""
+        return numbers.MISSING if math.isnan(gain) else f"{gain:+.2f}"
+
+    def _words(self, scene: Scene, width: int) -> list[Line]:
+        """Say what the chosen edit does, what all marks cost and how to go on."""
+        listed, marked = self._listed(scene), {*self._marked(scene)}
+        words = [f"{listed[self._at(listed)].kind}: {KINDS[listed[self._at(listed)].kind]}"] if listed else []
+        facts = _facts(scene)
+        if facts is not None and facts.gains:
+            more = " now, over any that it replaces; of a chosen one: what it added" if marked else ""
+            over = ", over a replay without edits" if _far_off(facts) and not marked else ""
+            words.append(f"gain, in the SQNR of the worst output: what the edit adds{more}{over}")
+        if marked and listed:
+            words += [
+                f"chosen: {cost_words([edit for edit in listed if edit.name in marked])}",
+                "e writes these edits; then Y copies the command that goes on with them",
+            ]
+        return [line for text in words for line in paragraph(text, scene, width)]
+
+
+def _far_off(facts: EditFacts | None) -> str:
+    """Say that a replay without edits gives other outputs than those recorded, and how far they are; "" if it does not.
+
+    What the replay itself gains is in no gain of an edit, but in the outputs that are shown with edits.
+    """
+    if facts is None or facts.plain is None or not facts.plain.outputs:
+        return ""
+    first = min(facts.plain.outputs, key=lambda each: worst_first(each.trial.sqnr_db))
+    then, now = (numbers.number(each.sqnr_db) for each in (first.trial, first.now))
+    if then == now:
+        return ""
+    said = f"a replay without edits gives the worst output {then} dB, and {now} dB as recorded"
+    return f"{said}: the difference is what the replay does not know of the backend, and in no gain"
+
+
+def _facts(scene: Scene) -> EditFacts | None:
+    return None if scene.tried is None else scene.tried.edits
+
+
+def _known(scene: Scene) -> dict[str, Edit]:
+    """Return the edits of the last answer by name, those of the node and those that are marked."""
+    facts = _facts(scene)
+    return {} if facts is None else {edit.name: edit for edit in (*facts.marked, *facts.edits)}
+
+
+def _nothing(scene: Scene) -> str:
+    """Say why no edit is listed."""
+    if scene.tried is not None and scene.tried.problem:
+        return f"no edits: {safe_text(scene.tried.problem, limit=300)}"
+    facts = _facts(scene)
+    if facts is None:
+        return "its edits are not known yet"
+    if not scene.planned.tensor:
+        return "only the reference has this tensor: edits are made to the backend's net"
+    if facts.node:
+        node = safe_text(facts.node, limit=40)
+        return f"no edit of {node} can be made: the reference has no weight that is known to answer to its own"
+    return "no edit changes this tensor: it has no codes of its own and no weights"

@@ -1,0 +1,105 @@
+"""What was recorded of a tensor whose values were not all kept, as text: statistics, and counts by powers of 2."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from qdebug.model.kept import LOWEST_EXPONENT, Statistics
+from qdebug.present import numbers
+from qdebug.tui.reading.facts import Recorded, RecordedSide
+from qdebug.tui.views.histograms import Bins
+
+__all__ = ["recorded_bins", "recorded_rows"]
+
+
+def recorded_rows(sides: Recorded) -> list[tuple[str, str, str]]:
+    """Return label, reference and backend of each fact.
+
+    Args:
+        sides: What was recorded.
+    """
+
+    def both(label: str, show: Callable[[RecordedSide, Statistics], str]) -> tuple[str, str, str]:
+        left, right = ("nothing kept" if side.statistics is None else show(side, side.statistics) for side in sides)
+        return label, left, right
+
+    known = [side.statistics for side in sides if side.statistics is not None]
+    rows = [
+        both("values kept", lambda side, known: f"{_count(side.elements)} of {_count(known.count)}"),
+        both("min .. max", _extremes),
+        both("mean, std", lambda _, known: f"{_real(known.mean)}, {_real(known.std)}"),
+    ]
+    if any(side.nan or side.inf for side in known):
+        rows.append(both("NaN, inf", lambda _, known: f"{_count(known.nan)}, {_count(known.inf)}"))
+    if any(side.quant is not None for side in sides):
+        rows.append(both("at qmin, qmax", _rails))
+    return rows
+
+
+def recorded_bins(sides: Recorded | None) -> Bins | None:
+    """Return the histograms by powers of 2 that were recorded; None where there are none, or nothing but 0.
+
+    Args:
+        sides: What was recorded.
+    """
+    known = [] if sides is None else [side.statistics for side in sides if side.statistics is not None]
+    first, last = _exponents(known)
+    if last < first or sides is None:
+        return None
+    signed = any(side.negative.any() for side in known)
+    high = f"2^{last + 1 + LOWEST_EXPONENT}"
+    none = np.zeros(1)
+    return Bins(
+        sides=tuple(
+            none if side.statistics is None else _counts(side.statistics, (first, last), signed=signed)
+            for side in sides
+        ),
+        low=f"-{high}" if signed else f"0, 2^{first + LOWEST_EXPONENT}",
+        high=high,
+        zero=0.5 if signed else None,
+    )
+
+
+def _count(many: int) -> str:
+    return numbers.grouped(many)
+
+
+def _real(value: float) -> str:
+    return numbers.MISSING if np.isnan(value) else numbers.number(value, digits=4)
+
+
+def _extremes(side: RecordedSide, known: Statistics) -> str:
+    """Return the real extremes; the codes' where there is a scale for each channel."""
+    quant, ends = side.quant, (known.low, known.high)
+    if quant is None and side.whole and not any(map(np.isnan, ends)):
+        return f"{numbers.whole(ends[0])} .. {numbers.whole(ends[1])}"
+    if quant is None:
+        return f"{_real(ends[0])} .. {_real(ends[1])}"
+    if quant.scale.size != 1:
+        return f"codes {ends[0]:.0f} .. {ends[1]:.0f}"
+    scale, zero = float(quant.scale.ravel()[0]), float(quant.zero_point.ravel()[0])
+    low, high = (scale * (end - zero) for end in ends)
+    return f"{_real(low)} .. {_real(high)}"
+
+
+def _rails(side: RecordedSide, known: Statistics) -> str:
+    return numbers.MISSING if side.quant is None else f"{_count(known.at_qmin)}, {_count(known.at_qmax)}"
+
+
+def _exponents(sides: list[Statistics]) -> tuple[int, int]:
+    """Return the first and last bin that any side has something in; the last before the first if there is none."""
+    used = [np.flatnonzero(side.negative + side.positive) for side in sides]
+    some = np.concatenate(used) if used else np.zeros(0, dtype=np.int64)
+    return (int(some.min()), int(some.max())) if len(some) else (0, -1)
+
+
+def _counts(known: Statistics, bins: tuple[int, int], *, signed: bool) -> np.ndarray:
+    """Return the counts by powers of 2, zero in the middle, or at the left if nothing is negative."""
+    chosen = slice(bins[0], bins[1] + 1)
+    negative, positive = (side[chosen].astype(np.float64) for side in (known.negative, known.positive))
+    zeros = known.count - known.nan - known.inf - float(known.negative.sum()) - float(known.positive.sum())
+    parts = [np.array([max(zeros, 0.0)]), positive]
+    counts: np.ndarray = np.concatenate([negative[::-1], *parts] if signed else parts)
+    return counts

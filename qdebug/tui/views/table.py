@@ -1,0 +1,77 @@
+"""The views, each loaded when it is first looked at."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable
+from functools import cache
+from importlib import import_module
+
+from qdebug.tui.drawing.glyphs import UNICODE
+from qdebug.tui.drawing.look import Look
+from qdebug.tui.screens import ScreenId
+from qdebug.tui.views.elements import ElementCursor, ElementsView
+from qdebug.tui.views.view import View
+
+__all__ = ["Views", "load_replaying_views", "load_views", "view_class"]
+
+
+class Views(dict[ScreenId, View]):
+    """The views by screen, as the table of the screens names them.
+
+    Args:
+        elements: The element that the screens of a tensor share.
+        look: Shared look.
+    """
+
+    def __init__(self, elements: ElementCursor, look: Look | None = None) -> None:
+        super().__init__()
+        self._elements, self._look = elements, look or Look(UNICODE)
+        self._side: View | None = None
+
+    def __missing__(self, view: ScreenId) -> View:
+        """Make the view of a screen."""
+        made = view_class(view)
+        make: Callable[..., View] = made
+        self[view] = make(self._elements, self._look) if issubclass(made, ElementsView) else make(self._look)
+        return self[view]
+
+    @property
+    def side(self) -> View:
+        """The facts of the tensor, to stand beside another view."""
+        if self._side is None:
+            from qdebug.tui.views.tensor import TensorView  # not before there is room for it
+
+            self._side = TensorView(self._look, id="side")
+            self._side.can_focus = False
+        return self._side
+
+    @property
+    def known_side(self) -> View | None:
+        """The same, if it was ever shown."""
+        return self._side
+
+
+def view_class(view: ScreenId) -> type[View]:
+    """Return the class of a view; its module is loaded for that."""
+    module, _, name = view.view.partition(":")
+    found: type[View] = getattr(import_module(f"qdebug.tui.views.{module}"), name)
+    return found
+
+
+def load_views() -> None:
+    """Import what views, tensor facts and verdicts are made with; for the reader, so that no key waits for it."""
+    for view in ScreenId:
+        if "replays" not in view.traits:
+            view_class(view)
+    for name in ("present.explained", "present.reports.comparison"):
+        import_module(f"qdebug.{name}")
+
+
+@cache
+def load_replaying_views() -> None:
+    """Import what replays are made with; for the reader, once that delays no verdict that is near."""
+    for view in ScreenId:
+        if "replays" in view.traits:
+            view_class(view)
+    gc.freeze()  # all that is loaded stays: a look for garbage among it holds up a key; the application unfreezes

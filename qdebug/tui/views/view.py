@@ -1,0 +1,474 @@
+"""What every view is made of: the scene that it draws, and the keys that it answers."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar, cast
+
+from rich.cells import cell_len
+from textual.binding import BindingType
+from textual.events import Click
+from textual.reactive import reactive
+from textual.screen import Screen
+from textual.widget import Widget
+
+from qdebug.model.dtypes import is_integer
+from qdebug.present.text import safe_text
+from qdebug.tui.drawing.draw import Piece
+from qdebug.tui.drawing.glyphs import UNICODE, GlyphSet, wrap
+from qdebug.tui.drawing.look import Look
+from qdebug.tui.nodes.navigator import Navigator
+from qdebug.tui.nodes.rows import NodeTable, PlannedRow, State, sign
+from qdebug.tui.reading.messages import DetailReady, Glimpsed, Opened, TrialReady, TrialWish
+from qdebug.tui.screens import ScreenId
+from qdebug.tui.widgets.lines import Lines
+from qdebug.tui.widgets.prompt import Question
+
+if TYPE_CHECKING:  # there are results long after the first frame
+    from qdebug.compare.result.limits import Acknowledgement
+    from qdebug.compare.result.result import NodeResult, RunComparison
+    from qdebug.present.reports.document import Grid
+    from qdebug.session import DiffSession
+
+__all__ = [
+    "WHEEL",
+    "Constant",
+    "DrawnView",
+    "Line",
+    "Scene",
+    "Stage",
+    "Table",
+    "Target",
+    "View",
+    "accepted",
+    "grid_lines",
+    "heading",
+    "in_part",
+    "in_room",
+    "origin_row",
+    "paragraph",
+    "short_of_limit",
+    "sign_of",
+    "state_style",
+    "window",
+]
+
+Line = list[Piece]
+"""One line of a screen."""
+
+Table = tuple[Sequence[str], Sequence[Sequence[object]]]
+"""The names of columns, and the cells of each line."""
+
+WHEEL = 3
+"""Lines of a turn of the wheel."""
+
+_ALL_LINES = 5000
+"""Lines of a list that is written to a file."""
+_LEAST_NAME = 12
+"""Cells that names in a table have at least, as long as there are columns to leave out."""
+_STYLES = {
+    State.PENDING: "muted",
+    State.IDENTICAL: "fine",
+    State.WITHIN: "fine",
+    State.DIVERGED: "fail",
+    State.NONFINITE: "fail",
+    State.INCOMPARABLE: "unknown",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scene:
+    """Everything a screen can draw.
+
+    Args:
+        navigator: Table, cursor, sample, metric.
+        opened: Both graphs and the facts of both runs.
+        result: The whole comparison; None until it is finished.
+        ready: What the reader has told of the row under the cursor; None if nothing yet.
+        glyphs: Characters to draw with.
+        glimpse: Some of its elements, as they were recorded; None if none are read yet.
+        tried: What the reader has told of what the page wants to try; None if nothing yet, or nothing was asked.
+        colours: Whether there are colours.
+        backends: What each backend is called, and its rows; None while they are being read.
+        backend: Which of them is shown.
+    """
+
+    navigator: Navigator
+    opened: Opened
+    result: RunComparison | None
+    ready: DetailReady | None
+    glyphs: GlyphSet
+    glimpse: Glimpsed | None = None
+    tried: TrialReady | None = None
+    colours: bool = True
+    backends: Sequence[tuple[str, NodeTable | None]] = ()
+    backend: int = 0
+
+    @property
+    def table(self) -> NodeTable:
+        """The rows."""
+        return self.navigator.table
+
+    @property
+    def row(self) -> int:
+        """The row under the cursor."""
+        return self.navigator.cursor
+
+    @property
+    def place(self) -> tuple[int, int]:
+        """What tells it from all other rows: backend and number."""
+        return self.backend, self.navigator.number
+
+    @property
+    def planned(self) -> PlannedRow:
+        """What is known of it before any value is read."""
+        return self.table.rows[self.row]
+
+    @property
+    def outcome(self) -> NodeResult | None:
+        """Its comparison; None if there is none yet."""
+        return self.table.results[self.row]
+
+
+def origin_row(scene: Scene) -> int | None:
+    """Return the row of the origin that the verdict names, or of the part that has this node inside; None if none."""
+    way = () if scene.result is None else scene.result.verdict.way
+    return scene.table.row_of(way[-1]) if way else None
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    """A constant of the node under the cursor, to be opened.
+
+    Args:
+        name: Its name; "" for the first one of them.
+    """
+
+    name: str = ""
+
+
+Target = ScreenId | Constant
+"""Where a view leads: another screen, or a constant of the node."""
+
+
+class Stage(Screen[None]):
+    """What a view asks of the screen that it is on."""
+
+    @abstractmethod
+    def say(self, message: str) -> None:
+        """Put a message into the status line, and draw what may have changed."""
+
+    @abstractmethod
+    def with_scene(self, act: Callable[[Scene], ScreenId | Constant | str | None]) -> None:
+        """Do something with what is shown; go where that leads, or say what came of it."""
+
+    @abstractmethod
+    def ask(self, question: Question) -> None:
+        """Ask for a text."""
+
+    @abstractmethod
+    def to_element(self, text: str) -> str:
+        """Show an element that is written as numbers with commas, or the next clipped one for ""; say so.
+
+        It is shown now, or once it is read.
+        """
+
+    @abstractmethod
+    def touch(self) -> None:
+        """Take back what waits, as nearly every key and click does."""
+
+
+class View(Widget, can_focus=True):
+    """A screen. Its keys are its `BINDINGS`; one that has no use for a key of all screens says so.
+
+    What a key does is a method of the scene, which returns what there is to say: it can be tried without a terminal.
+    """
+
+    BINDINGS: ClassVar[list[BindingType]] = []
+
+    view: ScreenId
+    lists = False
+    """Whether it is a list that goes on beyond the screen."""
+    has_worst = False
+    """Whether it has something of which the worst comes first, which `worst` walks."""
+    nothing = ""
+    """Why there is nothing to draw, while there is no scene."""
+    written = ""
+    """What its JSON is, and what is to be said of it once that is written; "" for its name alone."""
+
+    scene: reactive[Scene | None] = reactive(None, init=False, repaint=False, always_update=True)
+
+    @property
+    def stage(self) -> Stage:
+        """The screen that it is on."""
+        return cast("Stage", self.screen)
+
+    def watch_scene(self) -> None:
+        """Draw what is to be seen now."""
+        self.redraw()
+
+    @abstractmethod
+    def redraw(self) -> None:
+        """Draw anew what has changed."""
+
+    @property
+    def page_lines(self) -> int:
+        """Lines of a page."""
+        return max(self.size.height - 3, 1)
+
+    @property
+    def plane(self) -> bool:
+        """Whether it shows a map of the plane through the element."""
+        return False
+
+    def words(self, scene: Scene, width: int) -> Sequence[Line]:  # noqa: ARG002  of those that list
+        """Return all that it shows, also what it scrolls to, for a file."""
+        return ()
+
+    def move(self, scene: Scene, lines: int) -> str:  # noqa: ARG002  for those that move
+        """Move up or down; say why nothing happened, or ""."""
+        return f"nothing to move in on the screen {self.view}"
+
+    def edge(self, scene: Scene, direction: int) -> str:
+        """Move to the top or the bottom."""
+        return self.move(scene, direction * 1_000_000_000)
+
+    def side(self, scene: Scene, direction: int) -> str:  # noqa: ARG002  for those that move
+        """Move left or right; say why nothing happened, or ""."""
+        return f"nothing to the {'right' if direction > 0 else 'left'} on the screen {self.view}"
+
+    def worst(self, scene: Scene, direction: int) -> str:
+        """Go to the next or previous of what is worst; called where `has_worst`."""
+        raise NotImplementedError
+
+    def next_form(self, scene: Scene) -> str | None:  # noqa: ARG002  for those with forms of their own
+        """Write it otherwise; None where its next form is another widget, or its first one again."""
+        return None
+
+    def click(self, scene: Scene, column: int, line: int) -> Target | str | None:  # noqa: ARG002  likewise
+        """Choose what is drawn at a column and a line; open it if it is chosen already.
+
+        Returns:
+            Where that leads, or what there is to say; None if nothing is meant there.
+        """
+        return None
+
+    def rows(self, scene: Scene) -> Sequence[int]:
+        """Return the rows of the nodes that it shows, in their order."""
+        return [scene.row]
+
+    def table(self, scene: Scene) -> Table | None:  # noqa: ARG002  for those that show something else than nodes
+        """Return the names of its columns and its lines, where it is a table of something else than nodes."""
+        return None
+
+    def json(self, scene: Scene, path: Path) -> Callable[[DiffSession], str] | None:  # noqa: ARG002  where it is of all
+        """Return what makes the JSON of what it shows, on the reader thread; None for that of node or comparison.
+
+        Args:
+            scene: What is shown.
+            path: The file that it will be in.
+        """
+        return None
+
+    def trial(self, scene: Scene) -> TrialWish | None:  # noqa: ARG002  for those that replay
+        """Return what is to be found out by a replay; None for nothing."""
+        return None
+
+    def command(self, scene: Scene, files: Sequence[str]) -> Sequence[str] | None:  # noqa: ARG002  the same
+        """Return a command that does what the view shows; None for the one that opens the view.
+
+        Args:
+            scene: What is shown.
+            files: The reference's file and the backend's.
+        """
+        return None
+
+    def try_best(self, scene: Scene) -> str:  # noqa: ARG002  where there are edits
+        """Try what helps most."""
+        return f"nothing to try on the screen {self.view}"
+
+    def enter(self, scene: Scene) -> Target | str:  # noqa: ARG002  for those that look
+        """Go deeper: the screen to go to, the constant to open, or why there is neither."""
+        return ScreenId.TENSOR
+
+
+class DrawnView(Lines, View, can_focus=True):
+    """A view that draws all its lines anew for each scene.
+
+    Args:
+        look: Shared look.
+    """
+
+    DEFAULT_CSS = """
+    DrawnView { padding: 0 0 0 1; }
+    """
+
+    def __init__(self, look: Look | None = None) -> None:
+        super().__init__(look or Look(UNICODE), id=str(self.view))
+
+    @abstractmethod
+    def draw(self, scene: Scene, width: int, height: int) -> list[Line]:
+        """Return the lines; how many there are beyond `height` is said in the place of the last one."""
+
+    def lines_for(self, width: int, height: int) -> Sequence[Line]:
+        """Return the lines of what is to be seen now."""
+        scene = self.scene
+        if scene is None:
+            return [[(f" {self.nothing}", "muted")]]
+        return in_room(self.draw(scene, width, height), height)
+
+    def words(self, scene: Scene, width: int) -> Sequence[Line]:
+        """Return all that it shows, also what it scrolls to, for a file; what only colours say would be lost in it."""
+        height = _ALL_LINES if self.lists else self.size.height
+        return self.draw(replace(scene, colours=False), width, height)
+
+    def on_click(self, event: Click) -> None:
+        """Choose what was clicked, or open it if it is chosen already."""
+        at = event.get_content_offset(self)
+        if at is not None and self.scene is not None:
+            self.stage.touch()
+            self.stage.with_scene(lambda scene: self.click(scene, at.x, at.y))
+
+    def on_mouse_scroll_down(self) -> None:
+        """Move in it."""
+        self._wheel(1)
+
+    def on_mouse_scroll_up(self) -> None:
+        """Move in it."""
+        self._wheel(-1)
+
+    def _wheel(self, direction: int) -> None:
+        self.stage.touch()
+        self.stage.with_scene(lambda scene: self.move(scene, direction * WHEEL))
+
+
+def heading(scene: Scene, width: int, extra: str = "") -> Line:
+    """Name the row under the cursor: number, name, operator, status, and what else a screen has to say."""
+    table, row = scene.table, scene.row
+    state = State(int(table.states(scene.navigator.sample)[row]))
+    op = safe_text(table.rows[row].op, limit=24)
+    tail = f"  {scene.glyphs.plain(op)}  {_said_of(scene, state)}"
+    folded = f"with {table.rows[row].folded} folded in" if table.rows[row].folded else ""
+    rest = "".join(f", {scene.glyphs.plain(text)}" for text in (folded, extra) if text)
+    room = max(width - cell_len(tail) - len(rest), 8)
+    name = safe_text(table.title(row))
+    name = scene.glyphs.fit(name, min(room, cell_len(scene.glyphs.plain(name))))
+    return [
+        (name, "title"),
+        (tail, state_style(state)),
+        (scene.glyphs.fit_end(rest, max(width - cell_len(name) - cell_len(tail), 0)), "muted"),
+    ]
+
+
+def _said_of(scene: Scene, state: State) -> str:
+    """Return the status; where a sample is chosen, and the whole is judged otherwise, of both."""
+    table, row, sample = scene.table, scene.row, scene.navigator.sample
+    if scene.planned.side:
+        return f"{sign_of(table, row)}{scene.planned.side} only"
+    whole = f"{sign_of(table, row)}{State(int(table.state[row])).word}{short_of_limit(scene)}"
+    if sample is None or state is State(int(table.state[row])):
+        return whole
+    return f"sample {sample} {state.word}, as a whole {whole}"
+
+
+def short_of_limit(scene: Scene) -> str:
+    """Say that a tensor within its own limit is an output that is beyond that of outputs; "" of all others.
+
+    While a node is beyond its limit, the verdict judges no output beside it: that node may be why.
+    """
+    result, stats = scene.result, None if scene.outcome is None else scene.outcome.metrics
+    if result is None:
+        return ""
+    if scene.planned.tensor in result.verdict.short:
+        return ", but below the limit of outputs"
+    limits, level = scene.opened.limits, None if stats is None else stats.sqnr_db
+    floor = limits.get("min_output_sqnr")
+    low = floor is not None and level is not None and level < floor
+    fails = result.first_divergence is not None and State(int(scene.table.state[scene.row])) is State.WITHIN
+    judged = not scene.table.acknowledged[scene.row] and not limits.get("rules")
+    judged = judged and (scene.planned.quant is not None or not is_integer(scene.planned.dtype or ""))
+    there = scene.planned.tensor in scene.opened.backend_graph.outputs
+    return ", but below the limit of outputs" if low and fails and judged and there else ""
+
+
+def accepted(entry: Acknowledgement) -> str:
+    """Say why a node may be beyond its limit, and until when."""
+    until = f", until {entry.expires}" if entry.expires else ""
+    return f"{safe_text(entry.reason)}{until}{' (expired)' if entry.expired else ''}"
+
+
+def paragraph(text: str, scene: Scene, width: int, style: str = "muted") -> list[Line]:
+    """Break safe text into lines of a width, indented by one."""
+    return [[(f" {line}", style)] for line in wrap(scene.glyphs.plain(text), max(width - 2, 10))]
+
+
+def sign_of(table: NodeTable, row: int) -> str:
+    """Return the sign of a row's state with a space, such as "* " for failing; "" where the word says all."""
+    known = sign(table, row, int(table.state[row]))
+    return "" if known in " ." else f"{known} "
+
+
+def state_style(state: State) -> str:
+    """Return the style of a state."""
+    return _STYLES[state]
+
+
+def in_part(shown: range, size: int) -> str:
+    """Say which lines of a list are shown, where these are not all."""
+    return "" if len(shown) == size else f" {shown.start + 1}..{shown.stop} of {size}"
+
+
+def in_room(lines: Sequence[Line], room: int) -> list[Line]:
+    """Return the lines that there is room for; where that is not all, the last one says how many are left out."""
+    if len(lines) <= room:
+        return list(lines)
+    kept = max(room - 1, 0)
+    many = len(lines) - kept
+    said = f" .. {many} more {'line' if many == 1 else 'lines'} in a taller terminal"
+    return [*lines[:kept], *([[(said, "accent")]] if room > 0 else [])]
+
+
+def window(cursor: int, size: int, room: int) -> range:
+    """Return `room` lines out of `size`, or as many as there are, so that the cursor is about in the middle."""
+    start = max(min(cursor - room // 2, size - room), 0)
+    return range(start, min(start + room, size))
+
+
+def grid_lines(grid: Grid, scene: Scene, width: int, *, cursor: int = -1, leave: Sequence[str] = ()) -> list[Line]:
+    """Draw a table of a report: its headings, then its rows.
+
+    Args:
+        grid: The table; names have the room that is left.
+        scene: Has the characters.
+        width: Cells of a line.
+        cursor: The row that is chosen; -1 for none.
+        leave: Titles of columns that are left out first where there is too little room; the last ones follow.
+    """
+    glyphs, kept = scene.glyphs, list(range(len(grid.titles)))
+    sizes = [max(1, *map(cell_len, texts)) for texts in zip(grid.titles, *grid.rows, strict=True)]
+    going = [*(grid.titles.index(title) for title in leave if title in grid.titles), *reversed(kept)]
+
+    def room() -> int:
+        return width - 2 - sum(sizes[at] + 2 for at in kept if at not in grid.names) - 2 * len(grid.names)
+
+    for at in going:
+        if room() < _LEAST_NAME and len(kept) > 2 and at in kept and at not in grid.names:
+            kept.remove(at)
+    rows = [list(row) for row in (grid.titles, *grid.rows)]
+    for at in grid.names:
+        sizes[at] = max(min(sizes[at], room()), 8)
+        for row, name in zip(rows, glyphs.apart([row[at] for row in rows], sizes[at]), strict=True):
+            row[at] = name
+    lines: list[Line] = []
+    for number, row in enumerate(rows, -1):
+        here = number == cursor >= 0
+        text = "".join(
+            "  " + (glyphs.right(row[at], sizes[at]) if at in grid.right else glyphs.fit(row[at], sizes[at]))
+            for at in kept
+        )
+        style = "accent" if number < 0 else "cursor" if here else "plain"
+        lines.append([((glyphs.cursor if here else " ") + glyphs.fit_end(text[1:], width - 1), style)])
+    return lines

@@ -1,0 +1,448 @@
+"""Another scale for the tensor under the cursor: what it would lose, and what the network would give."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+from rich.cells import cell_len
+from textual.binding import Binding, BindingType
+
+from qdebug.errors import UsageError
+from qdebug.model import QuantParams
+from qdebug.numerics.quant_error import QuantError, estimated_error
+from qdebug.numerics.range_histogram import RangeHistogram
+from qdebug.numerics.scheme import SCHEMES
+from qdebug.present import numbers
+from qdebug.present.reports.scales import trial_rows
+from qdebug.present.text import safe_text
+from qdebug.tui.drawing.draw import area, bars
+from qdebug.tui.drawing.look import Look
+from qdebug.tui.reading.facts import TrialFacts
+from qdebug.tui.reading.messages import ScaleWish, TrialReady, worst_first
+from qdebug.tui.screens import ScreenId
+from qdebug.tui.views.view import DrawnView, Line, Scene, Target, heading, paragraph
+
+if TYPE_CHECKING:
+    from qdebug.scales.trial import Replay
+
+__all__ = ["WhatIfView"]
+
+_LABEL, _SIDE = 22, 24
+_LEAVE_FIRST = ("codes", "span of codes", "MSE", "clipped")
+"""Lines of the table that go where there is no room for all, the first one first."""
+_STEPS_OF_2 = 64
+"""Steps of the scale from one power of two to the next: one is about 1.1 %."""
+_MOST_STEPS = 32 * _STEPS_OF_2
+_PLOT_MOST, _UNDER_PLOT = 8, 3
+"""Most lines of the histogram, and the lines under it: both ranges and the numbers at the ends."""
+_SWEEP_OCTAVES, _SWEEP = 3, 28
+"""How far the curve goes on either side, and its scales besides the one that is tried: the same in any width."""
+_FIELDS = ("scale", "zero point", "calibrator", "scheme")
+_LARGE = 8
+"""Steps of a page."""
+_CHOICES = 2
+"""The first field that the calibrators fill in."""
+_ASKING = "the calibrators are being asked .."
+
+
+class WhatIfView(DrawnView):
+    """Scale and zero point that are tried, beside those in use; what they lose is estimated at once and exact after."""
+
+    view = ScreenId.WHAT_IF
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("enter,space", "screen.open", "replay", tooltip="replay the net with what is tried, or give that up"),
+        Binding("r", "reset", "reset", tooltip="reset to what was recorded"),
+        Binding("pageup,ctrl+u", "step(1)", "8 steps", tooltip="8 steps up"),
+        Binding("pagedown,ctrl+d", "step(-1)", show=False, tooltip="8 steps down"),
+        Binding("v", "screen.form", "edits", tooltip="edits of the node"),
+    ]
+
+    def __init__(self, look: Look | None = None) -> None:
+        super().__init__(look)
+        self._of: tuple[int, int] | None = None
+        self._forget()
+
+    def _forget(self) -> None:
+        self._field = 0
+        self._shown: dict[int, str] = {}
+        self._base: QuantParams | None = None
+        self._said = ""
+        self._steps = self._codes = 0
+        self._choice: tuple[int, int] | None = None
+        self._replay = False
+        self._swept: tuple[QuantParams, TrialFacts, np.ndarray] | None = None
+
+    def _look_at(self, scene: Scene) -> None:
+        """Begin anew on another tensor."""
+        if self._of != (scene.backend, scene.row):
+            self._of = scene.backend, scene.row
+            self._forget()
+
+    # What is tried
+
+    def trial(self, scene: Scene) -> ScaleWish | None:
+        """Return what is to be found out."""
+        self._look_at(scene)
+        if scene.planned.missing is not None:
+            return None
+        return ScaleWish(quant=self._tried(scene), replay=self._replay)
+
+    def _tried(self, scene: Scene) -> QuantParams | None:
+        """Return the parameters that are tried; None where there are none."""
+        found = self._attempt(scene)
+        return found if isinstance(found, QuantParams) else None
+
+    def _attempt(self, scene: Scene) -> QuantParams | str:
+        """Return the parameters that are tried, or say why there are none, or none yet."""
+        ready = scene.tried
+        if scene.planned.missing is not None:
+            return f"this tensor is not compared: {scene.planned.missing}"
+        if ready is not None and ready.problem:
+            return ready.problem
+        if ready is None or ready.facts is None:
+            return "its values are being counted .."
+        choices = ready.facts.choices.get("asymmetric", ())
+        base = self._base or ready.facts.now or next((each.quant for each in choices if each.quant), None)
+        if base is None:
+            return f"no scale holds it: {choices[0].reason}" if choices else _ASKING
+        scale = float(base.scale.ravel()[0]) * 2.0 ** (self._steps / _STEPS_OF_2)
+        zero_point = int(base.zero_point.ravel()[0]) + self._codes
+        try:
+            return ready.facts.bench.parameters(scale, zero_point, qmin=base.qmin, qmax=base.qmax, dtype=base.dtype)
+        except UsageError as error:
+            return error.message
+
+    # Keys
+
+    def move(self, scene: Scene, lines: int) -> str:  # noqa: ARG002
+        """Choose the scale or the zero point."""
+        target = min(max(self._field + lines, 0), len(_FIELDS) - 1)
+        if target == self._field:
+            return f"the {_FIELDS[target]} is chosen already"
+        self._field = target
+        return f"h l change the {_FIELDS[target]}{', pgup pgdn by 8 steps' if target < _CHOICES else ''}"
+
+    def side(self, scene: Scene, direction: int) -> str:
+        """Change it by a step."""
+        if self._field < _CHOICES:
+            return self.step(scene, direction)
+        return (
+            self._choose(scene, calibrators=direction)
+            if self._field == _CHOICES
+            else self._choose(scene, schemes=direction)
+        )
+
+    def step(self, scene: Scene, steps: int) -> str:
+        """Change the scale or the zero point by some steps."""
+        before = self._attempt(scene)
+        if isinstance(before, str):
+            return before
+        kept = self._steps, self._codes
+        if self._field == 0:
+            self._steps = min(max(self._steps + steps, -_MOST_STEPS), _MOST_STEPS)
+        else:
+            zero_point = int(before.zero_point.ravel()[0])
+            self._codes += min(max(zero_point + steps, before.qmin or 0), before.qmax or 0) - zero_point
+        after = self._attempt(scene)
+        if isinstance(after, str) or after == before:
+            self._steps, self._codes = kept
+            return "it goes no further"
+        return self._changed(after)
+
+    def action_step(self, direction: int) -> None:
+        """Change it by a large step."""
+        self.stage.with_scene(lambda scene: self.step(scene, direction * _LARGE))
+
+    def action_reset(self) -> None:
+        """Go back to what was recorded."""
+        self.stage.with_scene(self.reset)
+
+    def _choose(self, scene: Scene, *, calibrators: int = 0, schemes: int = 0) -> str:
+        facts = None if scene.tried is None else scene.tried.facts
+        if facts is None or not facts.choices:
+            why = self._attempt(scene)
+            return why if isinstance(why, str) else _ASKING
+        kinds = list(SCHEMES)
+        kind, place = self._choice or (0, -1)
+        kind, place = (kind + schemes) % len(kinds), max(place, 0) if schemes else place + calibrators
+        choices = facts.choices[kinds[kind]]
+        if place < -1:
+            place = len(choices) - 1
+        if not 0 <= place < len(choices):
+            return self.reset(scene)
+        chosen = choices[place]
+        self._choice = kind, place
+        said = f"{chosen.calibrator}, {kinds[kind]}"
+        if chosen.quant is None:
+            return f"{said}: {chosen.reason}"
+        self._base, self._steps, self._codes, self._said, self._replay = chosen.quant, 0, 0, said, False
+        return f"{said}: {chosen.reason}"
+
+    def reset(self, scene: Scene) -> str:
+        """Go back to what was recorded."""
+        field = self._field
+        self._forget()
+        self._field = field
+        found = self._attempt(scene)
+        return found if isinstance(found, str) else self._title(scene)
+
+    def _title(self, scene: Scene) -> str:
+        """Say where what is tried comes from."""
+        coded = scene.tried is not None and scene.tried.facts is not None and scene.tried.facts.now is not None
+        return self._said or ("as recorded" if coded else "minmax, asymmetric")
+
+    def _changed(self, quant: QuantParams) -> str:
+        self._replay = False
+        return f"scale {float(quant.scale[0]):.6g}, zero point {int(quant.zero_point[0])}"
+
+    def replay(self, scene: Scene) -> str:
+        """Replay the network with what is tried, or give that up."""
+        quant = self._attempt(scene)
+        if isinstance(quant, str):
+            return quant
+        if self._replay and _replay_of(scene, quant) is not None:
+            return "it is replayed already"
+        self._replay = not self._replay
+        return "" if self._replay else "the replay is given up"
+
+    def enter(self, scene: Scene) -> Target | str:
+        """Replay the network with what is tried: there is nothing deeper."""
+        return self.replay(scene)
+
+    def command(self, scene: Scene, files: Sequence[str]) -> Sequence[str] | None:
+        """Return the command that tries the same."""
+        quant, ready = self._tried(scene), scene.tried
+        if quant is None or ready is None or ready.facts is None:
+            return None
+        words = ["qdebug", "scales", "try", *files, "--node", ready.facts.bench.tensor]
+        words += ["--scale", f"{float(quant.scale[0]):.9g}", f"--zero-point={int(quant.zero_point[0])}"]
+        return words if ready.facts.now is not None else [*words, "--dtype", quant.dtype]
+
+    def click(self, _: Scene, __: int, line: int) -> Target | str | None:
+        """Choose what h, l, + and - change."""
+        label = self._shown.get(line)
+        if label not in _FIELDS:
+            return None
+        self._field = _FIELDS.index(label)
+        return ""
+
+    # Drawing
+
+    def draw(self, scene: Scene, width: int, height: int) -> list[Line]:
+        """Draw the table, the histogram with both ranges, and what is known of the outputs."""
+        self._look_at(scene)
+        ready, quant = scene.tried, self._attempt(scene)
+        samples = f"all {scene.navigator.samples} samples" if scene.navigator.samples > 1 else ""
+        head = heading(scene, width, samples)
+        if ready is None or ready.facts is None or isinstance(quant, str):
+            return [head, [], *paragraph(safe_text(quant), scene, width)]
+        facts = ready.facts
+        known = _quant_of(ready) == quant
+        error = ready.error if known and ready.error is not None else _estimated(facts.histogram, quant)
+        now_error = facts.now_error or (None if facts.now is None else _estimated(facts.histogram, facts.now))
+        replay = _replay_of(scene, quant)
+        rows = trial_rows((facts.now, quant), (now_error, error), () if replay is None else replay.outputs)
+        rows = self._with_choices(facts, rows)
+        changed = ", changed" if self._steps or self._codes else ""
+        titles = (
+            "",
+            "recorded scale" if facts.now is not None else "not quantized",
+            f"trial: {self._title(scene)}{changed}",
+        )
+        words: list[Line] = []
+        said = [_basis(facts, error), *_replay_words(ready if known and self._replay else None)]
+        said += [] if replay is None or facts.now is None else _as_recorded(scene, replay)
+        said += [] if replay is None else _cancelled(replay, now_error, error)
+        said += [] if facts.now is not None or not _weighted(scene) else ["v lists what can be changed of its weights"]
+        for text in said:
+            words += paragraph(safe_text(text, limit=400), scene, width)
+        for label in _LEAVE_FIRST:
+            if len(rows) + len(words) + 2 > height:
+                rows = [row for row in rows if row[0] != label]
+        lines = [head, _row(scene, titles, width, "accent")]
+        self._shown = {len(lines) + at: label for at, (label, *_) in enumerate(rows)}
+        for label, now, trial in rows:
+            here = label == _FIELDS[self._field]
+            mark = f"{scene.glyphs.cursor} " if here else "  "
+            lines.append(_row(scene, (f"{mark}{label}", now, trial), width, "cursor" if here else "plain"))
+        room = height - len(lines) - len(words)  # both drawings give way to what is said
+        sweep = self._sweep(scene, facts, quant, width) if room > 0 else []
+        room -= len(sweep) + _UNDER_PLOT
+        plot = _plot(scene, facts, quant, width, min(room, _PLOT_MOST)) if room > 0 else []
+        return [*lines, *sweep, *plot, *words]
+
+    def _with_choices(self, facts: TrialFacts, rows: Sequence[tuple[str, str, str]]) -> list[tuple[str, str, str]]:
+        """Put what the calibrators can choose below the zero point."""
+        kind, place = self._choice or (0, -1)
+        kinds = list(SCHEMES)
+        choices = facts.choices.get(kinds[kind], ())
+        chosen = choices[place].calibrator if 0 <= place < len(choices) else numbers.MISSING
+        own = [("calibrator", numbers.MISSING, chosen), ("scheme", numbers.MISSING, kinds[kind])]
+        at = next((at + 1 for at, row in enumerate(rows) if row[0] == "zero point"), len(rows))
+        return [*rows[:at], *own, *rows[at:]]
+
+    def _sweep(self, scene: Scene, facts: TrialFacts, quant: QuantParams, width: int) -> list[Line]:
+        """Draw the estimated SQNR over scales around the one that is tried, and say where it is best."""
+        factors = 2.0 ** np.linspace(-_SWEEP_OCTAVES, _SWEEP_OCTAVES, _SWEEP + 1)
+        if self._swept is None or self._swept[0] != quant or self._swept[1] is not facts:
+            found = [_estimated(facts.histogram, replace(quant, scale=quant.scale * factor)) for factor in factors]
+            levels = np.array([-np.inf if each is None else each.sqnr_db for each in found])
+            self._swept = quant, facts, levels
+        levels = self._swept[2]
+        if not np.isfinite(levels).any():
+            return []
+        low = float(levels[np.isfinite(levels)].min())
+        heights = np.where(np.isfinite(levels), np.minimum(levels, 1e3) - low, 0.0)
+        at = int(np.argmax(levels))
+        level, scale = float(levels[at]), float(quant.scale.ravel()[0] * factors[at])
+        said = f"best ~{numbers.number(level)} dB at {numbers.number(scale)}"
+        recorded = None if facts.now is None else _estimated(facts.histogram, facts.now)
+        if recorded is not None and recorded.sqnr_db > level:
+            said = "the recorded one beats all"
+        grid = f"  {_SWEEP + 1} scales, 1/{2**_SWEEP_OCTAVES}..{2**_SWEEP_OCTAVES}x"
+        each = -(-_SWEEP // max(width - _LABEL - _SIDE - 1, 8))  # scales from one column to the next
+        heights = heights[_SWEEP // 2 % each :: each]
+        columns, middle = len(heights), _SWEEP // 2 // each
+        drawn = bars(heights, scene.glyphs)
+        return [
+            [
+                (scene.glyphs.fit(grid, _LABEL - 1) + " ", "muted"),
+                (drawn[:middle], "fine"),
+                (drawn[middle], "cursor"),
+                (drawn[middle + 1 :] + "  ", "fine"),
+                (scene.glyphs.fit_end(said, max(width - _LABEL - columns - 2, 8)), "plain"),
+            ]
+        ]
+
+
+def _estimated(histogram: RangeHistogram, quant: QuantParams) -> QuantError | None:
+    try:
+        return estimated_error(histogram, quant)
+    except UsageError:
+        return None
+
+
+def _quant_of(ready: TrialReady) -> QuantParams | None:
+    """Return the parameters that an answer is of."""
+    wish = ready.request.wish
+    return wish.quant if isinstance(wish, ScaleWish) else None
+
+
+def _replay_of(scene: Scene, quant: QuantParams | None) -> Replay | None:
+    ready = scene.tried
+    return None if ready is None or _quant_of(ready) != quant else ready.replay
+
+
+def _basis(facts: TrialFacts, error: QuantError | None) -> str:
+    """Say what the figures are of."""
+    values = f"{numbers.grouped(facts.histogram.total)} values of {facts.values}"
+    if error is None:
+        return f"only statistics of {facts.values} were kept: no error is known"
+    estimated = f"~: estimated from the histogram of {values}"
+    return f"the figures above: exact, of {values}; {estimated.partition(' of ')[0]}" if error.exact else estimated
+
+
+def _weighted(scene: Scene) -> bool:
+    """Tell whether the node of the tensor reads constants."""
+    graph = scene.opened.backend_graph
+    node = graph.producer(scene.planned.tensor)
+    return node is not None and any(graph.is_constant(name) for name in node.inputs)
+
+
+def _as_recorded(scene: Scene, replay: Replay) -> Sequence[str]:
+    """Say what an output has in the recording, where a replay with the recorded scale gives something else."""
+    for each in replay.outputs:
+        row = scene.table.row_of(each.output)
+        result = None if row is None else scene.table.results[row]
+        stats = None if result is None else result.metrics
+        if each.against != "reference" or result is None or stats is None or stats.sqnr_db is None:
+            continue
+        if replay.samples != len(result.samples):  # what is not replayed has an error of its own
+            continue
+        then, now = numbers.number(stats.sqnr_db), numbers.number(each.now.sqnr_db)
+        if then != now:
+            return [
+                f"recorded, {safe_text(each.output, limit=40)} has {then} dB; replayed with the recorded scale {now} dB"
+            ]
+    return []
+
+
+def _cancelled(replay: Replay, now: QuantError | None, trial: QuantError | None) -> Sequence[str]:
+    """Say how better codes can make a worse output, where they do."""
+    if now is None or trial is None or trial.mse >= now.mse:
+        return []
+    for each in replay.outputs:
+        levels = each.now.sqnr_db, each.trial.sqnr_db
+        shown = [numbers.number(level) for level in levels]
+        if worst_first(levels[1]) < worst_first(levels[0]) and numbers.MISSING not in shown and shown[0] != shown[1]:
+            name = safe_text(each.output, limit=40)
+            return [f"better codes, and {name} is worse: errors of several nodes may cancel each other"]
+    return []
+
+
+def _replay_words(ready: TrialReady | None) -> Sequence[str]:
+    """Say how far the replay is; None where nobody asked for one of these parameters."""
+    if ready is None:
+        return ["enter replays the network with this scale"]
+    replay, (done, total) = ready.replay, ready.replayed
+    if replay is None:
+        return [f"replaying the network: {done} of {total} runs .. enter gives it up" if total else "replaying .."]
+    if not replay.samples:
+        return replay.notes
+    against = f", outputs against the {replay.outputs[0].against} ones" if replay.outputs else ""
+    return [f"{replay.samples} samples replayed{against}", *replay.notes]  # what to type next is said by the command
+
+
+def _row(scene: Scene, cells: tuple[str, str, str], width: int, style: str) -> Line:
+    label, now, trial = (scene.glyphs.plain(cell) for cell in cells)
+    side = max(min(_SIDE, (width - _LABEL) // 2), 8)
+    room = max(width - side * 2, 8)
+    return [
+        (scene.glyphs.fit(label, min(_LABEL, room) - 1) + " ", style if style == "cursor" else "muted"),
+        (scene.glyphs.fit(now, side), "plain"),
+        (scene.glyphs.fit_end(trial, max(width - _LABEL - side, 8)), style),
+    ]
+
+
+def _plot(scene: Scene, facts: TrialFacts, quant: QuantParams, width: int, height: int) -> list[Line]:
+    """Draw the histogram, and under it the range of both parameters."""
+    histogram = facts.histogram
+    columns = max(width - 10, 8)
+    if not histogram.counts.size or histogram.coarse:
+        return []
+    heights = np.sqrt(_sampled(histogram.counts, columns * 2).astype(np.float64))  # the root keeps thin tails visible
+    dots = np.ceil(heights / max(float(heights.max()), 1.0) * 4 * height)
+    lines: list[Line] = []
+    for at, text in enumerate(area(dots, height, scene.glyphs)):
+        lines.append([(("" if at else "values").ljust(8), "muted"), (text, "fine")])
+    for label, each in (("now", facts.now), ("trial", quant)):
+        if each is not None:
+            lines.append([(label.ljust(8), "muted"), (_span(histogram, each, columns), "accent")])
+    low, high = float(histogram.edges[0]), float(histogram.edges[-1])
+    left, right = numbers.number(low), numbers.number(high)
+    lines.append([(" " * 8 + left + right.rjust(max(columns - cell_len(left), len(right) + 1)), "muted")])
+    return lines
+
+
+def _sampled(counts: np.ndarray, columns: int) -> np.ndarray:
+    """Sum counts into so many columns; each of few bins gets several columns."""
+    places = np.arange(columns) * counts.size // columns
+    return counts[places] if counts.size < columns else np.add.reduceat(counts, places)
+
+
+def _span(histogram: RangeHistogram, quant: QuantParams, columns: int) -> str:
+    """Draw what the codes hold as a line over the range of the histogram; arrows where it goes on beyond."""
+    scale, zero_point = float(quant.scale.ravel()[0]), int(quant.zero_point.ravel()[0])
+    ends = [((end or 0) - zero_point) * scale for end in (quant.qmin, quant.qmax)]
+    first, last = float(histogram.edges[0]), float(histogram.edges[-1])
+    places = [(end - first) / (last - first) * columns for end in ends]
+    start, stop = (min(max(int(place), 0), columns - 1) for place in places)
+    text = list(" " * start + "|" + "-" * max(stop - start - 1, 0) + ("|" if stop > start else ""))
+    if places[0] < 0:
+        text[0] = "<"
+    if places[1] > columns:
+        text[-1] = ">"
+    return "".join(text)

@@ -1,0 +1,1 @@
+"""Widgets that paint lines and know nothing of recordings, and the line that asks for text."""

@@ -1,0 +1,63 @@
+"""The footer: the bindings in force in one line.
+
+Textual's `Footer` makes a widget for each key anew whenever the focus changes, several times for each screen that is
+shown: that takes 60 ms of a key that takes 20 ms without it (Textual 8.2.8, 140 x 40).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from textual.binding import ActiveBinding
+from textual.events import Click
+
+from qdebug.tui.drawing.draw import Piece
+from qdebug.tui.drawing.look import Look
+from qdebug.tui.keys import key_label
+from qdebug.tui.widgets.lines import Lines
+
+__all__ = ["KeyLine"]
+
+
+class KeyLine(Lines, can_focus=False):
+    """Shows the keys that have a word, those of the focused widget first; a click presses one.
+
+    Args:
+        look: Shared look.
+    """
+
+    DEFAULT_CSS = """
+    KeyLine { height: 1; }
+    """
+
+    def __init__(self, look: Look) -> None:
+        super().__init__(look, id="keys")
+
+    def bindings(self) -> Sequence[ActiveBinding]:
+        """Return what is shown: one binding for each action."""
+        shown: dict[str, ActiveBinding] = {}
+        for each in self.screen.active_bindings.values():
+            if each.binding.show and each.binding.description:
+                shown.setdefault(each.binding.action, each)
+        return list(shown.values())
+
+    def lines_for(self, width: int, height: int) -> Sequence[Sequence[Piece]]:  # noqa: ARG002  one line
+        """Return the keys that there is room for; none is cut."""
+        line: list[Piece] = [(" ", "muted")]
+        used = 1
+        for each in self.bindings():
+            label, word = key_label(each.binding.key), f" {each.binding.description}  "
+            used += len(label) + len(word)
+            if used > width + 2:
+                break
+            line += [(label, "title"), (word, "muted")]
+        return [line]
+
+    def on_click(self, event: Click) -> None:
+        """Press the key that was clicked."""
+        end = 1
+        for each in self.bindings():
+            end += len(key_label(each.binding.key)) + len(each.binding.description) + 3
+            if event.x < end:
+                self.app.simulate_key(each.binding.key)
+                return

@@ -1,0 +1,199 @@
+"""Widgets that paint lines by the Line API: fixed lines, and text that scrolls.
+
+Textual's own widgets build a line of markup or a widget for each cell. What is drawn here changes with each key, at up
+to 200 x 60 cells of which most have a style of their own, and only the lines that have changed are painted.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+
+from textual.events import Click
+from textual.geometry import Region, Size
+from textual.scroll_view import ScrollView
+from textual.strip import Strip
+from textual.widget import Widget
+
+from qdebug.tui.drawing.draw import Piece
+from qdebug.tui.drawing.look import Look
+
+__all__ = ["FixedLines", "Lines", "TextScroll", "refresh_lines"]
+
+
+def changed_lines(before: Sequence[Sequence[Piece]], after: Sequence[Sequence[Piece]], height: int) -> list[int]:
+    """Return the numbers of the lines that are no longer the same.
+
+    Args:
+        before: Lines as they were.
+        after: Lines as they are; those beyond the end are empty.
+        height: How many lines there is room for.
+    """
+    old = [list(line) for line in before[:height]]
+    new = [list(line) for line in after[:height]]
+    old += [[] for _ in range(height - len(old))]
+    new += [[] for _ in range(height - len(new))]
+    return [at for at, (one, other) in enumerate(zip(old, new, strict=True)) if one != other]
+
+
+def refresh_lines(widget: Widget, lines: Sequence[int]) -> None:
+    """Paint some lines of a widget."""
+    if lines:
+        widget.refresh(*(Region(0, line, widget.size.width, 1) for line in lines))
+
+
+class Lines(Widget):
+    """Lines that are drawn for the width and height at hand.
+
+    Args:
+        look: Shared look.
+        id: Identifies the widget.
+    """
+
+    def __init__(self, look: Look, *, id: str) -> None:  # noqa: A002  the name that Textual gives it
+        super().__init__(id=id)
+        self.look = look
+        self._made: Sequence[Sequence[Piece]] | None = None
+        self._painted: tuple[int, int, str] | None = None
+
+    @abstractmethod
+    def lines_for(self, width: int, height: int) -> Sequence[Sequence[Piece]]:
+        """Return the lines."""
+
+    def redraw(self) -> None:
+        """Draw anew, and paint the lines that have changed."""
+        before, (width, height) = self._made, self.size
+        if not width or not height:
+            self._made = None
+            return
+        self._made = self.lines_for(width, height)
+        look = (width, height, self.look.palette.name)
+        if before is None or look != self._painted:
+            self._painted = look
+            self.refresh()
+        else:
+            refresh_lines(self, changed_lines(before, self._made, height))
+
+    def on_resize(self) -> None:
+        """Draw anew for the new size."""
+        self.redraw()
+
+    def render_line(self, y: int) -> Strip:
+        """Paint one line."""
+        width = self.size.width
+        if self._made is None:
+            self._made = self.lines_for(width, self.size.height)
+        return self.look.strip(self._made[y], width) if y < len(self._made) else self.look.blank(width)
+
+
+class FixedLines(Lines, can_focus=False):
+    """Lines that a function draws.
+
+    Args:
+        look: Shared look.
+        draw: Gives the lines for a width and a height.
+        clicked: Told the column and the line of a click; None if it means nothing here.
+        wheeled: Told 1 for a turn of the wheel down and -1 for one up; None if it means nothing here.
+        id: Identifies the widget.
+    """
+
+    def __init__(
+        self,
+        look: Look,
+        draw: Callable[[int, int], Sequence[Sequence[Piece]]],
+        *,
+        clicked: Callable[[int, int], object] | None = None,
+        wheeled: Callable[[int], object] | None = None,
+        id: str,  # noqa: A002  the name that Textual gives it
+    ) -> None:
+        super().__init__(look, id=id)
+        self._draw, self._clicked, self._wheeled = draw, clicked, wheeled
+
+    def lines_for(self, width: int, height: int) -> Sequence[Sequence[Piece]]:
+        """Return the lines."""
+        return self._draw(width, height)
+
+    def on_click(self, event: Click) -> None:
+        """Tell what was clicked."""
+        at = event.get_content_offset(self)
+        if self._clicked is not None and at is not None:
+            self._clicked(at.x, at.y)
+
+    def on_mouse_scroll_down(self) -> None:
+        """Tell that the wheel was turned."""
+        if self._wheeled is not None:
+            self._wheeled(1)
+
+    def on_mouse_scroll_up(self) -> None:
+        """Tell that the wheel was turned."""
+        if self._wheeled is not None:
+            self._wheeled(-1)
+
+
+class TextScroll(ScrollView, can_focus=False):
+    """Styled lines that scroll.
+
+    Args:
+        look: Shared look.
+        draw: Gives the lines for a width.
+        id: Identifies the widget.
+    """
+
+    def __init__(
+        self,
+        look: Look,
+        draw: Callable[[int], Sequence[Sequence[Piece]]],
+        *,
+        id: str,  # noqa: A002  the name that Textual gives it
+    ) -> None:
+        super().__init__(id=id)
+        self.look, self._draw = look, draw
+        self._lines: Sequence[Sequence[Piece]] = ()
+        self._painted: tuple[int, int, str] | None = None
+
+    def redraw(self) -> None:
+        """Draw anew; the scroll position stays where it is if it can."""
+        width, room = self.scrollable_content_region.width, self.scrollable_content_region.height
+        if width > 0:
+            before, self._lines = self._lines, self._draw(width)
+            # Another virtual size lays the whole screen out again: lines that all fit never ask for that.
+            height = max(len(self._lines), room)
+            look = (width, height, self.look.palette.name)
+            if look != self._painted:
+                self._painted = look
+                self.virtual_size = Size(width, height)
+                self.refresh()
+            elif changed := changed_lines(before, self._lines, height):
+                top = self.scroll_offset.y
+                refresh_lines(self, [line - top for line in changed])
+
+    def on_resize(self) -> None:
+        """Draw anew for the new size."""
+        self.redraw()
+
+    def lines_below(self, y: int) -> int:
+        """Return how many lines follow below the one that is shown at a place."""
+        return len(self._lines) - 1 - y - self.scroll_offset.y
+
+    def step(self, lines: int) -> bool:
+        """Scroll by a number of lines; tell whether anything moved."""
+        before = self.scroll_offset.y
+        self.scroll_to(y=min(max(before + lines, 0), self.max_scroll_y), animate=False)
+        return bool(self.scroll_offset.y != before)
+
+    def render_line(self, y: int) -> Strip:
+        """Paint one line."""
+        width = self.scrollable_content_region.width
+        line = y + self.scroll_offset.y
+        if line >= len(self._lines):
+            return self.look.blank(width)
+        strip, mark = self.look.strip(self._lines[line], width), self._more(y)
+        return Strip.join([strip.crop(0, width - 1), self.look.strip([(mark, "accent")], 1)]) if mark else strip
+
+    def _more(self, y: int) -> str:
+        """Mark the first and the last line shown where more is hidden and there is no scroll bar, in plain ASCII."""
+        if self.look.glyphs.name != "ascii":
+            return ""
+        if y == self.scrollable_content_region.height - 1 and self.scroll_offset.y + y + 1 < len(self._lines):
+            return "v"
+        return "^" if not y and self.scroll_offset.y else ""

@@ -1,0 +1,144 @@
+"""The line that asks for text: search, filter, element, reason, file. It answers as the user types where it can."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Self
+
+from rich.cells import cell_len
+from textual.app import ComposeResult
+from textual.containers import Horizontal
+from textual.events import Key
+from textual.geometry import Region
+from textual.widgets import Input
+from textual.widgets.input import Selection
+
+from qdebug.tui.drawing.look import Look
+from qdebug.tui.widgets.lines import FixedLines
+
+__all__ = ["Prompt", "Question"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """Something to ask for.
+
+    Args:
+        label: Stands before the text.
+        placeholder: What can be given; shown while nothing is.
+        text: What is there to begin with.
+        typed: Takes the text at each change, and says what it means so far; None where only the whole counts.
+        given: Takes the text at enter, and says what came of it.
+        cancelled: Undoes what `typed` did; says so.
+    """
+
+    label: str
+    placeholder: str
+    text: str = ""
+    typed: Callable[[str], str] | None = None
+    given: Callable[[str], str]
+    cancelled: Callable[[], str] = lambda: "cancelled"
+
+
+class _Line(Input):
+    """An input whose enter is done at once: a message would come after the next key of a burst."""
+
+    def __init__(self, submitted: Callable[[], None]) -> None:
+        super().__init__(compact=True, select_on_focus=False, id="input")
+        self._submitted = submitted
+
+    async def action_submit(self) -> None:
+        """Give the text."""
+        self._submitted()
+
+    def refresh(self, *regions: Region, repaint: bool = True, layout: bool = False, recompose: bool = False) -> Self:
+        """Paint anew; no text changes the size of the line, so that nothing around it is laid out for a letter."""
+        return super().refresh(*regions, repaint=repaint or layout, recompose=recompose)
+
+
+class Prompt(Horizontal):
+    """Asks one question at a time, in the place of the footer.
+
+    Args:
+        look: Shared look.
+        say: Says what the questions answer.
+        closed: Called when no question is asked any more.
+    """
+
+    DEFAULT_CSS = """
+    Prompt { height: 1; display: none; }
+    Prompt #label { width: auto; height: 1; }
+    Prompt #input { height: 1; width: 1fr; background: $background; }
+    """
+
+    def __init__(self, look: Look, *, say: Callable[[str], object], closed: Callable[[], object]) -> None:
+        super().__init__(id="prompt")
+        self._say, self._when_closed = say, closed
+        self._question: Question | None = None
+        self._answered = self._title = ""
+        self._label = FixedLines(look, lambda *_: [[(self._title, "title")]], id="label")
+        self.line: Input = _Line(self._given)
+
+    def compose(self) -> ComposeResult:
+        """Lay the line out."""
+        yield self._label
+        yield self.line
+
+    @property
+    def asking(self) -> bool:
+        """Whether a question is asked."""
+        return self._question is not None
+
+    def ask(self, question: Question) -> None:
+        """Ask a question; what is there to begin with is selected, so that what is typed takes its place."""
+        self._question, self._answered = question, question.text
+        self._title = f" {question.label} "
+        fits = cell_len(self._title) + cell_len(question.placeholder) <= self.screen.size.width
+        self._label.styles.width = cell_len(self._title)
+        self._label.redraw()
+        line = self.line
+        line.placeholder, line.value = question.placeholder if fits else "", question.text
+        line.selection = Selection(0, len(question.text))
+        self.display = True
+        self.screen.set_focus(line)
+        replaced = "typing replaces the text, right keeps it; " if question.text else ""
+        self._say(f"{replaced}{question.placeholder}" if question.text or not fits else "")
+
+    def takes(self, event: Key) -> bool:
+        """Put a letter into the text; tell whether the key is one."""
+        if self._question is None or not event.is_printable or event.character is None:
+            return False
+        self.insert(event.character)
+        return True
+
+    def insert(self, text: str) -> None:
+        """Put text in the place of what is selected; of several lines the first."""
+        self.line.replace(next(iter(text.splitlines()), ""), *sorted(self.line.selection))
+
+    def answer(self) -> None:
+        """Say what the text means so far, unless that is said."""
+        text = self.line.value
+        if self._question is not None and self._question.typed is not None and text != self._answered:
+            self._answered = text
+            self._say(self._question.typed(text))
+
+    def cancel(self) -> bool:
+        """Ask no more, and undo what the text did; tell whether anything was asked."""
+        question = self._close()
+        if question is not None:
+            self._say(question.cancelled())
+        return question is not None
+
+    def _given(self) -> None:
+        self.answer()
+        question = self._close()
+        if question is not None:
+            self._say(question.given(self.line.value))
+
+    def _close(self) -> Question | None:
+        question, self._question = self._question, None
+        if question is not None:
+            self.display = False
+            self._when_closed()
+        return question

@@ -1,0 +1,105 @@
+"""The tabs: the screens in one line, by key and name.
+
+Textual's `Tabs` is a widget for each tab in a container that scrolls, styled and laid out again for each screen: 15 ms
+of a key that takes 35 ms without it, and 50 ms of the first paint (Textual 8.2.8, 140 x 40).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.cells import cell_len
+from textual.events import Click
+from textual.message import Message
+from textual.reactive import reactive
+
+from qdebug.tui.drawing.draw import Piece
+from qdebug.tui.drawing.look import Look
+from qdebug.tui.screens import TABS, ScreenId
+from qdebug.tui.widgets.lines import Lines
+
+__all__ = ["TabLine"]
+
+
+class TabLine(Lines, can_focus=False):
+    """Lists the screens; where there is no room for all names, those at the end are told by their keys alone.
+
+    Args:
+        look: Shared look.
+    """
+
+    DEFAULT_CSS = """
+    TabLine { height: 1; }
+    """
+
+    active: reactive[ScreenId] = reactive(ScreenId.ANSWER, init=False, repaint=False)
+    hidden: reactive[frozenset[ScreenId]] = reactive(frozenset[ScreenId], init=False, repaint=False)
+    """Screens that have nothing to show."""
+
+    class Picked(Message):
+        """A tab was clicked.
+
+        Args:
+            view: Its screen.
+        """
+
+        def __init__(self, view: ScreenId) -> None:
+            super().__init__()
+            self.view = view
+
+    class Turned(Message):
+        """The wheel was turned.
+
+        Args:
+            direction: 1 or -1.
+        """
+
+        def __init__(self, direction: int) -> None:
+            super().__init__()
+            self.direction = direction
+
+    def __init__(self, look: Look) -> None:
+        super().__init__(look, id="tabs")
+
+    def watch_active(self) -> None:
+        """Show which screen it is."""
+        self.redraw()
+
+    def watch_hidden(self) -> None:
+        """Show which screens there are."""
+        self.redraw()
+
+    def texts(self, width: int) -> Sequence[tuple[ScreenId, str]]:
+        """Return each screen with what is written of it in a width."""
+        shown = [each for each in TABS if each not in self.hidden or each is self.active]
+        texts = [f"{each.key} {each}" for each in shown]
+        for at in reversed(range(len(texts))):
+            if sum(map(cell_len, texts)) + len(texts) + 1 <= width:
+                break
+            if shown[at] is not self.active:
+                texts[at] = shown[at].key
+        return list(zip(shown, texts, strict=True))
+
+    def lines_for(self, width: int, height: int) -> Sequence[Sequence[Piece]]:  # noqa: ARG002  one line
+        """Return the line."""
+        line: list[Piece] = []
+        for view, text in self.texts(width):
+            line += [(" ", "muted"), (text, "title" if view is self.active else "muted")]
+        return [line]
+
+    def on_click(self, event: Click) -> None:
+        """Tell which screen was clicked."""
+        end = 0
+        for view, text in self.texts(self.size.width):
+            end += 1 + cell_len(text)
+            if end - cell_len(text) <= event.x < end:
+                self.post_message(self.Picked(view))
+                return
+
+    def on_mouse_scroll_down(self) -> None:
+        """Go to the next screen."""
+        self.post_message(self.Turned(1))
+
+    def on_mouse_scroll_up(self) -> None:
+        """Go to the previous screen."""
+        self.post_message(self.Turned(-1))
