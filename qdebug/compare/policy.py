@@ -613,7 +613,8 @@ def _nonfinite_clause(
     if stats is None or stats.sqnr_db is None:
         return f"{text} {ends} and reaches no output."
     level = _db_text(stats.sqnr_db, OUTPUT_MIN_SQNR)
-    return f"{text} {ends}: the nodes behind it turn it into finite numbers. The output {nonfinite.spoilt!r} has {level} dB."
+    text += f" {ends}: the nodes behind it turn it into finite numbers."
+    return f"{text} The output {nonfinite.spoilt!r} has {level} dB."
 
 
 def _model_name_text(node: NodeResult, graph: Graph | None) -> str:

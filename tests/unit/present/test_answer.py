@@ -50,7 +50,10 @@ def test_what_is_acknowledged_is_no_tensor_within_its_limit(made):
     ("found", "said"),
     [
         (fault(fault=FaultClass.MODEL, kind=FindingKind.WEIGHT), "weight at Conv conv2: off"),
-        (fault(fault=FaultClass.REFERENCE, kind=FindingKind.REFERENCE), "the reference recording is wrong at Conv conv2"),
+        (
+            fault(fault=FaultClass.REFERENCE, kind=FindingKind.REFERENCE),
+            "the reference recording is wrong at Conv conv2",
+        ),
         (fault(fault=FaultClass.NUMERIC, kind=FindingKind.NONFINITE), "infinity or NaN at Conv conv2"),
         (fault(fault=FaultClass.UNKNOWN, kind=FindingKind.ERROR), "beyond its limit at Conv conv2"),
         (fault(kind=FindingKind.ARITHMETIC), "kernel at Conv conv2: off by one; output"),
