@@ -1,4 +1,7 @@
-"""The error profile: one metric along the topological order on a logarithmic axis, as lines of styled characters."""
+"""The error profile: one metric along the topological order on a logarithmic axis, as lines of styled characters.
+
+An SQNR is drawn as in any plot, more dB higher; of other metrics the larger error is higher.
+"""
 
 from __future__ import annotations
 
@@ -19,12 +22,10 @@ __all__ = ["LABEL", "Axis", "ErrorProfile", "choose_axis", "column_to_row"]
 LABEL = 10
 """Cells left of the plot."""
 
-_BAD = "bad "
-"""Stands at the upper end of the axis: an SQNR is small there."""
 _TITLES = {"sqnr_db": "SQNR", "cosine": "1-cos"}
 _STEPS = {True: (1.0, 2.0, 5.0, 10.0, 15.0, 20.0, 30.0, 40.0), False: (0.25, 0.5, 1.0, 2.0, 3.0, 4.0)}
 _MOST_ROWS_SPAN = {True: 120.0, False: 9.0}
-"""How far the axis goes down from the largest error: what is smaller is drawn as the lowest dot."""
+"""Span of the axis from the largest error on; smaller errors are drawn at its other end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,9 +33,9 @@ class Axis:
     """A vertical axis.
 
     Args:
-        bottom: Severity at the foot of the lowest line.
-        step: Severity from one line of text to the next.
-        decibels: Whether severity is in decibels; else decimal logarithms.
+        bottom: Value at the foot of the lowest line.
+        step: Difference from one line of text to the next.
+        decibels: Whether values are an SQNR in dB; else decimal logarithms of an error.
     """
 
     bottom: float
@@ -45,13 +46,13 @@ class Axis:
         """Return the value at the foot of a line, counted from the lowest."""
         level = self.bottom + line * self.step
         if self.decibels:
-            return f"{0.0 - level:.0f} dB"
+            return f"{level + 0.0:.0f} dB"
         exponent = math.floor(level + 1e-9)
         digit = 10 ** (level - exponent)
         return f"{digit:.0f}e{exponent}"
 
     def dots(self, values: np.ndarray, rows: int) -> np.ndarray:
-        """Return heights in dots of a quarter line: 0 for no error, at least 1 for any."""
+        """Return heights in dots of a quarter line: at least 1 for a finite value, 0 for minus infinity and NaN."""
         with np.errstate(invalid="ignore"):
             heights = np.ceil((values - self.bottom) / self.step * 4)
         heights = np.clip(np.nan_to_num(heights, nan=0.0, posinf=4.0 * rows, neginf=0.0), 0, 4 * rows)
@@ -61,21 +62,27 @@ class Axis:
 
 
 def choose_axis(values: np.ndarray, rows: int, *, decibels: bool, limit: float | None = None) -> Axis:
-    """Choose an axis with round labels that holds the finite values and the limit.
+    """Choose an axis with round labels that holds the worst values and the limit.
 
     Args:
-        values: Severities.
+        values: SQNR in dB, or decimal logarithms of an error.
         rows: Lines of text, at least 1.
-        decibels: Whether severities are in decibels.
-        limit: Severity of a limit to keep in view.
+        decibels: Whether they are an SQNR.
+        limit: A limit to keep in view.
     """
     finite = values[np.isfinite(values)]
     known = [float(finite.min()), float(finite.max())] if len(finite) else []
     if limit is not None:
         known.append(limit)
     if not known:
-        return Axis(-20.0 * rows if decibels else -float(rows), 20.0 if decibels else 1.0, decibels)
+        return Axis(0.0, 20.0, decibels) if decibels else Axis(-float(rows), 1.0, decibels)
     high, low = max(known), min(known)
+    if decibels:
+        high = min(high, low + _MOST_ROWS_SPAN[decibels])
+        step = next(
+            (step for step in _STEPS[decibels] if _floor(low, step) + rows * step >= high), _STEPS[decibels][-1]
+        )
+        return Axis(_floor(low, step), step, decibels)
     low = max(low, high - _MOST_ROWS_SPAN[decibels])
     for step in _STEPS[decibels]:
         bottom = math.ceil(high / step - 1e-9) * step - rows * step
@@ -83,6 +90,11 @@ def choose_axis(values: np.ndarray, rows: int, *, decibels: bool, limit: float |
             return Axis(bottom, step, decibels)
     step = _STEPS[decibels][-1]
     return Axis(math.ceil(high / step) * step - rows * step, step, decibels)
+
+
+def _floor(value: float, step: float) -> float:
+    """Return the largest multiple of a step below a value, so that the value itself has some height."""
+    return (math.ceil(value / step - 1e-9) - 1) * step
 
 
 def column_to_row(column: int, width: int, size: int) -> int | None:
@@ -144,20 +156,20 @@ def _plot(navigator: Navigator, cells: int, rows: int, glyphs: GlyphSet, limit: 
     size = table.ordered
     states = table.states(navigator.sample)[:size]
     values = severity(navigator.metric, table.values(navigator.metric, navigator.sample))[:size]
-    line = -limit if decibels and limit is not None else None
-    axis = choose_axis(values, rows, decibels=decibels, limit=line)
+    line = limit if decibels and limit is not None and math.isfinite(limit) else None
+    axis = choose_axis(-values if decibels else values, rows, decibels=decibels, limit=line)
     worst = np.where(np.isnan(values), -np.inf, values)
     worst[states == State.NONFINITE] = np.inf
-    heights = axis.dots(pool(worst, 2 * cells), rows)  # of what is drawn alone: a large net has many more rows
+    drawn = pool(worst, 2 * cells)  # of what is drawn alone: a large net has many more rows
+    heights = axis.dots(-drawn if decibels else drawn, rows)
     beyond = (states == State.DIVERGED) | (states == State.NONFINITE)
     excused = table.acknowledged[:size]
     failing = _pooled(beyond & ~excused, cells)
-    limit_row = None if line is None else rows - 1 - int((line - axis.bottom) / axis.step - 1e-9)
+    limit_row = None if line is None else max(rows - 1 - int((line - axis.bottom) / axis.step + 1e-9), 0)
     lines = []
-    for row, text in enumerate(area(heights, rows, glyphs)):
-        label = axis.label(rows - 1 - row)
-        label = label if row or len(label) + len(_BAD) > LABEL else f"{_BAD}{label}"
-        pieces: list[Piece] = [(label.rjust(LABEL) + glyphs.bar, "muted")]
+    texts = area(heights, rows, glyphs)
+    for row, text in enumerate(_outline(texts) if decibels else texts):
+        pieces: list[Piece] = [(axis.label(rows - 1 - row).rjust(LABEL) + glyphs.bar, "muted")]
         if row == limit_row:
             text = _limit_line(text, glyphs)  # noqa: PLW2901  the empty part of the line is the limit
         pieces.extend(_stretches(text, failing, glyphs))
@@ -169,6 +181,16 @@ def _pooled(there: np.ndarray, cells: int) -> np.ndarray:
     """Tell which cells hold any of some rows; two columns of dots share a cell."""
     pooled: np.ndarray = pool(pool(there, 2 * cells), cells)
     return pooled
+
+
+def _outline(texts: Sequence[str]) -> list[str]:
+    """Keep the uppermost character of each column of an area, so that it is a line with room for the limit below."""
+    covered = [False] * len(texts[0])
+    lines = []
+    for text in texts:
+        lines.append("".join(" " if above else each for each, above in zip(text, covered, strict=True)))
+        covered = [above or each != " " for each, above in zip(text, covered, strict=True)]
+    return lines
 
 
 def _limit_line(text: str, glyphs: GlyphSet) -> str:

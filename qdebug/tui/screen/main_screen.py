@@ -1096,7 +1096,7 @@ class MainScreen(Stage):
         navigator, opened, strips = self.navigator, self.now.opened, self.arrangement.strips
         if navigator is None or height - strips < 3 or width < LEAST_WIDTH:  # a size on its way to another one
             return []
-        limit = None if opened is None else opened.limits.get("min_sqnr")
+        limit = None if opened is None else opened.limits.get("min_sqnr", opened.limits.get("min_output_sqnr"))
         lines = self._error_profile.lines(navigator, width, height - strips, self.look.glyphs, limit=limit)
         return [*lines, *(strip_lines(navigator, width, self.look.glyphs) if strips else [])]
 

@@ -28,7 +28,7 @@ def texts(lines):
 def test_the_axis_holds_the_worst_value_and_every_error_is_seen(values, rows, decibels, limit):
     values = np.array(values)
     axis = choose_axis(values, rows, decibels=decibels, limit=limit)
-    assert axis.bottom + rows * axis.step >= values.max() - 1e-6
+    assert axis.bottom < values.min() + 1e-6 if decibels else axis.bottom + rows * axis.step >= values.max() - 1e-6
     dots = axis.dots(values, rows)
     assert dots.min() >= 1
     assert dots.max() <= 4 * rows
@@ -36,14 +36,30 @@ def test_the_axis_holds_the_worst_value_and_every_error_is_seen(values, rows, de
     assert np.all(np.diff(dots[order]) >= 0)
 
 
-def test_no_error_has_no_height_and_the_unknown_neither():
-    axis = choose_axis(np.array([-20.0]), 4, decibels=True)
+def test_an_infinite_sqnr_is_as_high_as_it_goes_and_the_unknown_has_no_height():
+    axis = choose_axis(np.array([20.0]), 4, decibels=True)
     assert list(axis.dots(np.array([-np.inf, np.nan, np.inf]), 4)) == [0, 0, 16]
 
 
+def test_more_decibels_are_higher(make_navigator):
+    navigator = make_navigator(24, failing=(9, 17))
+    table = navigator.table
+    levels = np.nan_to_num(table.values("sqnr_db", None), nan=np.inf, posinf=np.inf)
+    lines = texts(ErrorProfile().lines(navigator, 58, 6, UNICODE))[:-1]
+    heights = dict[int, int]()
+    for column in range(11, 58):
+        (line,) = (at for at, line in enumerate(lines) if line.ljust(58)[column] != " ")
+        row = column_to_row(column, 58, table.ordered)
+        heights[row] = min(heights.get(row, 5), -line)
+    worst = min(heights, key=lambda row: levels[row])
+    assert heights[worst] == min(heights.values()) < max(heights.values())
+    labels = [int(line[:10].split()[0]) for line in lines]
+    assert labels == sorted(labels, reverse=True)
+
+
 def test_labels_are_round():
-    axis = choose_axis(np.array([-57.0, 3.0]), 5, decibels=True, limit=-20.0)
-    assert [axis.label(line) for line in range(5)] == ["60 dB", "45 dB", "30 dB", "15 dB", "0 dB"]
+    axis = choose_axis(np.array([57.0, -3.0]), 5, decibels=True, limit=20.0)
+    assert [axis.label(line) for line in range(5)] == ["-15 dB", "0 dB", "15 dB", "30 dB", "45 dB"]
     axis = choose_axis(np.array([-4.0, -0.5]), 4, decibels=False)
     assert [axis.label(line) for line in range(4)] == ["1e-4", "1e-3", "1e-2", "1e-1"]
 
