@@ -210,9 +210,11 @@ def _extent(node: Node, name: str) -> int:
 
 
 def codes_in_bytes(packed: np.ndarray, bits: int) -> np.ndarray:
-    """Split bytes along the last axis into codes, lowest bits first."""
+    """Split bytes along the last axis into codes, lowest bits first; ValueError where they are no bytes."""
+    if packed.dtype not in (np.uint8, np.int8):
+        raise ValueError(f"packed codes are {packed.dtype}, not bytes")
     shifts = np.arange(0, 8, bits, dtype=np.uint8)
-    codes = (packed[..., None] >> shifts) & np.uint8(2**bits - 1)
+    codes = (packed.view(np.uint8)[..., None] >> shifts) & np.uint8(2**bits - 1)
     return np.asarray(codes.reshape(*packed.shape[:-1], -1))
 
 

@@ -131,7 +131,7 @@ def mixture_extent(call: Call) -> Amount:
     return Amount(prod(call.shape(0)), weights * (1 + tokens // max(call.shape(2)[0], 1)))
 
 
-@kernel("QMoE", domain="com.microsoft", extent=mixture_extent, ranks=(0, 2, 3, 0, 0, 3))
+@kernel("QMoE", domain="com.microsoft", extent=mixture_extent, ranks=(1, 2, 3, 0, 0, 3))
 def _experts(call: Call) -> np.ndarray:
     """Send each token to its k experts, each two layers of packed codes; add what they give by their shares."""
     return mixed_experts(call, lambda _, codes: codes)
