@@ -124,29 +124,30 @@ class Trials:
         if unit is not None:
             facts = replace(facts, node=unit.node.name, edits=bench.edits_of(unit))
         places = [place for place in source.backend.places() if wish.sample in {None, place[0]}]
+        key = (source, wish, facts.node)
+        known = self._gains[1] if self._gains is not None and self._gains[0] == key else {}
+        offered = [edit for edit in facts.edits if edit.name not in {*wish.edits, *known}] if places else []
+        last = "each edit, for its gain" if offered else ""
         ready = self._tell(replace(ready, edits=facts, doing="the whole net without edits"))
         facts = replace(facts, faithful=bench.faithful())
         if places and abs(bench.faithful()) < math.inf and wish.sample not in self._plain:
             for plain in bench.effects((), places):  # before any gain: that of the replay itself is none of an edit's
-                doing = f"without edits {_run(plain.samples, places)}"
-                ready = self._tell(replace(ready, edits=facts, doing=doing))
+                if plain.samples < len(places):
+                    doing = f"without edits {_run(plain.samples, places)}"
+                    ready = self._tell(replace(ready, edits=facts, doing=doing))
             self._plain[wish.sample] = plain
         facts = replace(facts, plain=self._plain.get(wish.sample))
-        if self._effect is None or self._effect[0] != wish:
-            ready = self._tell(replace(ready, edits=facts, doing=_run(0, places) if wish.edits else ""))
-            for effect in bench.effects(wish.edits, places) if wish.edits else ():
-                facts = replace(facts, effect=effect)
-                ready = self._tell(replace(ready, edits=facts, doing=_run(effect.samples, places)))
-                self._effect = (wish, effect) if effect.samples == len(places) else None
-        else:
+        if self._effect is not None and self._effect[0] == wish:
             facts = replace(facts, effect=self._effect[1])
-        offered = [edit for edit in facts.edits if edit.name not in wish.edits] if places else []
-        key = (source, wish, facts.node)
-        known = self._gains[1] if self._gains is not None and self._gains[0] == key else {}
-        left = [edit for edit in offered if edit.name not in known]
-        if left:
-            ready = self._tell(replace(ready, edits=replace(facts, gains=known), doing="each edit, for its gain"))
-            for name, gain in bench.gains(wish.edits, left, places):
+        elif wish.edits:
+            ready = self._tell(replace(ready, edits=facts, doing=_run(0, places)))
+            for effect in bench.effects(wish.edits, places):
+                facts = replace(facts, effect=effect)
+                ready = self._tell(replace(ready, edits=facts, doing=_run(effect.samples, places) or last))
+                self._effect = (wish, effect) if effect.samples == len(places) else None
+        if offered:
+            ready = self._tell(replace(ready, edits=replace(facts, gains=known), doing=last))
+            for name, gain in bench.gains(wish.edits, offered, places):
                 known = {**known, name: gain}
                 self._gains = key, known  # each at once: whoever leaves comes back to what is known
                 ready = self._tell(replace(ready, edits=replace(facts, gains=known)))

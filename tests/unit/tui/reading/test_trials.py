@@ -13,6 +13,7 @@ from qdebug.scales.trial import Replay, TrialBench
 from qdebug.tui.elements.summing import Cancelled
 from qdebug.tui.reading.messages import (
     BudgetWish,
+    EditWish,
     ExportRequest,
     Finished,
     Opened,
@@ -222,6 +223,47 @@ def test_a_budget_that_was_given_up_goes_on_with_what_is_missing(outputs):
     assert asked[-1] == ("broken", 5)
     trials.answer(session, BUDGET, lambda: False)
     assert asked[4:] == [("bad", 5), ("good", 5)]
+
+
+class Edits:
+    """A bench of two edits of one node."""
+
+    def __init__(self, *_):
+        pass
+
+    def unit_of(self, _):
+        return SimpleNamespace(node=SimpleNamespace(name="conv"))
+
+    def edits_of(self, _):
+        return tuple(map(self.named_one, ("float", "rounding")))
+
+    def named_one(self, name):
+        return SimpleNamespace(name=name)
+
+    def named(self, names):
+        return tuple(map(self.named_one, names))
+
+    def faithful(self):
+        return 60.0
+
+    def effects(self, edits, places):
+        yield from (SimpleNamespace(samples=at + 1, edits=edits) for at in range(len(places)))
+
+    def gains(self, _, offered, __):
+        yield from ((each.name, 1.0) for each in offered)
+
+
+@pytest.mark.parametrize("marked", [(), ("float",)])
+def test_edits_are_being_replayed_until_all_gains_are_known(outputs, monkeypatch, marked):
+    session, _ = outputs
+    monkeypatch.setattr("qdebug.tui.reading.trials.EditBench", Edits)
+    parts = []
+    wish = EditWish(edits=marked)
+    Trials(parts.append).answer(session, TrialRequest(id=1, row=9, tensor="t", wish=wish), lambda: False)
+    *before, last = [part for part in parts if part.edits is not None]
+    assert all(part.doing for part in before)
+    assert not last.doing
+    assert {*last.edits.gains} == {"float", "rounding"} - {*marked}
 
 
 def test_the_verdict_does_not_wait_for_a_budget(make_session):
