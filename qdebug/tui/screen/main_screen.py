@@ -912,7 +912,6 @@ class MainScreen(Stage):
     @on(Computed)
     def _take_computed(self) -> None:
         self._redraw_soon()
-        self._arrive()
 
     @on(Finished)
     def _take_finished(self, event: Finished) -> None:
@@ -922,7 +921,6 @@ class MainScreen(Stage):
             now.navigator.table.conclude(event.result)
         self._take_back(Until.RESULTS)
         self._redraw_results()
-        self._arrive()
 
     @on(DetailReady)
     @on(Glimpsed)
@@ -997,6 +995,7 @@ class MainScreen(Stage):
                 each.navigator.table.announced = False  # first: what comes from here on is told
                 each.navigator.refresh()
         self._follow_culprit()
+        self._arrive()
         self.redraw()
 
     def _follow_culprit(self) -> None:

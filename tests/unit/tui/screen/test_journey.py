@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from qdebug.model import Graph
-from qdebug.tui.reading.messages import Opening, StatusMessage
+from qdebug.tui.reading.messages import Computed, Opening, StatusMessage
 from qdebug.tui.screen.journey import to_output
 
 pytestmark = pytest.mark.asyncio
@@ -61,6 +61,17 @@ async def test_the_first_divergence_is_gone_to_before_all_is_compared(held, sett
         session.pause_at = 12
         await settle(pilot, until=lambda main: main.navigator.table.compared == 12 and main.navigator.cursor == 9)
         assert main.message == "at the first divergence so far"
+
+    await held(act)
+
+
+async def test_results_that_came_before_the_screen_looked_are_gone_to(held, settle):
+    async def act(pilot, main, session):
+        await pilot.press("!")
+        main.navigator.table.announced = True  # no other event tells of what comes until these are drawn
+        main.post_message(Computed())
+        session.pause_at = 12
+        await settle(pilot, until=lambda main: main.navigator.table.compared == 12 and main.navigator.cursor == 9)
 
     await held(act)
 
