@@ -31,14 +31,14 @@ def _as_it_is(values: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mistake:
-    """A mistake.
+    """A mistake that a kernel may make with a node.
 
     Args:
         likely: The mistake in words.
         node: The node with the mistake.
-        values: What it reads then, where that is other than what was recorded.
-        after: What is done to the result, besides.
-        told: The part of the result that the mistake tells; the rest may hold anything.
+        values: Inputs that differ from the recorded ones.
+        after: Applied to the node's result.
+        told: Index of the part of the result that the mistake determines; the rest may hold anything.
         opset: Version of the operator set that it is computed by; None for that of the graph.
         about: What it is about, where another mistake about the same may hardly be told from it; "" elsewhere.
     """
@@ -196,7 +196,7 @@ def _kind(node: Node) -> str:
 
 
 def _of_left_out(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
-    """Yield inputs that a layer does not read; a scale is then 1, or what it is more than 1."""
+    """Yield layers with an input ignored, and scales whose offset of 1 is missing or added wrongly."""
     for place, title in _TITLES.get(_kind(node), {}).items():
         name = node.inputs[place] if place < len(node.inputs) else ""
         if not name or name not in values:

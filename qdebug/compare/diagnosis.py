@@ -271,7 +271,7 @@ class _DiagnosisMaker:
         )
 
     def _model_node(self, node: NodeResult, name: str) -> str | None:
-        """Return the source model's name of a node: the reference's name for it, else what the backend states.
+        """Return a node's name in the source model: the one in the reference, else the one that the backend states.
 
         Args:
             node: The result of the tensor that it is judged by.

@@ -36,7 +36,7 @@ class Layer:
     result: str
 
     def placed(self, device: str) -> str:
-        """Say where the layer ran, and by what."""
+        """Return the device, kernel, precisions and layout of the layer as text."""
         return f"{device}: {self.kind} {self.kernel}, {self.precision} to {self.result}, {self.layout}"
 
 
@@ -66,8 +66,7 @@ _FACTS = ("originalLayersNames", "layerType", "primitiveType", "runtimePrecision
 
 
 _MOVED = re.compile(r"(_original|\.\d+)$")
-"""What OpenVINO adds to the name of an operation behind which it puts the making of real values of codes, or a cast of
-an output to the type that the model gives it."""
+"""Suffix that OpenVINO gives an operation when it inserts a dequantization or an output cast behind it."""
 
 
 def _originals(text: str, source: OpenVINOModel) -> list[str]:

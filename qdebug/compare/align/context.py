@@ -66,7 +66,7 @@ def add_partner(partners: dict[str, tuple[str, ...]], backend: str, reference: s
 
 @dataclass(kw_only=True)
 class Context:
-    """What the strategies read and change.
+    """State shared by the alignment strategies.
 
     Args:
         ref: The reference run.

@@ -166,7 +166,7 @@ def behind_turn(ref: IndexedRecording, output: str) -> str | None:
 
 
 def done_later(context: Context, tensor: str, node: Node) -> bool:
-    """Tell whether the backend computes right behind a tensor what a reference node computes.
+    """Tell whether a backend node right after a tensor does the operation of a reference node.
 
     Activations are ignored, as are nodes that only arrange values, add or multiply by a constant: a bias may be a node
     of its own. Behind these, only constants distinguish one node from another.
@@ -186,7 +186,7 @@ def done_later(context: Context, tensor: str, node: Node) -> bool:
 
 
 def _does_the_same(context: Context, backend_node: Node, reference_node: Node, *, by_constants: bool) -> bool:
-    """Tell whether a backend node may compute what a reference node computes of one tensor and constants.
+    """Tell whether two nodes may be the same operation on one tensor and equal constants.
 
     A sum of two tensors adds no constant, and a sum with another constant is another operation.
     """

@@ -127,7 +127,7 @@ def by_weights(context: Context, tensor: str, node: Node) -> Pair | None:
 
 
 def _at_confirmed_stage(context: Context, pair: Pair) -> Pair | None:
-    """Return the pair that a tensor's name or values confirm: one side may fuse what takes two nodes."""
+    """Return the pair at the stage that the name or the values confirm: one side may fuse two nodes of the other."""
     pair = _at_stage_of_name(context, pair)
     confirmed = stage(context, pair.backend, pair.reference) if context.loose else pair.reference
     if confirmed is None:

@@ -127,7 +127,7 @@ class Trials:
         key = (source, wish, facts.node)
         known = self._gains[1] if self._gains is not None and self._gains[0] == key else {}
         offered = [edit for edit in facts.edits if edit.name not in {*wish.edits, *known}] if places else []
-        last = "each edit, for its gain" if offered else ""
+        gains_text = "each edit, for its gain" if offered else ""
         ready = self._tell(replace(ready, edits=facts, doing="the whole net without edits"))
         facts = replace(facts, faithful=bench.faithful())
         if places and abs(bench.faithful()) < math.inf and wish.sample not in self._plain:
@@ -143,10 +143,10 @@ class Trials:
             ready = self._tell(replace(ready, edits=facts, doing=_run(0, places)))
             for effect in bench.effects(wish.edits, places):
                 facts = replace(facts, effect=effect)
-                ready = self._tell(replace(ready, edits=facts, doing=_run(effect.samples, places) or last))
+                ready = self._tell(replace(ready, edits=facts, doing=_run(effect.samples, places) or gains_text))
                 self._effect = (wish, effect) if effect.samples == len(places) else None
         if offered:
-            ready = self._tell(replace(ready, edits=replace(facts, gains=known), doing=last))
+            ready = self._tell(replace(ready, edits=replace(facts, gains=known), doing=gains_text))
             for name, gain in bench.gains(wish.edits, offered, places):
                 known = {**known, name: gain}
                 self._gains = key, known  # each at once: whoever leaves comes back to what is known
