@@ -180,7 +180,7 @@ class TestVersions:
 def without_field(path, table, field):
     """Write a table of a recording anew, without one of its columns."""
     with OpenedFile(path, "a") as file:
-        tables = file["graph"] if "graph" in file else file
+        tables = file.get("graph", file)
         rows = tables[table][:]
         kept = [name for name in rows.dtype.names if name != field]
         del tables[table]
