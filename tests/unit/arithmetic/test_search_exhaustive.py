@@ -13,7 +13,7 @@ from qdebug.arithmetic import search as module
 from qdebug.arithmetic.candidates import candidates
 from qdebug.arithmetic.search import (
     _roundings_of,
-    _swapped,
+    _with_swapped_zero_point,
     all_codes,
     endings,
     known_variants,
@@ -347,7 +347,7 @@ def test_batches_of_variants_give_what_each_gives_alone(monkeypatch):
     ],
 )
 def test_a_rounding_and_the_zero_point_beside_it_change_places(steps, swapped):
-    assert _swapped(steps_of(steps)) == steps_of(swapped)
+    assert _with_swapped_zero_point(steps_of(steps)) == steps_of(swapped)
 
 
 def test_each_rounding_is_replaced_by_each_other():
