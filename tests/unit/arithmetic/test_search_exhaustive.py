@@ -181,7 +181,7 @@ def test_the_first_variant_that_fits_is_found_and_none_behind_it_is_tried(first,
 
 
 def test_a_variant_that_fits_a_few_elements_alone_is_passed_over(monkeypatch):
-    monkeypatch.setattr(module, "_GUESSED_ON", 1)
+    monkeypatch.setattr(module, "_TRIAL_ELEMENTS", 1)
     source = recorded([rescaling(CODES)], COARSE)
     expected = next(v for v, share in shares_of(source).items() if share == 1)
     assert search_known(source, ()).matching == (expected,)

@@ -185,7 +185,7 @@ def test_a_least_and_a_largest_number_of_each_code_and_set_of_parameters_are_cho
 def test_one_element_of_each_combination_is_chosen_and_each_that_contradicts_it(rows, block, table, sets):
     first, second, key, codes = (np.array(column) for column in zip(*rows, strict=True))
     key = key if sets else np.zeros(1, np.int64)
-    with mock.patch.multiple(selection, _BLOCK=block, _TABLE=table):
+    with mock.patch.multiple(selection, _BLOCK=block, _MAX_TABLE=table):
         found = selection._combinations([first.astype(np.int8), second.astype(np.int16)], codes.astype(np.int8), key)
     seen = {}
     for place, combination in enumerate(zip(np.broadcast_to(key, codes.shape), first, second, strict=True)):
