@@ -23,7 +23,7 @@ from qdebug.model.quant import is_same_scale
 from qdebug.model.thresholds.explanation import LAYOUT_SEARCH_MAX_NODES
 from qdebug.replay.columns import Columns
 from qdebug.replay.evaluate import accumulate, finish
-from qdebug.replay.extents import recorded_room
+from qdebug.replay.extents import recorded_limits
 from qdebug.replay.groups import Group, find_groups
 from qdebug.replay.node_units import (
     Coded,
@@ -106,7 +106,7 @@ class UnitSource:
         if unit is None:
             raise KernelError(_unknown_reason(self.recording, self.computed))
         node, read = with_recorded_scale(self.computed, values, self.recording.graph.tensors)
-        with recorded_room(self.recording, place, times=1 + len(others)):
+        with recorded_limits(self.recording, place, times=1 + len(others)):
             refuse_large(node, [read[name] if name else None for name in node.inputs], self.recording.graph.opset)
         quant = self.recording.graph.tensors[self.tensor].quant
         if quant is None or (quant.multiplier is None and quant.shift is None):

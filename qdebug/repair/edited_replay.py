@@ -22,7 +22,7 @@ from qdebug.model.dtypes import is_integer
 from qdebug.model.recording import shape_of
 from qdebug.numerics.affine import dequantize, quantize
 from qdebug.replay import Arithmetic
-from qdebug.replay.extents import recorded_room
+from qdebug.replay.extents import recorded_limits
 from qdebug.replay.real_form import real_form
 from qdebug.replay.run import one_thread, run_as_recorded
 from qdebug.replay.segment import run_real
@@ -206,7 +206,7 @@ class EditedReplay:
                 yield run, {name: arrays[at] for name, arrays in parts.items()}
             return
         for at, run in enumerate(runs):
-            with recorded_room(self._run, made.places[run]):
+            with recorded_limits(self._run, made.places[run]):
                 yield run, job.compute({name: arrays[at if len(arrays) > 1 else 0] for name, arrays in values.items()})
 
     def _together(
@@ -224,7 +224,7 @@ class EditedReplay:
         shape = (len(runs) * out[0], *out[1:])
         if operators.of(node.op).reshapes:  # to a shape that is stated for one run
             return {node.outputs[0]: stacked[node.inputs[0]].reshape(shape)}
-        with recorded_room(self._run, made.places[runs[0]], times=len(runs)):
+        with recorded_limits(self._run, made.places[runs[0]], times=len(runs)):
             found = job.compute(stacked)
         return found if all(array.shape == shape for array in found.values()) else None
 

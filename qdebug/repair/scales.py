@@ -22,7 +22,7 @@ from qdebug.numerics.range_histogram import RangeCounter
 from qdebug.numerics.scheme import QuantScheme
 from qdebug.repair.edited_replay import Change
 from qdebug.repair.units import ChangeableNode, ChangeableNodes, Constants
-from qdebug.replay.extents import recorded_room
+from qdebug.replay.extents import recorded_limits
 from qdebug.replay.real_form import real_form
 from qdebug.replay.segment import run_segment
 from qdebug.scales.choose import with_codes_of
@@ -247,7 +247,7 @@ def _lets_factors_through(nodes: ChangeableNodes, unit: ChangeableNode, weights:
         return run_segment(path, path[-1].outputs[0], graph.opset, load)
 
     try:
-        with recorded_room(run, nodes.places[0]), np.errstate(all="ignore"):
+        with recorded_limits(run, nodes.places[0]), np.errstate(all="ignore"):
             plain, *others = map(made, (1.0, *_TRIED))
     except (KernelError, NotRecordedError):
         return False

@@ -43,7 +43,7 @@ REAL = "qdebug.real"
 Kernel = Callable[["Call"], np.ndarray | tuple[np.ndarray, ...]]
 """A function that computes the outputs of one call; a bare array stands for a single output."""
 
-AmountOf = Callable[["Call"], extents.Amount]
+AmountOf = Callable[["Call"], extents.Cost]
 """Tells what computing a call comes to, before it is computed."""
 
 _FAMILIES = (

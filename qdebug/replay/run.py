@@ -21,7 +21,7 @@ from qdebug.model import Graph, Node, QuantParams, TensorInfo, operators
 from qdebug.model.dtypes import is_integer
 from qdebug.model.thresholds.attribution import GRAPH_MIN_ELEMENTS
 from qdebug.replay.evaluate import compute
-from qdebug.replay.extents import most_elements, room
+from qdebug.replay.extents import max_elements, room
 from qdebug.replay.node_units import Coded, unit_of_codes, with_recorded_scale
 from qdebug.replay.registry import has_kernel, refuse_large, run_node
 from qdebug.replay.variant import Arithmetic
@@ -206,7 +206,7 @@ def run_graph(
         nonlocal most
         names = dict.fromkeys(filter(None, node.inputs))
         needed = {name: _value(name, (made, feed, constants), node) for name in names}
-        most = max(most, most_elements([array.shape for name, array in needed.items() if name not in made]))
+        most = max(most, max_elements([array.shape for name, array in needed.items() if name not in made]))
         with room(most=most):
             outputs = run_as_recorded(graph, node, needed, choices)
         if faults and node.name in faults:

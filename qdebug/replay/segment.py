@@ -21,7 +21,7 @@ from qdebug.model.thresholds.attribution import (
     DISTURBED_SMALL_MAX_ELEMENTS,
 )
 from qdebug.numerics.blocks import stretches
-from qdebug.replay.extents import most_elements, room
+from qdebug.replay.extents import max_elements, room
 from qdebug.replay.real_form import real_form
 from qdebug.replay.registry import REAL, Moved, run_node
 from qdebug.replay.run import run_nodes
@@ -103,7 +103,7 @@ def run_segment(
         form, versions = real_form(node, opset)
         inputs = {name: made[name] if name in made else read(form, name) for name in form.inputs if name}
         # What a node makes may grow from node to node; what was recorded does not.
-        most = max(most, most_elements([array.shape for name, array in inputs.items() if name not in made]))
+        most = max(most, max_elements([array.shape for name, array in inputs.items() if name not in made]))
         with room(most=most):
             return run(node, form, versions, inputs)
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from qdebug.errors import KernelError
 from qdebug.model import Node
-from qdebug.replay.extents import Amount, refuse_beyond
+from qdebug.replay.extents import Cost, refuse_beyond
 from qdebug.replay.registry import Call, Kernel
 
 __all__ = ["kernel_of"]
@@ -103,7 +103,7 @@ def _compute(call: Call) -> tuple[np.ndarray, ...]:
         named = Node(name=call.node, op=call.op, outputs=tuple(outputs))
         extent = _extent(call, node, feed)
         refuse_beyond(named, call.shapes(), extent)
-        refuse_beyond(named, (), Amount(None, 0, _turns(call, extent)))  # no tensor is large enough for slow loops
+        refuse_beyond(named, (), Cost(None, 0, _turns(call, extent)))  # no tensor is large enough for slow loops
         evaluator = _evaluator(node, feed, min(call.opset, defs.onnx_opset_version()))
         found = evaluator.run(None, feed)
     except (KernelError, MemoryError):
@@ -116,7 +116,7 @@ def _compute(call: Call) -> tuple[np.ndarray, ...]:
     return tuple(np.asarray(array) for array in found)
 
 
-def _extent(call: Call, node: Any, feed: dict[str, np.ndarray]) -> Amount:
+def _extent(call: Call, node: Any, feed: dict[str, np.ndarray]) -> Cost:
     """Return what computing a node comes to, by ONNX's own inference of shapes, and by its settings where that ends.
 
     Attributes may ask for further loops in each element, such as the samples of a RoiAlign.
@@ -135,10 +135,10 @@ def _extent(call: Call, node: Any, feed: dict[str, np.ndarray]) -> Amount:
     asked = [prod(abs(int(value)) for value in array.reshape(-1)) for array in feed.values() if _is_setting(array)]
     loops = [abs(value) for value in call.attrs.values() if type(value) is int]
     elements = max(asked, default=1) if None in sizes or not sizes else max(filter(None, sizes), default=0)
-    return Amount(elements, elements * max(loops, default=1) ** 2)
+    return Cost(elements, elements * max(loops, default=1) ** 2)
 
 
-def _turns(call: Call, extent: Amount) -> int:
+def _turns(call: Call, extent: Cost) -> int:
     """Return how often the reference implementation goes round its own loops."""
     if call.op in _WHOLE:
         return 0

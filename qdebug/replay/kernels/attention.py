@@ -15,7 +15,7 @@ from math import prod
 import numpy as np
 
 from qdebug.errors import KernelError
-from qdebug.replay.extents import Amount, broadcast
+from qdebug.replay.extents import Cost, broadcast
 from qdebug.replay.kernels.activation import softmax
 from qdebug.replay.precision import narrow, widen
 from qdebug.replay.qsum import centred, exact_dtype, sum_bound
@@ -134,7 +134,7 @@ def _scored(call: Call, scores: tuple[int, ...], bias: int) -> int:
     return prod(scores if whole is None else whole)
 
 
-def _attended(call: Call) -> Amount:
+def _attended(call: Call) -> Cost:
     """Return what projecting and attending comes to."""
     batch, length, _ = call.shape(0)
     past = call.optional(4)
@@ -142,25 +142,25 @@ def _attended(call: Call) -> Amount:
     hidden = call.shape(1)[1]
     sizes = call.integers("qkv_hidden_sizes") or (hidden // 3,) * 3
     scores = _scored(call, (batch, abs(call.integer("num_heads")), length, total), 5)
-    return Amount(batch * length * sizes[-1], scores + batch * length * hidden)
+    return Cost(batch * length * sizes[-1], scores + batch * length * hidden)
 
 
-def _attended_several(call: Call) -> Amount:
+def _attended_several(call: Call) -> Cost:
     """Return what attending with projected queries comes to, (B, S, N h) or (B, N, S, h)."""
     query, past = call.shape(0), call.optional(6)
     length, total = query[-2], call.shape(1)[-2] + (0 if past is None else past.shape[2])
     scores = _scored(call, (query[0], abs(call.integer("num_heads")), length, total), 5)
-    return Amount(None, scores + sum(map(prod, call.shapes())))
+    return Cost(None, scores + sum(map(prod, call.shapes())))
 
 
-def _attended_in_groups(call: Call) -> Amount:
+def _attended_in_groups(call: Call) -> Cost:
     """Return what attending with several heads of queries to one of keys comes to."""
     batch, length, width = call.shape(0)
     past, heads = call.optional(3), abs(call.integer("num_heads"))
     ends = [abs(int(end)) + 1 for end in call.array(5).reshape(-1)]
     room = max(abs(call.whole(6)), 0 if past is None else past.shape[2], *ends)
     scores = _scored(call, (batch, heads, length, room), 10)
-    return Amount(None, scores + 2 * batch * room * width, len(ends))
+    return Cost(None, scores + 2 * batch * room * width, len(ends))
 
 
 @kernel("Attention", domain=_MICROSOFT, extent=_attended, ranks=(3, 2, 0, 0, 5), kinds=("iuf",) * 3)
@@ -209,13 +209,13 @@ def coded_attention(call: Call, data: np.ndarray, weight: np.ndarray) -> tuple[n
     return _self_attended(call, projected, call.optional(8), added, np.dtype(np.float32))
 
 
-def coded_attention_extent(call: Call) -> Amount:
+def coded_attention_extent(call: Call) -> Cost:
     """Estimate the output size and the work of a QAttention."""
     batch, length, _ = call.shape(0)
     past, hidden = call.optional(8), call.shape(1)[1]
     total = length + (0 if past is None else past.shape[3])
     scores = batch * abs(call.integer("num_heads")) * length * total
-    return Amount(batch * length * hidden // 3, scores + batch * length * hidden)
+    return Cost(batch * length * hidden // 3, scores + batch * length * hidden)
 
 
 @kernel("QAttention", domain=_MICROSOFT, extent=coded_attention_extent, ranks=(3, 2), kinds=("iu", "iu", "f", "f", "f"))
@@ -289,10 +289,10 @@ def _rotated(x: np.ndarray, cos: np.ndarray, sin: np.ndarray, *, interleaved: bo
     return out
 
 
-def _angles(call: Call) -> Amount:
+def _angles(call: Call) -> Cost:
     """Return what rotating by the angles of all positions comes to."""
     x = call.shape(0)
-    return Amount(prod(x), 2 * x[0] * x[-2] * call.shape(2)[-1])
+    return Cost(prod(x), 2 * x[0] * x[-2] * call.shape(2)[-1])
 
 
 @kernel("RotaryEmbedding", domain=_MICROSOFT, extent=_angles, ranks=(3, 0, 2, 2), kinds=("iuf",) * 4)
@@ -402,7 +402,7 @@ def _grouped(call: Call, q: np.ndarray, kept: Sequence[np.ndarray], sample: int,
 # Attention of ONNX
 
 
-def _defined_amount(call: Call) -> Amount:
+def _defined_amount(call: Call) -> Cost:
     """Return what attending by ONNX's own operator comes to."""
     query, key, value = (call.shape(slot) for slot in range(3))
     past = call.optional(4)
@@ -410,7 +410,7 @@ def _defined_amount(call: Call) -> Amount:
     total = key[-2] + (0 if past is None else past.shape[-2])
     groups = max(1, abs(call.integer("kv_num_heads"))) if len(value) == 3 else 1
     width = query[-2] * value[-1] // groups * heads if len(value) == 3 else query[-2] * value[-1] * heads
-    return Amount(query[0] * width, query[0] * heads * query[-2] * total + sum(map(prod, call.shapes())))
+    return Cost(query[0] * width, query[0] * heads * query[-2] * total + sum(map(prod, call.shapes())))
 
 
 @kernel("Attention", extent=_defined_amount, ranks=(3, 3, 3), kinds=("f",) * 3)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from qdebug.replay.extents import Amount
+from qdebug.replay.extents import Cost
 from qdebug.replay.precision import widen
 from qdebug.replay.registry import Call, kernel
 
@@ -25,11 +25,11 @@ def _setting(call: Call, slot: int) -> np.ndarray | None:
     return None if given is None or not given.size else given.reshape(-1)[0]
 
 
-def _kept_amount(call: Call) -> Amount:
+def _kept_amount(call: Call) -> Cost:
     """Return what holding each box that is kept against all others comes to."""
     batch, classes, boxes = call.shape(1)
     turns = batch * classes * min(_most(call), boxes)
-    return Amount(None, turns * boxes * _PASSES, turns)
+    return Cost(None, turns * boxes * _PASSES, turns)
 
 
 @kernel("NonMaxSuppression", extent=_kept_amount, ranks=(3, 3), kinds=("f",) * 2)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from qdebug.numerics.checkpoint import checkpoint
-from qdebug.replay.extents import Amount, Shape
+from qdebug.replay.extents import Cost, Shape
 from qdebug.replay.kernels.activation import activated
 from qdebug.replay.precision import float_of, narrow, widen
 from qdebug.replay.registry import Call, kernel
@@ -17,15 +17,15 @@ from qdebug.replay.windows import convolve, window_of
 __all__ = ["add_bias", "conv_transpose", "convolution", "convolved_extent"]
 
 
-def convolved_extent(call: Call, x: Shape, weight: Shape) -> Amount:
+def convolved_extent(call: Call, x: Shape, weight: Shape) -> Cost:
     """Return what convolving x (N, C, *extent) with w (M, C / group, *kernel) comes to."""
     window = window_of(call, x[2:], call.integers("kernel_shape") or weight[2:])
     taps, out = prod(window.kernel), prod(window.out)
     columns = x[0] * x[1] * (prod(window.covered) + taps * out)
-    return Amount(x[0] * weight[0] * out, columns, x[0] * taps)
+    return Cost(x[0] * weight[0] * out, columns, x[0] * taps)
 
 
-def _extent(call: Call) -> Amount:
+def _extent(call: Call) -> Cost:
     return convolved_extent(call, call.shape(0), call.shape(1))
 
 
@@ -70,13 +70,13 @@ def _transposed_places(call: Call) -> tuple[tuple[int, ...], tuple[int, ...], li
     return strides, dilations, begin, out, [max(f, b + o) for f, b, o in zip(full, begin, out, strict=True)]
 
 
-def _transposed_extent(call: Call) -> Amount:
+def _transposed_extent(call: Call) -> Cost:
     """Return what the gradient of a Conv comes to."""
     x, weight = call.shape(0), call.shape(1)
     _, _, _, out, reach = _transposed_places(call)
     filters, taps = call.integer("group", 1) * weight[1], prod(weight[2:])
     passed = x[0] * filters * (prod(reach) + taps * prod(x[2:]))
-    return Amount(x[0] * filters * prod(out), passed, x[0] * taps)
+    return Cost(x[0] * filters * prod(out), passed, x[0] * taps)
 
 
 def conv_transpose(call: Call) -> np.ndarray:

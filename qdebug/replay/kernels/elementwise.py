@@ -66,12 +66,12 @@ _BINARY: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
 }
 
 
-def _combined(call: Call) -> extents.Amount:
+def _combined(call: Call) -> extents.Cost:
     """Return what combining all inputs element by element comes to."""
     return extents.elementwise(*call.shapes())
 
 
-def _lined_up(call: Call) -> extents.Amount:
+def _lined_up(call: Call) -> extents.Cost:
     a, b = call.array(0), call.array(1)
     return extents.elementwise(a.shape, (_old_broadcast(call, a, b) if call.opset < 7 else b).shape)
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from qdebug.errors import KernelError
 from qdebug.replay.blockwise_weight import codes_in_bytes, rounded_in_blocks
-from qdebug.replay.extents import Amount
+from qdebug.replay.extents import Cost
 from qdebug.replay.kernels.activation import activate, sigmoid
 from qdebug.replay.precision import narrow, widen
 from qdebug.replay.registry import Call, kernel
@@ -124,11 +124,11 @@ def mixed_experts(call: Call, moved: _Moved) -> np.ndarray:
     return narrow(out.reshape(call.shape(0)), call.array(0).dtype)
 
 
-def mixture_extent(call: Call) -> Amount:
+def mixture_extent(call: Call) -> Cost:
     """Estimate the output size and the work of a QMoE."""
     weights = sum(prod(call.shape(at)) * 8 // _bits(call, layer) for layer, at in ((1, 2), (2, 5)))
     tokens = prod(call.shape(0)[:-1])
-    return Amount(prod(call.shape(0)), weights * (1 + tokens // max(call.shape(2)[0], 1)))
+    return Cost(prod(call.shape(0)), weights * (1 + tokens // max(call.shape(2)[0], 1)))
 
 
 @kernel("QMoE", domain="com.microsoft", extent=mixture_extent, ranks=(1, 2, 3, 0, 0, 3))

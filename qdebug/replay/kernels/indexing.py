@@ -8,7 +8,7 @@ from math import prod
 
 import numpy as np
 
-from qdebug.replay.extents import Amount
+from qdebug.replay.extents import Cost
 from qdebug.replay.kernels.linear import unpacked
 from qdebug.replay.precision import narrow, widen
 from qdebug.replay.registry import Call, kernel
@@ -47,12 +47,12 @@ def _bounds(start: int, end: int, step: int, size: int) -> slice:
     return slice(start, None if end == -1 else end, step) if size else slice(0, 0)
 
 
-def _taken(call: Call, count: int) -> Amount:
+def _taken(call: Call, count: int) -> Cost:
     """Return what taking so many slices along the attribute's axis comes to."""
     x = call.array(0)
     rest = list(x.shape)
     rest.pop(call.axis(x.ndim, -1 if call.op == "TopK" else 0))
-    return Amount(prod(rest) * count, count)
+    return Cost(prod(rest) * count, count)
 
 
 @kernel("Gather", extent=lambda call: _taken(call, call.array(1).size))
@@ -63,13 +63,13 @@ def _gather(call: Call) -> np.ndarray:
     return np.take(x, indices_within(call.array(1), x.shape[axis]), axis=axis)
 
 
-def table_extent(call: Call) -> Amount:
+def table_extent(call: Call) -> Cost:
     """Estimate the size of a lookup in a table of packed codes, of which a byte holds up to four, and its work."""
     data = call.array(0)
     axis = axis_within(call.integer("gather_axis"), data.ndim)
     count = call.array(1).size
     per_byte = 8 // max(abs(call.integer("bits", 4)), 1) if data.dtype == np.uint8 else 1
-    return Amount(data.size // max(data.shape[axis], 1) * count * max(per_byte, 1), data.size)
+    return Cost(data.size // max(data.shape[axis], 1) * count * max(per_byte, 1), data.size)
 
 
 def look_up(call: Call, rounded: Callable[[np.ndarray], np.ndarray] = np.asarray) -> np.ndarray:
@@ -134,16 +134,16 @@ def _slice_places(index: np.ndarray, shape: tuple[int, ...]) -> list[np.ndarray]
     return [indices_within(part, size) for part, size in zip(np.moveaxis(index, -1, 0), shape, strict=False)]
 
 
-@kernel("GatherElements", extent=lambda call: Amount(call.array(1).size))
+@kernel("GatherElements", extent=lambda call: Cost(call.array(1).size))
 def _gather_elements(call: Call) -> np.ndarray:
     """Take one element for each index, along an axis."""
     return np.asarray(call.array(0)[_element_places(call)])
 
 
-def _slices(call: Call) -> Amount:
+def _slices(call: Call) -> Cost:
     """Return what taking slices at index tuples comes to."""
     index = call.shape(1)
-    return Amount(prod(index[:-1]) * prod(call.shape(0)[call.integer("batch_dims", 0) + index[-1] :]))
+    return Cost(prod(index[:-1]) * prod(call.shape(0)[call.integer("batch_dims", 0) + index[-1] :]))
 
 
 @kernel("GatherND", extent=_slices, ranks=(0, 1))
@@ -193,7 +193,7 @@ def _scatter_nd(call: Call) -> np.ndarray:
     return _scatter(call, tuple(_slice_places(call.array(1), call.shape(0))), call.array(2))
 
 
-@kernel("OneHot", extent=lambda call: Amount(call.array(0).size * abs(call.whole(1))))
+@kernel("OneHot", extent=lambda call: Cost(call.array(0).size * abs(call.whole(1))))
 def _one_hot(call: Call) -> np.ndarray:
     """Put the on-value where the new axis equals the index, the off-value elsewhere."""
     index, depth, values = call.array(0), call.whole(1), call.array(2)

@@ -8,7 +8,7 @@ import numpy as np
 
 from qdebug.model import Node
 from qdebug.replay.blockwise_weight import blockwise_weight, rounded_in_blocks, rounds_data
-from qdebug.replay.extents import Amount, Shape, plain, product
+from qdebug.replay.extents import Cost, Shape, plain, product
 from qdebug.replay.kernels.activation import activate, activated
 from qdebug.replay.precision import common_dtype, float_of, is_real, narrow, widen
 from qdebug.replay.registry import Call, kernel
@@ -24,7 +24,7 @@ def _product(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return np.asarray(np.matmul(a.astype(dtype, copy=False), b.astype(dtype, copy=False)))
 
 
-def product_extent(call: Call) -> Amount:
+def product_extent(call: Call) -> Cost:
     """Estimate the size of a product of inputs 0 and 1 as matrices, and its multiplications."""
     return product(gemm_rows(call, call.array(0), call.shape(1)).shape, call.shape(1))
 
@@ -38,12 +38,12 @@ def _matmul(call: Call) -> np.ndarray:
     return narrow(_product(a, b), a.dtype)
 
 
-def gemm_extent(call: Call, a: Shape, b: Shape) -> Amount:
+def gemm_extent(call: Call, a: Shape, b: Shape) -> Cost:
     """Return what a product of two matrices comes to, either transposed on request."""
     return product(a[::-1] if call.integer("transA") else a, b[::-1] if call.integer("transB") else b)
 
 
-def _gemm_extent(call: Call) -> Amount:
+def _gemm_extent(call: Call) -> Cost:
     return gemm_extent(call, gemm_rows(call, call.array(0), call.shape(1)).shape, call.shape(1))
 
 
@@ -104,11 +104,11 @@ def _transposed(call: Call, position: int, side: str) -> np.ndarray:
     return np.swapaxes(array, -1, -2) if call.integer(f"trans{side}") and array.ndim > 1 else array
 
 
-def packed_extent(call: Call) -> Amount:
+def packed_extent(call: Call) -> Cost:
     """Return what a product with a weight of packed codes comes to, whether the weight has that size or not."""
     rows, columns = abs(call.integer("K")), abs(call.integer("N"))
     lines = prod(call.shape(0)[:-1])
-    return Amount(lines * columns, rows * columns + lines * (rows + abs(call.integer("block_size"))))
+    return Cost(lines * columns, rows * columns + lines * (rows + abs(call.integer("block_size"))))
 
 
 def node_of(call: Call) -> Node:
@@ -143,7 +143,7 @@ def _matmul_of_levels(call: Call) -> np.ndarray:
     return narrow(_product(call.array(0), levels * scales), call.array(0).dtype)
 
 
-def _summed(call: Call) -> Amount:
+def _summed(call: Call) -> Cost:
     """Return what a sum of products comes to; all combinations of its indices, of more than two operands."""
     shapes, equation = call.shapes(), call.text("equation").replace(" ", "")
     terms, _, out = equation.partition("->")
@@ -155,7 +155,7 @@ def _summed(call: Call) -> Amount:
     if "->" not in equation:
         out = "".join(label for label in sizes if terms.count(label) == 1)
     passed = prod(sizes.values()) if len(shapes) > 2 else 0
-    return Amount(prod(sizes.get(label, 1) for label in out), passed)
+    return Cost(prod(sizes.get(label, 1) for label in out), passed)
 
 
 @kernel("Einsum", extent=_summed)

@@ -6,7 +6,7 @@ from math import prod
 
 import numpy as np
 
-from qdebug.replay.extents import Amount, elementwise
+from qdebug.replay.extents import Cost, elementwise
 from qdebug.replay.precision import common_dtype
 from qdebug.replay.registry import Call, kernel
 from qdebug.replay.within import axis_within
@@ -89,9 +89,9 @@ def _concat(call: Call) -> np.ndarray:
     return np.concatenate(call.given(), axis=call.integer("axis", 1 if call.opset < 4 else 0))
 
 
-def _parts(call: Call) -> Amount:
+def _parts(call: Call) -> Cost:
     """Return what cutting an array comes to: each part is a turn."""
-    return Amount(None, 0, max(call.outputs, call.integer("num_outputs"), len(call.integers("split") or ())))
+    return Cost(None, 0, max(call.outputs, call.integer("num_outputs"), len(call.integers("split") or ())))
 
 
 @kernel("Split", extent=_parts)
@@ -126,7 +126,7 @@ def _expand(call: Call) -> np.ndarray:
     return np.broadcast_to(x, shape)
 
 
-@kernel("Tile", extent=lambda call: Amount(call.array(0).size * prod(call.extents(1))))
+@kernel("Tile", extent=lambda call: Cost(call.array(0).size * prod(call.extents(1))))
 def _tile(call: Call) -> np.ndarray:
     """Repeat the whole array along each axis."""
     return np.tile(call.array(0), call.extents(1))
@@ -176,10 +176,10 @@ def _pads(call: Call) -> tuple[list[int], list[int]]:
     return before, after
 
 
-def _padded(call: Call) -> Amount:
+def _padded(call: Call) -> Cost:
     """Return what padding comes to."""
     sizes = zip(call.shape(0), *_pads(call), strict=True)
-    return Amount(prod(max(size + before + after, 0) for size, before, after in sizes))
+    return Cost(prod(max(size + before + after, 0) for size, before, after in sizes))
 
 
 @kernel("Pad", extent=_padded)

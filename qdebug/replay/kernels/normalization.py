@@ -8,7 +8,7 @@ from math import prod
 import numpy as np
 
 from qdebug.replay.blockwise import by_rows, elementwise
-from qdebug.replay.extents import Amount
+from qdebug.replay.extents import Cost
 from qdebug.replay.precision import float_of, narrow, widen
 from qdebug.replay.registry import Call, kernel
 from qdebug.replay.within import indices_within
@@ -21,10 +21,10 @@ def _per_channel(values: np.ndarray, like: np.ndarray) -> np.ndarray:
     return values.astype(like.dtype, copy=False).reshape(-1, *(1,) * (like.ndim - 2))
 
 
-def _by_channel(call: Call) -> Amount:
+def _by_channel(call: Call) -> Cost:
     """Return what scaling x (N, C, ...) with parameters of each channel comes to, whether they fit or not."""
     samples, channels, *space = call.shape(0)
-    return Amount(None, samples * max([channels, *map(prod, call.shapes()[1:])]) * prod(space))
+    return Cost(None, samples * max([channels, *map(prod, call.shapes()[1:])]) * prod(space))
 
 
 @kernel("BatchNormalization", extent=_by_channel, kinds=("iuf",) * 5)
@@ -121,9 +121,9 @@ def _ones_of_mask(call: Call) -> np.ndarray:
     return np.zeros(len(ids), np.int32) if mask is None else np.asarray(np.sum(mask == 1, axis=1, dtype=np.int32))
 
 
-def embedded_extent(call: Call) -> Amount:
+def embedded_extent(call: Call) -> Cost:
     """Estimate the output size and the work of looking up and adding embeddings."""
-    return Amount(call.array(0).size * call.shape(2)[-1], call.array(0).size * call.shape(3)[-1])
+    return Cost(call.array(0).size * call.shape(2)[-1], call.array(0).size * call.shape(3)[-1])
 
 
 @kernel("EmbedLayerNormalization", domain="com.microsoft", ranks=(2, 0, 2, 2, 2), extent=embedded_extent)
@@ -241,10 +241,10 @@ def _mean_variance_normalization(call: Call) -> np.ndarray:
     return narrow((x - np.mean(x, axis=axes, keepdims=True)) / (deviation + x.dtype.type(1e-9)), call.array(0).dtype)
 
 
-def _neighbours(call: Call) -> Amount:
+def _neighbours(call: Call) -> Cost:
     """Return what summing over neighbouring channels comes to."""
     size = abs(call.integer("size"))
-    return Amount(None, call.array(0).size * min(size, call.shape(0)[1]), size)
+    return Cost(None, call.array(0).size * min(size, call.shape(0)[1]), size)
 
 
 @kernel("LRN", extent=_neighbours, ranks=(2,))

@@ -8,7 +8,7 @@ from math import prod
 import numpy as np
 
 from qdebug.replay.blockwise import by_rows
-from qdebug.replay.extents import Amount, Shape
+from qdebug.replay.extents import Cost, Shape
 from qdebug.replay.kernels.activation import activated
 from qdebug.replay.precision import is_real, limits, narrow, widen
 from qdebug.replay.registry import Call, kernel
@@ -17,15 +17,15 @@ from qdebug.replay.windows import Window, padded, window_of
 __all__ = ["counts", "pool_window", "pooled_extent", "sums_of_nines", "window_sums"]
 
 
-def pooled_extent(call: Call, x: Shape) -> Amount:
+def pooled_extent(call: Call, x: Shape) -> Cost:
     """Return what a pool over x (N, C, *extent) comes to."""
     window = pool_window(call, x[2:])
     images, taps, out = prod(x[:2]), prod(window.kernel), prod(window.out)
     reads = sum(size * reach for size, reach in zip(window.out, window.kernel, strict=True))
-    return Amount(images * out, images * (prod(window.covered) + taps * out) + reads, taps)
+    return Cost(images * out, images * (prod(window.covered) + taps * out) + reads, taps)
 
 
-def _extent(call: Call) -> Amount:
+def _extent(call: Call) -> Cost:
     return pooled_extent(call, call.shape(0))
 
 
@@ -153,7 +153,7 @@ def _largest(x: np.ndarray, window: Window, *, track: bool) -> tuple[np.ndarray,
 kernel("MaxPool", extent=_extent)(_max_pool)
 
 
-def _channels_last(call: Call) -> Amount:
+def _channels_last(call: Call) -> Cost:
     samples, *extent, channels = call.shape(0)
     return pooled_extent(call, (samples, channels, *extent))
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from qdebug.replay.data_codes import chosen_codes
 from qdebug.replay.evaluate import accumulate, compute
-from qdebug.replay.extents import Amount, product
+from qdebug.replay.extents import Cost, product
 from qdebug.replay.kernels.activation import activated
 from qdebug.replay.kernels.conv import add_bias, convolved_extent
 from qdebug.replay.kernels.linear import gemm_extent, gemm_rows, product_extent
@@ -40,7 +40,7 @@ def _channels_second(call: Call) -> tuple[int, ...]:
     return (shape[0], shape[-1], *shape[1:-1]) if call.integer("channels_last") and len(shape) > 1 else shape
 
 
-def _convolved_codes(call: Call) -> Amount:
+def _convolved_codes(call: Call) -> Cost:
     return convolved_extent(call, _channels_second(call), call.shape(3))
 
 

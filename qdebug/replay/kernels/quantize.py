@@ -11,7 +11,7 @@ from qdebug.model.dtypes import is_integer, logical_dtype, logical_name
 from qdebug.numerics.fixedpoint import round_values
 from qdebug.replay.blockwise import elementwise
 from qdebug.replay.evaluate import compute
-from qdebug.replay.extents import Amount
+from qdebug.replay.extents import Cost
 from qdebug.replay.node_units import unit_of_call
 from qdebug.replay.precision import is_real, narrow, onnx_dtype, widen
 from qdebug.replay.qsum import saturate
@@ -89,10 +89,10 @@ def _cast_by(call: Call, dtype: np.dtype) -> np.ndarray:
     return elementwise(lambda part: cast(part, dtype, saturate=saturate, round_mode=mode), call.array(0))
 
 
-def scaled_extent(call: Call) -> Amount:
+def scaled_extent(call: Call) -> Cost:
     """Return what scaling comes to, by blocks that are repeated."""
     x, scale = call.shape(0), call.shape(1)
-    return Amount(prod(x), prod(scale) * abs(call.integer("block_size")))
+    return Cost(prod(x), prod(scale) * abs(call.integer("block_size")))
 
 
 @kernel("QuantizeLinear", extent=scaled_extent, kinds=("iuf", "f"))

@@ -14,7 +14,7 @@ import numpy as np
 
 from qdebug.model.dtypes import is_integer, logical_dtype, logical_name
 from qdebug.numerics.fixedpoint import round_values
-from qdebug.replay.extents import Amount
+from qdebug.replay.extents import Cost
 from qdebug.replay.kernels.quantize import cast_float, dequantize_linear, quantize_linear, scaled_extent
 from qdebug.replay.precision import narrow
 from qdebug.replay.registry import Call, kernel
@@ -127,10 +127,10 @@ def _micro(call: Call, blocks: np.ndarray) -> np.ndarray:
     return np.where(own == _ENDLESS, blocks, np.asarray(made * scale, np.float32))
 
 
-def _padded(call: Call) -> Amount:
+def _padded(call: Call) -> Cost:
     """Estimate the output size and the work of rounding in blocks, the last of which is padded."""
     shape, block = call.shape(0), max(abs(call.integer("block_size", 32)), 1)
-    return Amount(prod(shape), prod(shape) + prod(shape[:-1]) * block)
+    return Cost(prod(shape), prod(shape) + prod(shape[:-1]) * block)
 
 
 def _block_floats(call: Call) -> np.ndarray:

@@ -15,7 +15,7 @@ import numpy as np
 from qdebug.model import Node
 from qdebug.replay.blockwise_weight import half_steps, rounds_data
 from qdebug.replay.data_codes import BY_ROW, NO_CODES
-from qdebug.replay.extents import Amount
+from qdebug.replay.extents import Cost
 from qdebug.replay.kernels.activation import activated
 from qdebug.replay.kernels.attention import coded_attention, coded_attention_extent
 from qdebug.replay.kernels.conv import convolution, convolved_extent
@@ -195,10 +195,10 @@ def _embed(call: Call) -> tuple[np.ndarray, ...]:
     return coded_embeddings(call, lambda position, codes: _moved(call, position, codes))
 
 
-def _all_steps(call: Call) -> Amount:
+def _all_steps(call: Call) -> Cost:
     steps, batch, _ = call.shape(0)
     directions, hidden, gates = call.shape(2)
-    return Amount(steps * batch * directions * hidden, steps * batch * directions * gates, steps * directions)
+    return Cost(steps * batch * directions * hidden, steps * batch * directions * gates, steps * directions)
 
 
 @kernel("DynamicQuantizeLSTM", domain=REAL, extent=_all_steps, ranks=(3, 3, 3, 2, 1, 3, 3, 2))

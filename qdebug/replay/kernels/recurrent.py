@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from qdebug.replay.data_codes import ROW_GROUPS
-from qdebug.replay.extents import Amount
+from qdebug.replay.extents import Cost
 from qdebug.replay.form_codes import hyperbolic_tangent, logistic
 from qdebug.replay.kernels.activation import activate
 from qdebug.replay.kernels.quantize import dynamic_quantize
@@ -166,12 +166,12 @@ def _steps(call: Call, x: np.ndarray) -> Iterator[tuple[int, np.ndarray, _Step, 
         yield direction, layer.prepared(x), step, way == "reverse" or direction == 1
 
 
-def _all_steps(call: Call) -> Amount:
+def _all_steps(call: Call) -> Cost:
     """Return what all steps of all directions come to."""
     rows = call.shape(0)[0] * call.shape(0)[1]
     directions, gates = call.shape(1)[0], max(call.shape(1)[1:])
     steps = call.shape(0)[1 if call.integer("layout") else 0]
-    return Amount(rows * directions * _hidden(call), rows * directions * gates, steps * directions)
+    return Cost(rows * directions * _hidden(call), rows * directions * gates, steps * directions)
 
 
 def _check_extents(call: Call, batch_axis: int) -> None:

@@ -7,7 +7,7 @@ from math import prod
 
 import numpy as np
 
-from qdebug.replay.extents import Amount
+from qdebug.replay.extents import Cost
 from qdebug.replay.interpolate import interpolated_codes, resized_axes
 from qdebug.replay.precision import is_real, narrow, widen
 from qdebug.replay.registry import Call, kernel
@@ -78,7 +78,7 @@ def _weights(
     return matrix
 
 
-def _resized(call: Call) -> Amount:
+def _resized(call: Call) -> Cost:
     """Return what interpolating along one axis after the other comes to, with a matrix for each."""
     x, passed = call.array(0), 0
     shape = list(x.shape)
@@ -88,7 +88,7 @@ def _resized(call: Call) -> Amount:
         passed += max(abs(count), 1) * (x.shape[axis] + int(taps) + 2)
         shape[axis] = abs(count)
         passed += prod(shape)
-    return Amount(prod(shape), passed)
+    return Cost(prod(shape), passed)
 
 
 @kernel("Resize", "Upsample", extent=_resized)

@@ -11,7 +11,7 @@ from math import prod
 
 import numpy as np
 
-from qdebug.replay.extents import Amount
+from qdebug.replay.extents import Cost
 from qdebug.replay.precision import narrow, widen
 from qdebug.replay.registry import Call, kernel
 
@@ -127,11 +127,11 @@ def _blended(
     return reduce(np.add, parts)
 
 
-def _grid_amount(call: Call) -> Amount:
+def _grid_amount(call: Call) -> Cost:
     """Return what interpolating at all places of a grid comes to."""
     x, grid = call.shape(0), call.shape(1)
     elements = x[0] * x[1] * prod(grid[1:-1])
-    return Amount(elements, elements * _TAPS.get(call.text("mode", "linear"), 4) ** max(len(x) - 2, 0))
+    return Cost(elements, elements * _TAPS.get(call.text("mode", "linear"), 4) ** max(len(x) - 2, 0))
 
 
 @kernel("GridSample", extent=_grid_amount, ranks=(3, 3))
@@ -151,12 +151,12 @@ def _grid_sample(call: Call) -> np.ndarray:
     return narrow(np.reshape(made, shape) if made else np.empty(shape, x.dtype), call.array(0).dtype)
 
 
-def _deformed_amount(call: Call) -> Amount:
+def _deformed_amount(call: Call) -> Cost:
     """Return what a convolution at moved places comes to."""
     x, weight, offset = call.shape(0), call.shape(1), call.shape(2)
     places = x[0] * prod(offset[2:])
     sampled = places * x[1] * prod(weight[2:])
-    return Amount(places * weight[0], 4 * sampled + sampled * weight[0] // max(1, call.integer("group", 1)) // 64)
+    return Cost(places * weight[0], 4 * sampled + sampled * weight[0] // max(1, call.integer("group", 1)) // 64)
 
 
 @kernel("DeformConv", extent=_deformed_amount, ranks=(4, 4, 4))
