@@ -353,7 +353,7 @@ def _levels(unit: Unit, columns: Columns, variant: Variant) -> Start:
 
 
 def _divided_sums(unit: Unit, columns: Columns, variant: Variant) -> Start:
-    """Start from sums; the 31-bit multiplier is divided by the count, truncated (kernels/internal/reference/reduce.h)."""
+    """Start from sums, with the 31-bit multiplier divided by the count (kernels/internal/reference/reduce.h)."""
     del variant
     scales = scales_of(unit, columns.count)
     undivided = fixed(real_multiplier(replace(scales, n=np.ones((), np.float32)), "d:xw/y"), "q31")

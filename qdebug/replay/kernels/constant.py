@@ -1,4 +1,4 @@
-"""Operators that make tensors out of attributes and shapes."""
+"""Operators that build tensors from attributes and shapes."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def _range(call: Call) -> np.ndarray:
 
 @kernel("EyeLike")
 def _eye_like(call: Call) -> np.ndarray:
-    """Make a matrix of an input's shape with ones on diagonal k."""
+    """Return a matrix of an input's shape with ones on diagonal k."""
     x = call.array(0)
     dtype = onnx_dtype(call.integer("dtype")) if "dtype" in call.attrs else x.dtype
     rows, columns = x.shape
