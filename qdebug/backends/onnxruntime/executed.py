@@ -16,7 +16,7 @@ import numpy as np
 from qdebug.compare.align.expand import expanded
 from qdebug.model import Graph, Node, QuantParams, Role, TensorInfo, operators
 from qdebug.model.operators import Sums
-from qdebug.model.operators.known_scales import says_its_scale
+from qdebug.model.operators.known_scales import states_scale
 from qdebug.model.quant import is_same_scale
 from qdebug.model.thresholds.alignment import DEQUANTIZED_THROUGH_MAX_NODES, FUSED_CHAIN_MAX_NODES
 
@@ -301,7 +301,7 @@ def _quant(info: TensorInfo, source: Graph, executed: Graph, holds: Mapping[str,
     Of two quantizations after each other it makes one, which then has neither's scale.
     """
     writer = executed.producer(info.name)
-    if writer is not None and says_its_scale(writer):
+    if writer is not None and states_scale(writer):
         return info.quant
     held = holds.get(info.name)
     written = None if held is None else source.tensors[held].quant

@@ -1,4 +1,4 @@
-"""What was said of a node of another framework, and the rules that several frameworks share."""
+"""A node of another framework as recorded, and translation rules that several frameworks share."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ __all__ = [
     "REDUCTIONS",
     "SIMPLE",
     "Constants",
+    "ForeignNode",
     "Rule",
-    "Said",
     "Translated",
-    "Unsaid",
+    "UntranslatableError",
+    "binary",
     "by_channel",
     "flag",
     "no_constants",
-    "one",
     "padded",
     "reduced",
     "reduced_by_input",
     "reshape",
     "sliced",
     "turned_by_input",
-    "two",
+    "unary",
 ]
 
 CONTRIBUTED = "com.microsoft"
@@ -41,13 +41,13 @@ CONTRIBUTED = "com.microsoft"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Translated:
-    """A node as ONNX says it.
+    """A node translated into ONNX.
 
     Args:
         node: The node.
-        turns: Constants whose dimensions ONNX has in another order: the order that they are turned into.
-        merged: Constants whose first two dimensions ONNX has as one.
-        constants: Constants that ONNX has and the framework has not, by their new names: it states them otherwise.
+        turns: Permutations of constants whose dimensions have another order in ONNX.
+        merged: Constants whose first two dimensions are one in ONNX.
+        constants: New constants, by name: the framework states them otherwise.
     """
 
     node: Node
@@ -57,20 +57,20 @@ class Translated:
 
 
 Constants = Callable[[str], np.ndarray | None]
-"""Returns the values of a constant by its name; None if it is none, or not kept."""
+"""Returns the values of a constant by its name; None if it is no constant, or not recorded."""
 
 
 def no_constants(name: str) -> None:
-    """Know no constant."""
+    """Return None for any name, if no constants are known."""
 
 
-class Unsaid(Exception):  # noqa: N818  it is no error: the node stays as it is
+class UntranslatableError(Exception):
     """Something that the result depends on was not recorded, or has no equal in ONNX."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Said:
-    """What was said of a node."""
+class ForeignNode:
+    """A node of another framework with access to its recorded attributes, extents and constants."""
 
     node: Node
     plain: Node
@@ -78,14 +78,14 @@ class Said:
     constants: Constants
 
     def stated(self, *names: str) -> Any:
-        """Return the first attribute of some names that is stated."""
+        """Return the first stated attribute of some names."""
         for name in names:
             if name in self.node.attrs:
                 return self.node.attrs[name]
-        raise Unsaid
+        raise UntranslatableError
 
     def optional(self, default: Any, *names: str) -> Any:
-        """Return the first attribute of some names that is stated, or the default that the framework defines."""
+        """Return the first stated attribute of some names, or the framework's default."""
         return next((self.node.attrs[name] for name in names if name in self.node.attrs), default)
 
     def sizes(self, count: int, *names: str, default: Any = None) -> tuple[int, ...]:
@@ -93,7 +93,7 @@ class Said:
         value = self.stated(*names) if default is None else self.optional(default, *names)
         numbers = tuple(int(each) for each in value) if isinstance(value, tuple | list) else (int(value),)
         if len(numbers) not in (1, count):
-            raise Unsaid
+            raise UntranslatableError
         return numbers * count if len(numbers) == 1 else numbers
 
     def extents(self, tensor: str) -> tuple[int, ...]:
@@ -101,31 +101,31 @@ class Said:
         info = self.graph.tensors.get(tensor)
         shape = None if info is None else info.shape
         if shape is None or None in shape:
-            raise Unsaid
+            raise UntranslatableError
         return tuple(extent for extent in shape if extent is not None)
 
     def known(self, position: int) -> tuple[int, ...] | None:
-        """Return the whole numbers of a constant input, in a row; None if they are not known."""
+        """Return the integers of a constant input, flat; None if unknown."""
         values = self.constants(self.node.inputs[position])
         return None if values is None else tuple(int(each) for each in values.reshape(-1))
 
     def numbers(self, position: int) -> tuple[int, ...]:
-        """Return the whole numbers of a constant input, in a row."""
-        found = self.known(position)
-        if found is None:
-            raise Unsaid
-        return found
+        """Return the integers of a constant input, flat."""
+        values = self.known(position)
+        if values is None:
+            raise UntranslatableError
+        return values
 
     def values(self, name: str) -> np.ndarray:
         """Return the values of a constant."""
-        found = self.constants(name)
-        if found is None:
-            raise Unsaid
-        return found
+        array = self.constants(name)
+        if array is None:
+            raise UntranslatableError
+        return array
 
-    def new(self, what: str) -> str:
-        """Return the name of a constant that ONNX has as an input of this node, and the framework has not."""
-        return f"{what} of {self.node.name!r}"
+    def new(self, title: str) -> str:
+        """Return a name for a new constant input of this node."""
+        return f"{title} of {self.node.name!r}"
 
     def as_onnx(
         self,
@@ -138,83 +138,91 @@ class Said:
         merged: frozenset[str] = frozenset(),
         constants: Mapping[str, np.ndarray] | None = None,
     ) -> Translated:
-        """Return the node with an operator and attributes of ONNX; `constants` are called by what `new` is told."""
-        kept = {name: self.node.attrs[name] for name in ("channels_last",) if name in self.node.attrs}
+        """Return the node with an operator and attributes of ONNX; `constants` have the keys passed to `new`."""
+        kept_attrs = {name: self.node.attrs[name] for name in ("channels_last",) if name in self.node.attrs}
         node = replace(
             self.node,
             op=op or self.plain.op,
             domain=domain,
-            attrs={**kept, **(attrs or {})},
+            attrs={**kept_attrs, **(attrs or {})},
             inputs=self.node.inputs if inputs is None else inputs,
         )
-        made = {self.new(what): frozen_array(values) for what, values in (constants or {}).items()}
+        new_constants = {self.new(title): frozen_array(values) for title, values in (constants or {}).items()}
         return Translated(
             node=node,
             turns=MappingProxyType(dict(turns or {})),
             merged=merged,
-            constants=MappingProxyType(made),
+            constants=MappingProxyType(new_constants),
         )
 
 
-Rule = Callable[[Said], Translated]
-"""Says a node as ONNX does; raises `Unsaid` where it cannot."""
+Rule = Callable[[ForeignNode], Translated]
+"""Translates a node into ONNX; raises `UntranslatableError` if it cannot."""
 
 
 def flag(value: object) -> int:
-    """Return 1 for what is true, as a truth value, a number or a word."""
+    """Return 1 for a true value: a boolean, a number or a word."""
     return int(str(value).lower() in ("true", "1"))
 
 
-def reshape(said: Said) -> Translated:
-    """The extents of the result say all that a reshape does."""
-    shape = said.extents(said.node.outputs[0])
-    return said.as_onnx("Reshape", {"shape": shape, "allowzero": 1}, inputs=said.node.inputs[:1])
+def reshape(foreign: ForeignNode) -> Translated:
+    """Translate a reshape; the output extents define it completely."""
+    shape = foreign.extents(foreign.node.outputs[0])
+    return foreign.as_onnx("Reshape", {"shape": shape, "allowzero": 1}, inputs=foreign.node.inputs[:1])
 
 
-def reduced(said: Said, axes: tuple[int, ...] | None) -> Translated:
-    """Return a reduction; the extents of the result say whether dimensions are kept, and must fit the axes.
+def reduced(foreign: ForeignNode, axes: tuple[int, ...] | None) -> Translated:
+    """Translate a reduction; the output extents tell whether dimensions are kept, and must fit the axes.
 
     Args:
-        said: What was said.
-        axes: The axes; None if a second input has them and its values are not known.
+        foreign: The node.
+        axes: The axes; None if a second input states them and its values are unknown.
     """
-    before, after = (said.extents(name) for name in (said.node.inputs[0], said.node.outputs[0]))
-    keepdims = int(len(before) == len(after))
+    input_extents, output_extents = (
+        foreign.extents(name) for name in (foreign.node.inputs[0], foreign.node.outputs[0])
+    )
+    keepdims = int(len(input_extents) == len(output_extents))
     if axes is None:
-        return said.as_onnx(attrs={"keepdims": keepdims})
-    gone = {axis % len(before) for axis in axes} if axes else set(range(len(before)))
-    left = tuple(1 if axis in gone else n for axis, n in enumerate(before) if keepdims or axis not in gone)
-    if left != after:
-        raise Unsaid
-    return said.as_onnx(attrs={"axes": tuple(sorted(gone)), "keepdims": keepdims}, inputs=said.node.inputs[:1])
+        return foreign.as_onnx(attrs={"keepdims": keepdims})
+    reduced_axes = {axis % len(input_extents) for axis in axes} if axes else set(range(len(input_extents)))
+    remaining_extents = tuple(
+        1 if axis in reduced_axes else n for axis, n in enumerate(input_extents) if keepdims or axis not in reduced_axes
+    )
+    if remaining_extents != output_extents:
+        raise UntranslatableError
+    return foreign.as_onnx(
+        attrs={"axes": tuple(sorted(reduced_axes)), "keepdims": keepdims}, inputs=foreign.node.inputs[:1]
+    )
 
 
-def by_channel(said: Said) -> Translated:
-    """Return a PRelu; a slope of one dimension is one for each channel, which ONNX has as (channels, 1, ...)."""
-    data, slope = said.node.inputs
-    rank, extents = len(said.extents(data)), said.extents(slope)
+def by_channel(foreign: ForeignNode) -> Translated:
+    """Translate a PRelu; a one-dimensional slope is per channel, in ONNX (channels, 1, ...)."""
+    data, slope = foreign.node.inputs
+    rank, extents = len(foreign.extents(data)), foreign.extents(slope)
     if len(extents) != 1 or extents == (1,) or rank < 3:
-        return said.as_onnx()
-    slopes = said.values(slope)
-    if said.graph.tensors[slope].quant is not None:
-        raise Unsaid
-    return said.as_onnx(inputs=(data, said.new("slope")), constants={"slope": slopes.reshape(-1, *(1,) * (rank - 2))})
+        return foreign.as_onnx()
+    slopes = foreign.values(slope)
+    if foreign.graph.tensors[slope].quant is not None:
+        raise UntranslatableError
+    return foreign.as_onnx(
+        inputs=(data, foreign.new("slope")), constants={"slope": slopes.reshape(-1, *(1,) * (rank - 2))}
+    )
 
 
-def reduced_by_input(said: Said) -> Translated:
-    """Return a reduction whose axes are its second input."""
-    return reduced(said, said.known(1))
+def reduced_by_input(foreign: ForeignNode) -> Translated:
+    """Translate a reduction whose axes are its second input."""
+    return reduced(foreign, foreign.known(1))
 
 
-def turned_by_input(said: Said) -> Translated:
-    """Return a transposition whose order is its second input; an empty one turns all dimensions around."""
-    rank = len(said.extents(said.node.inputs[0]))
-    order = said.numbers(1) or tuple(reversed(range(rank)))
-    return said.as_onnx("Transpose", {"perm": order}, inputs=said.node.inputs[:1])
+def turned_by_input(foreign: ForeignNode) -> Translated:
+    """Translate a transposition whose order is its second input; an empty one reverses all dimensions."""
+    rank = len(foreign.extents(foreign.node.inputs[0]))
+    order = foreign.numbers(1) or tuple(reversed(range(rank)))
+    return foreign.as_onnx("Transpose", {"perm": order}, inputs=foreign.node.inputs[:1])
 
 
 def sliced(
-    said: Said,
+    foreign: ForeignNode,
     starts: Sequence[int],
     ends: Sequence[int],
     steps: Sequence[int],
@@ -222,15 +230,15 @@ def sliced(
     axes: Sequence[int] | None = None,
     free: tuple[Sequence[int], Sequence[int]] = ((), ()),
 ) -> Translated:
-    """Return a Slice.
+    """Translate a slice.
 
     Args:
-        said: What was said.
-        starts: The first place along each axis.
-        ends: The place after the last one; beyond the array means all that is left.
-        steps: How far places lie apart; backwards where it is negative.
+        foreign: The node.
+        starts: First index along each axis.
+        ends: End index (exclusive); beyond the array for its end.
+        steps: Steps; negative to go backwards.
         axes: The axes; the first dimensions if None.
-        free: For starts and ends, 1 for each axis along which the array's own end is meant and not the number.
+        free: For starts and ends, 1 for each axis that begins or ends at the array's own end instead.
     """
     firsts, lasts = list(starts), list(ends)
     for at, step in enumerate(steps):
@@ -238,13 +246,13 @@ def sliced(
             firsts[at] = 0 if step > 0 else _FAR
         if any(free[1][at : at + 1]):
             lasts[at] = _FAR if step > 0 else -_FAR
-    along = range(len(firsts)) if axes is None else axes
-    given = {"starts": tuple(firsts), "ends": tuple(lasts), "axes": tuple(along)}
+    sliced_axes = range(len(firsts)) if axes is None else axes
+    bounds = {"starts": tuple(firsts), "ends": tuple(lasts), "axes": tuple(sliced_axes)}
     if set(steps) <= {1}:
-        return said.as_onnx("Slice", given, inputs=said.node.inputs[:1])
-    given["steps"] = tuple(steps)
-    inputs = (said.node.inputs[0], *map(said.new, given))
-    return said.as_onnx("Slice", inputs=inputs, constants={what: np.array(each) for what, each in given.items()})
+        return foreign.as_onnx("Slice", bounds, inputs=foreign.node.inputs[:1])
+    bounds["steps"] = tuple(steps)
+    inputs = (foreign.node.inputs[0], *map(foreign.new, bounds))
+    return foreign.as_onnx("Slice", inputs=inputs, constants={what: np.array(each) for what, each in bounds.items()})
 
 
 _FAR = int(np.iinfo(np.int64).max)
@@ -262,38 +270,38 @@ BORDERS: Mapping[object, str] = MappingProxyType(
         "circular": "wrap",
     }
 )
-"""What is put around an array, in the words of each framework; what repeats the border too has no equal in ONNX."""
+"""Padding modes by the words of each framework; modes that repeat the border too are missing in ONNX."""
 
 
-def padded(said: Said, pads: tuple[int, ...], mode: object, *, value: str = "") -> Translated:
-    """Return a Pad by widths before and after all dimensions, one after the other.
+def padded(foreign: ForeignNode, pads: tuple[int, ...], mode: object, *, value: str = "") -> Translated:
+    """Translate a padding by widths before all dimensions, then after all dimensions.
 
     Args:
-        said: What was said.
+        foreign: The node.
         pads: The widths.
-        mode: What is put there, in the framework's word.
-        value: The input that is put there, if there is one.
+        mode: The padding mode, in the framework's word.
+        value: The input with the fill value, if there is one.
     """
-    if mode not in BORDERS or len(pads) != 2 * len(said.extents(said.node.inputs[0])):
-        raise Unsaid
-    inputs = (said.node.inputs[0], "", value) if value else said.node.inputs[:1]
-    return said.as_onnx("Pad", {"pads": pads, "mode": BORDERS[mode]}, inputs=inputs)
+    if mode not in BORDERS or len(pads) != 2 * len(foreign.extents(foreign.node.inputs[0])):
+        raise UntranslatableError
+    inputs = (foreign.node.inputs[0], "", value) if value else foreign.node.inputs[:1]
+    return foreign.as_onnx("Pad", {"pads": pads, "mode": BORDERS[mode]}, inputs=inputs)
 
 
-def one(said: Said) -> Translated:
-    """Return a node that computes a function of one input; what the word itself says beyond that is kept."""
-    if len(said.node.inputs) != 1:
-        raise Unsaid
-    return said.as_onnx(
-        attrs={name: said.plain.attrs[name] for name in ("min", "max", "alpha") if name in said.plain.attrs}
+def unary(foreign: ForeignNode) -> Translated:
+    """Translate a function of one input; attributes that its name implies are kept."""
+    if len(foreign.node.inputs) != 1:
+        raise UntranslatableError
+    return foreign.as_onnx(
+        attrs={name: foreign.plain.attrs[name] for name in ("min", "max", "alpha") if name in foreign.plain.attrs}
     )
 
 
-def two(said: Said) -> Translated:
-    """Return a node that computes a function of two inputs."""
-    if len(said.node.inputs) != 2:
-        raise Unsaid
-    return said.as_onnx()
+def binary(foreign: ForeignNode) -> Translated:
+    """Translate a function of two inputs."""
+    if len(foreign.node.inputs) != 2:
+        raise UntranslatableError
+    return foreign.as_onnx()
 
 
 REDUCTIONS = ("ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin", "ReduceProd")
@@ -319,4 +327,4 @@ SIMPLE = (
     "Softsign",
     "Mish",
 )
-"""Functions of one input whose attributes their names say."""
+"""Functions of one input without attributes, or with attributes that their names imply."""
