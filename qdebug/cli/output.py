@@ -233,7 +233,7 @@ def write_result(text: str, output: Path | None) -> None:
     if output is None:
         emit(text)
         return
-    from qdebug.recording.target import naming_file, whole_file
+    from qdebug.recording.target import naming_file, replacing_file
 
     content = plain_digits(text if text.endswith("\n") else text + "\n")
     if output.exists() and not output.is_file():  # a file put in the place of /dev/null would spoil the machine
@@ -244,7 +244,7 @@ def write_result(text: str, output: Path | None) -> None:
         ):
             device.write(content)
         return
-    with whole_file(output) as partial:
+    with replacing_file(output) as partial:
         partial.write_text(content, encoding="utf-8", errors="backslashreplace")
     say(f"wrote {safe_text(output)}")
 

@@ -41,7 +41,7 @@ from typing import Any
 from qdebug.compare.result.limits import ALL_BOUNDS, BOUNDS, DECIBELS, Acknowledgement, LimitRule, Limits
 from qdebug.errors import LimitsError
 from qdebug.limits.place import find_limits, prefix_of, read_text, tables_of
-from qdebug.recording.target import whole_file
+from qdebug.recording.target import replacing_file
 
 __all__ = [
     "LimitsText",
@@ -464,7 +464,7 @@ def _write(path: Path, text: str) -> None:
         LimitsError: It cannot be written.
     """
     try:
-        with whole_file(path) as partial:
+        with replacing_file(path) as partial:
             partial.write_text(text, encoding="utf-8", newline="")
     except OSError as error:
         raise LimitsError(f"{str(path)!r} cannot be written: {error.strerror}.") from error

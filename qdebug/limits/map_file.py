@@ -23,7 +23,7 @@ from qdebug.compare.result.result import NodeResult, RunComparison
 from qdebug.errors import UsageError
 from qdebug.limits.limits_file import quoted, without_entries
 from qdebug.model.thresholds.alignment import PAIR_SURE_MIN_CONFIDENCE
-from qdebug.recording.target import cause, whole_file
+from qdebug.recording.target import cause, replacing_file
 from qdebug.regular_file import read_regular
 from qdebug.toml_text import parse_toml
 
@@ -139,7 +139,7 @@ def write_pair(path: str | Path, backend: str, reference: str) -> PairList:
     block = _entry(backend, reference) if reference else ["[[alone]]", f"backend = {quoted(backend)}"]
     text = "\n".join([old.rstrip("\n"), "", *block]) + "\n"
     try:
-        with whole_file(path) as partial:
+        with replacing_file(path) as partial:
             partial.write_text(text, encoding="utf-8", newline="")
     except OSError as error:
         raise UsageError(f"The map {str(path)!r} cannot be written: {error.strerror}.") from error

@@ -8,7 +8,7 @@ from pathlib import Path
 from qdebug.model import Recording
 from qdebug.recording.environment import recorded_facts
 from qdebug.recording.recorder import Recorder
-from qdebug.recording.target import cannot_write, check_target, whole_file
+from qdebug.recording.target import cannot_write, check_target, replacing_file
 
 __all__ = ["save_recording"]
 
@@ -32,7 +32,7 @@ def save_recording(recording: Recording, path: Path, *, force: bool = False) -> 
     if isinstance(source, Path):
         check_target(path, force=force)
         try:
-            with whole_file(path) as partial:
+            with replacing_file(path) as partial:
                 shutil.copyfile(source, partial)
         except OSError as exc:
             raise cannot_write(path, exc) from None

@@ -17,7 +17,7 @@ from qdebug.model.recording import quant_of
 from qdebug.numerics.affine import dequantize
 from qdebug.numerics.quant_error import QuantError, QuantErrorCounter, estimated_error
 from qdebug.numerics.range_histogram import BINS, RangeCounter, RangeHistogram
-from qdebug.recording.profile_recorder import why_not_profiled
+from qdebug.recording.profile_recorder import unprofiled_reason
 from qdebug.replay.run import one_thread
 
 __all__ = ["TensorValues", "paired"]
@@ -81,10 +81,10 @@ class TensorValues:
             quant, why = quant_of(self.recording, self.name, *place), None
             if self.recording.has(self.name, *place):
                 if not looked:
-                    why = why_not_profiled(logical_name(self.recording.load(self.name, *place).dtype), quant)
+                    why = unprofiled_reason(logical_name(self.recording.load(self.name, *place).dtype), quant)
                 looked = True
             elif (kept := self.recording.kept(self.name, *place)) is not None:
-                why = why_not_profiled(kept.dtype, quant) or self._why_no_range(kept.statistics, quant)
+                why = unprofiled_reason(kept.dtype, quant) or self._why_no_range(kept.statistics, quant)
                 looked = True
             if why is not None:
                 return why
