@@ -23,7 +23,7 @@ from qdebug.model.recording import quant_of
 from qdebug.model.thresholds.accuracy import ACCURACY_MAX_LOSS
 from qdebug.numerics.affine import dequantize
 from qdebug.numerics.paired import paired_loss, proportion, samples_needed
-from qdebug.running.output_metric import Metric, Outputs, confidence, find_metric, measured
+from qdebug.running.output_metric import Metric, Outputs, confidence, evaluate_metric, find_metric
 
 __all__ = [
     "AccuracyOptions",
@@ -362,7 +362,7 @@ class _Scored:
         """Return the run with its value of a metric, with the outputs of a reference at hand."""
         ours, theirs = self.named(reference), reference.outputs
         labels = None if self.labels is None else list(self.labels)
-        value = measured(metric, ours, theirs, labels)
+        value = evaluate_metric(metric, ours, theirs, labels)
         measure = Measure(name=metric.name, value=value, interval=confidence(metric, ours, theirs, labels))
         return self._run(len(ours), (measure,))
 
@@ -527,7 +527,7 @@ def _metric_loss(metric: Metric, reference: _Scored, backend: _Scored) -> Loss:
     for run in (reference, backend):  # a run that is held against several keeps its first value
         if not run.found.measures:
             run.found = whole if run is reference else run.valued(metric, reference)
-    value = measured(difference, ours, theirs, labels)
+    value = evaluate_metric(difference, ours, theirs, labels)
     given, own = reference.options.within, abs(whole.measures[0].value)
     margin = given if given is not None else ACCURACY_MAX_LOSS * own if math.isfinite(own) else 0.0
     interval = confidence(difference, ours, theirs, labels)

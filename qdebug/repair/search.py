@@ -17,7 +17,7 @@ from qdebug.model.recording import shape_of
 from qdebug.repair.edits import KINDS, Edit, EditCatalog
 from qdebug.repair.replays import Replays, ReplayTask
 from qdebug.replay import Arithmetic
-from qdebug.running.output_metric import Metric, Outputs, confidence, find_metric, measured
+from qdebug.running.output_metric import Metric, Outputs, confidence, evaluate_metric, find_metric
 from qdebug.session import DiffSession
 
 __all__ = ["Clock", "EditCost", "EditSetScore", "EditTrials", "Score", "Search", "half_of"]
@@ -140,9 +140,9 @@ class EditTrials:
                 outputs = [next(replayed) for _ in places]
                 finished_set = next(each for each in new if each not in self._known)
                 reference_outputs = list(map(self.reference, places))
-                value = measured(self.metric, outputs, reference_outputs, self._labels_of(places))
+                value = evaluate_metric(self.metric, outputs, reference_outputs, self._labels_of(places))
                 self._known[finished_set] = EditSetScore(
-                    value, measured(find_metric("output-sqnr"), outputs, reference_outputs, None)
+                    value, evaluate_metric(find_metric("output-sqnr"), outputs, reference_outputs, None)
                 )
             yield self._known[key]
 
@@ -158,7 +158,7 @@ class EditTrials:
     def own(self, places: Sequence[tuple[int, int]]) -> float:
         """Return the metric of the reference itself."""
         reference_outputs = list(map(self.reference, places))
-        return measured(self.metric, reference_outputs, reference_outputs, self._labels_of(places))
+        return evaluate_metric(self.metric, reference_outputs, reference_outputs, self._labels_of(places))
 
     def named(self, outputs: Mapping[str, np.ndarray], place: tuple[int, int]) -> Outputs:
         """Return outputs of the backend under the names, and in the shapes, of the reference's."""
@@ -171,7 +171,7 @@ class EditTrials:
         return Score(
             samples=len(places),
             before=self.score([], places),
-            after=measured(self.metric, made, reference_outputs, self._labels_of(places)),
+            after=evaluate_metric(self.metric, made, reference_outputs, self._labels_of(places)),
             reference=self.own(places),
             interval=confidence(self.metric, made, reference_outputs, self._labels_of(places)),
         )
@@ -189,7 +189,9 @@ class EditTrials:
         """
         outputs = self._replays([ReplayTask(edits=(), places=tuple(places), everything=True)])
         reference_outputs = list(map(self.reference, places))
-        return measured(self.metric, list(map(self.named, outputs, places)), reference_outputs, self._labels_of(places))
+        return evaluate_metric(
+            self.metric, list(map(self.named, outputs, places)), reference_outputs, self._labels_of(places)
+        )
 
     def _labels_of(self, places: Sequence[tuple[int, int]]) -> list[Any] | None:
         return None if self._labels is None else [self._labels[place] for place in places]
