@@ -46,7 +46,7 @@ from qdebug.model.thresholds.explanation import (
     UNKNOWN_SEARCH_MAX_FAILURES,
 )
 from qdebug.replay.data_codes import rounding_assumed, roundings
-from qdebug.replay.extents import recorded_room
+from qdebug.replay.extents import recorded_limits
 from qdebug.replay.node_units import with_recorded_scale
 from qdebug.replay.real_form import not_in_codes
 from qdebug.replay.registry import has_kernel, run_node
@@ -525,7 +525,7 @@ def _moved(recording: Recording, node: Node, tensor: str, why: str, at: Sequence
     for place in at:
         values = {name: recording.load(name, *place) for name in dict.fromkeys(node.inputs) if name}
         completed = with_recorded_scale(node, values, recording.graph.tensors)
-        with recorded_room(recording, place):
+        with recorded_limits(recording, place):
             replayed = run_node(*completed, recording.graph.opset)[tensor]
         ours = recording.load(tensor, *place)
         if ours.shape != replayed.shape:
