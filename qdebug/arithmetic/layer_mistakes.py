@@ -105,6 +105,8 @@ def _of_whole_numbers(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[
     """Yield sums, differences and products of integers that saturate, where they wrap around."""
     row = operators.of(node.op)
     names = [name for name in node.inputs if name]
+    if row.divisor == 1 and len(names) == 2:
+        yield from _of_quotients(node, *(values[name] for name in names))
     if not row.elementwise or len(names) != 2 or not (row.adds or row.neutral == 1) or row.divisor is not None:
         return
     dtype = values[names[0]].dtype
@@ -118,6 +120,22 @@ def _of_whole_numbers(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[
         values=wide[1],
         after=lambda made: np.clip(made, ends.min, ends.max).astype(dtype),
     )
+
+
+def _of_quotients(node: Node, dividend: np.ndarray, divisor: np.ndarray) -> Iterator[Mistake]:
+    """Yield quotients of integers that are rounded otherwise: some languages cut them off, others round them down."""
+    if dividend.dtype.kind not in "iu" or divisor.dtype.kind not in "iu":
+        return
+    with np.errstate(all="ignore"):
+        exact = dividend / divisor
+    for said, rounded in (
+        ("rounded down", np.floor),
+        ("cut off toward 0", np.trunc),
+        ("rounded to the nearest integer", np.rint),
+        ("rounded up", np.ceil),
+    ):
+        made = np.nan_to_num(rounded(exact)).astype(dividend.dtype)
+        yield Mistake(likely=f"its quotients are {said}", node=node, values={}, after=partial(_taken, made=made))
 
 
 _FILLINGS = (("edge", "its outermost values"), ("reflect", "its values mirrored"))
@@ -155,12 +173,33 @@ _FLAGS = frozenset(
     )
 )  # fmt: skip
 """Attributes that are 0 or 1."""
+_TAKEN_FOR: Mapping[str, tuple[tuple[str, ...], ...]] = MappingProxyType(
+    {
+        "approximate": (("none", "tanh"),),
+        "auto_pad": (("SAME_UPPER", "SAME_LOWER", "VALID"),),
+        "coordinate_transformation_mode": (("half_pixel", "asymmetric", "align_corners"),),
+        "direction": (("LEFT", "RIGHT"),),
+        "keep_aspect_ratio_policy": (("stretch", "not_larger", "not_smaller"),),
+        "mode": (
+            ("DCR", "CRD"),
+            ("nearest", "linear", "cubic"),
+            ("bilinear", "nearest", "bicubic"),
+            ("constant", "reflect", "edge", "wrap"),
+            ("avg", "max"),
+        ),
+        "nearest_mode": (("round_prefer_floor", "round_prefer_ceil", "floor", "ceil"),),
+        "padding_mode": (("zeros", "border", "reflection"),),
+        "reduction": (("none", "add", "mul", "min", "max"),),
+        "rounding_mode": (("ROUND", "CEIL", "FLOOR", "DOWN", "UP", "HALF_UP", "HALF_DOWN"),),
+    }
+)
+"""Values of attributes that are taken for one another."""
 _CHANGES_DIVISORS = ("count_include_pad", "ceil_mode")
 """Of these, those whose being taken for 1 is a mistake of its own."""
 
 
 def _of_flags(node: Node, values: Mapping[str, np.ndarray], opset: Mapping[str, int]) -> Iterator[Mistake]:
-    """Yield flags that are taken for their opposite, whether the node states them or not."""
+    """Yield flags and choices that are taken for others, whether the node states them or not."""
     asked: dict[str, AttrValue | None] = {}
     try:
         run_node(node, values, opset, asked=asked)
@@ -173,6 +212,10 @@ def _of_flags(node: Node, values: Mapping[str, np.ndarray], opset: Mapping[str, 
             operand = _TURNED.get(name)
             about = "" if operand is None else node.inputs[operand]
             yield Mistake(likely=said, node=other, values={}, about=about)
+        for taken in next((known for known in _TAKEN_FOR.get(name, ()) if value in known), ()):
+            if taken != value:
+                said = f"{name} is taken for {taken}, not {value}"
+                yield Mistake(likely=said, node=replace(node, attrs={**node.attrs, name: taken}), values={})
 
 
 _TURNED = MappingProxyType({"transA": 0, "transB": 1})

@@ -10,7 +10,6 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from types import MappingProxyType
 
 import numpy as np
 
@@ -36,7 +35,6 @@ def mistakes(node: Node, values: Mapping[str, np.ndarray], opset: Mapping[str, i
     yield from _of_factors(node, values)
     yield from _of_broadcasts(node, values)
     yield from _of_matrices(node, values)
-    yield from _of_depths(node)
     yield from _of_attributes(node, values)
     yield from _of_operator_sets(node)
     yield from _of_padding(node, values)
@@ -173,35 +171,11 @@ def _of_matrices(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mista
         )
 
 
-def _of_depths(node: Node) -> Iterator[Mistake]:
-    """Yield blocks of positions that come after the depth in the channels, as DepthToSpace has two orders."""
-    block = node.attrs.get("blocksize")
-    if isinstance(block, int) and "mode" not in node.attrs:
-        said = "the channels are in the order of the other mode, CRD: depth before block"
-        yield Mistake(likely=said, node=node, values={}, after=partial(_depth_first, block=block))
-
-
-def _depth_first(made: np.ndarray, *, block: int) -> np.ndarray:
-    if made.shape[1] % block**2:
-        return made
-    parts = made.reshape(made.shape[0], block**2, -1, *made.shape[2:])
-    return np.asarray(np.swapaxes(parts, 1, 2).reshape(made.shape))
-
-
 _IGNORED = (
     "alpha", "beta", "gamma", "epsilon", "exclude_outside", "scale", "bias", "lambd", "clip", "softcap",
     "cubic_coeff_a", "extrapolation_value", "size", "k", "offset", "p", "layout",
 )  # fmt: skip
 """Attributes that kernels are known to ignore; those that are 0 or 1 are taken for their opposite."""
-_TAKEN_FOR: Mapping[str, tuple[str, ...]] = MappingProxyType(
-    {
-        "coordinate_transformation_mode": ("half_pixel", "asymmetric", "align_corners"),
-        "nearest_mode": ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil"),
-        "approximate": ("none", "tanh"),
-        "mode": ("DCR", "CRD", "nearest", "linear", "cubic", "constant", "reflect", "edge"),
-    }
-)
-"""Values of attributes that are taken for one another."""
 
 
 def _of_attributes(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
@@ -212,12 +186,6 @@ def _of_attributes(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mis
     if node.attrs.get("epsilon"):
         nothing = replace(node, attrs={**node.attrs, "epsilon": 0.0})
         yield Mistake(likely="epsilon is taken for 0", node=nothing, values={}, about="epsilon")
-    for name, known in _TAKEN_FOR.items():
-        stated = node.attrs.get(name)
-        for value in known if stated is not None else ():
-            if value != stated:
-                changed = replace(node, attrs={**node.attrs, name: value})
-                yield Mistake(likely=f"{name} is taken for {value}, not {stated}", node=changed, values={})
     yield from _of_divisors(node, values)
     yield from _of_reductions(node, values)
     row, axis = operators.of(node.op), node.attrs.get("axis")
@@ -416,6 +384,7 @@ def _of_blocks(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake
     places = packed.inputs[1:] if packed else (1, 2) if node.attrs.get("block_size") else ()
     names = [node.inputs[place] for place in places if place < len(node.inputs) and node.inputs[place]]
     yield from _of_packed_zero_points(node, values)
+    yield from _of_packed_codes(node, values)
     for name in names[:1]:
         for shift, which in ((1, "before"), (-1, "after")):
             moved = np.roll(values[name], shift, -1)
@@ -435,8 +404,42 @@ def _of_packed_zero_points(node: Node, values: Mapping[str, np.ndarray]) -> Iter
     inputs = (*node.inputs, *[""] * (place + 1 - len(node.inputs)))
     name = f"{node.name} zero points"
     shifted = replace(node, inputs=(*inputs[:place], name, *inputs[place + 1 :]))
-    none = np.zeros(values[node.inputs[place - 1]].shape, np.float32)  # one for each scale
-    yield Mistake(likely="the zero point of the weight is not subtracted", node=shifted, values={name: none})
+    bits = node.attrs.get("bits", 4)
+    usual = 2 ** (bits - 1) if isinstance(bits, int) else 8
+    said = {
+        0: "is not subtracted",
+        usual - 1: f"is {usual - 1}, not {usual}",
+        usual + 1: f"is {usual + 1}, not {usual}",
+    }
+    for zero, words in said.items():
+        each = np.full(values[node.inputs[place - 1]].shape, zero, np.float32)  # one for each scale
+        yield Mistake(likely=f"the zero point of the weight {words}", node=shifted, values={name: each})
+
+
+def _of_packed_codes(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
+    """Yield codes of a packed weight that are unpacked in another order, or read in another form."""
+    packed = operators.of(node.op).packed
+    name = node.inputs[packed.inputs[0]] if packed is not None else ""
+    if packed is None or packed.layout != "columns" or node.attrs.get("bits", 4) != 4:
+        return
+    codes = values[name]
+    if codes.dtype != np.uint8 or codes.ndim < 2 or codes.shape[-1] < 2:
+        return
+    low, high = codes & 15, codes >> 4
+    halves = np.concatenate([low, high], axis=-1)
+    evens = np.stack([low, high], axis=-1).reshape(*codes.shape[:-1], -1)
+    for said, order in (
+        ("the two codes of each byte of {} are exchanged", np.stack([high, low], axis=-1).reshape(evens.shape)),
+        ("each block of {} is read as its low codes and then its high ones, not in turn", halves),
+        (
+            "the codes of each block of {} are read in turn, where its low codes come first",
+            np.stack(np.split(evens, 2, axis=-1), axis=-1).reshape(evens.shape),
+        ),
+        ("the codes of {} are read in two's complement", evens ^ 8),
+        ("the codes of {} are read in reverse in each block", evens[..., ::-1]),
+    ):
+        held = (order[..., ::2] | (order[..., 1::2] << 4)).astype(np.uint8)
+        yield Mistake(likely=said.format(repr(name)), node=node, values={name: held})
 
 
 def _of_sums(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:

@@ -32,6 +32,7 @@ from qdebug.compare.explaining.explanation import (
     RunnerUp,
 )
 from qdebug.compare.explaining.float_band import assumption, judge_float
+from qdebug.compare.explaining.further import further_cause
 from qdebug.compare.explaining.fused import WithFused
 from qdebug.compare.explaining.mistaken import mistake_inside
 from qdebug.compare.explaining.neighbours import with_neighbours
@@ -465,7 +466,8 @@ def _real(recording: Recording, node: Node, tensor: str, at: Sequence[Place]) ->
         said = f"nothing says how its output {tensor!r} is quantized"
         return _bare(node, tensor, ExplainStatus.NO_KERNEL, said)
     mistaken = None if found.within else _no_codes(recording, node, tensor, at[0])
-    reason = "; ".join(filter(None, (found.reason, mistaken))) or None
+    further = None if found.within or found.likely else further_cause(recording, node, tensor, at)
+    reason = "; ".join(filter(None, (found.reason, further, mistaken))) or None
     answer = _bare(node, tensor, ExplainStatus.IN_BAND if found.within else ExplainStatus.UNEXPLAINED, reason)
     assumed = [rounding_assumed(used, node), assumption(recording, tensor, found.band)] if found.within else []
     clause = "; ".join(filter(None, assumed)) or None

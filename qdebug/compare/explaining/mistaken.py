@@ -20,7 +20,7 @@ from qdebug.replay.extents import recorded_room
 from qdebug.replay.real_form import real_form
 from qdebug.replay.registry import run_node
 
-__all__ = ["mistake_inside", "mistake_of"]
+__all__ = ["TELLING", "made_by", "mistake_inside", "mistake_of", "read_inputs", "rounding_of"]
 
 
 def mistake_of(recording: Recording, node: Node, tensor: str, places: Sequence[tuple[int, int]]) -> str | None:
@@ -38,8 +38,8 @@ def mistake_of(recording: Recording, node: Node, tensor: str, places: Sequence[t
     wanted: dict[str, Mistake] | None = None  # by their words
     try:
         for place in places:
-            values, recorded = _read(recording, form, place), recording.load(tensor, *place)
-            if wanted is None and np.unique(recorded).size < _TELLING:
+            values, recorded = read_inputs(recording, form, place), recording.load(tensor, *place)
+            if wanted is None and np.unique(recorded).size < TELLING:
                 return None
             with recorded_room(recording, place), np.errstate(all="ignore"):
                 right = run_node(form, values, opset)[form.outputs[0]]
@@ -102,7 +102,7 @@ def _of_nodes(layers: WithFused, nodes: Sequence[Node], tensor: str, place: tupl
         for node in nodes:
             known.update(give(node, known))
         off = difference(recorded, known[tensor]) if recorded.shape == known[tensor].shape else np.zeros(0)
-        if np.unique(recorded).size < _TELLING or not norm(off) > _FAR * norm(recorded.astype(np.float64)):
+        if np.unique(recorded).size < TELLING or not norm(off) > _FAR * norm(recorded.astype(np.float64)):
             return
         allowed = layers.rounding(nodes[-1], *place) * unit / FLOAT32_UNIT_ROUNDOFF
         for at, node in enumerate(nodes):
@@ -124,8 +124,18 @@ def _of_nodes(layers: WithFused, nodes: Sequence[Node], tensor: str, place: tupl
                         yield f"{each.likely} in {node.name!r} ({node.op}), inside the layer"
 
 
-def _read(recording: Recording, form: Node, place: tuple[int, int]) -> dict[str, np.ndarray]:
-    """Load what a node reads; what was not recorded, and is made of constants alone, is computed."""
+def read_inputs(recording: Recording, form: Node, place: tuple[int, int]) -> dict[str, np.ndarray]:
+    """Load what a node reads; what was not recorded, and is made of constants alone, is computed.
+
+    Args:
+        recording: The run.
+        form: The node on real numbers.
+        place: Sample and step.
+
+    Raises:
+        KernelError: It cannot be computed.
+        NotRecordedError: It was not recorded.
+    """
     made: dict[str, np.ndarray] = {}
     for name in dict.fromkeys(filter(None, form.inputs)):
         maker = recording.graph.producer(name)
@@ -169,7 +179,7 @@ def _along(values: np.ndarray, axis: int, axes: int) -> np.ndarray:
     return values.reshape([-1 if at == axis % axes else 1 for at in range(axes)])
 
 
-_TELLING = 8
+TELLING = 8
 """Different values of the output that no mistake gives by chance."""
 
 
@@ -195,21 +205,58 @@ def _gives(
         opset: Version of each operator set.
         right: What the node gives without the mistake, where that only concerns what is done with it; else None.
     """
-    read = {**values, **mistake.values}
-    try:
-        known = None if mistake.values or mistake.opset is not None else right
-        by = mistake.opset or opset
-        made = mistake.after(run_node(mistake.node, read, by)[mistake.node.outputs[0]] if known is None else known)
-    except (KernelError, UsageError):
-        return False
-    if made.shape != recorded.shape or (made.dtype.kind == "f") != (recorded.dtype.kind == "f"):
+    made = made_by(mistake, values, opset, right)
+    if made is None or made.shape != recorded.shape or (made.dtype.kind == "f") != (recorded.dtype.kind == "f"):
         return False
     if mistake.told and min(made.shape[-2:], default=0) < _TOLD_LEAST:
         return False
-    part, recorded = made[mistake.told], recorded[mistake.told]
-    row = operators.of(mistake.node.op)
-    if made.dtype.kind != "f" or row.casts or row.rounds_nothing:
-        return np.array_equal(part, recorded, equal_nan=made.dtype.kind == "f")
+    part, kept = made[mistake.told], recorded[mistake.told]
+    if _is_exact(mistake.node, made):
+        return np.array_equal(part, kept, equal_nan=made.dtype.kind == "f")
+    read = {**values, **mistake.values}
+    return norm(difference(kept, part)) <= rounding_of(mistake.node, read, made, kept, opset)
+
+
+def made_by(
+    mistake: Mistake, values: Mapping[str, np.ndarray], opset: Mapping[str, int], right: np.ndarray | None
+) -> np.ndarray | None:
+    """Return what a node gives with a mistake; None if it gives nothing.
+
+    Args:
+        mistake: The mistake.
+        values: What the node reads.
+        opset: Version of each operator set.
+        right: What the node gives without the mistake, where that only concerns what is done with it; else None.
+    """
+    known = None if mistake.values or mistake.opset is not None else right
+    try:
+        if known is None:
+            made = run_node(mistake.node, {**values, **mistake.values}, mistake.opset or opset)
+            known = made[mistake.node.outputs[0]]
+        return mistake.after(known)
+    except (KernelError, UsageError):
+        return None
+
+
+def rounding_of(
+    node: Node, values: Mapping[str, np.ndarray], made: np.ndarray, recorded: np.ndarray, opset: Mapping[str, int]
+) -> float:
+    """Return the norm that a result may be off by rounding; 0 of an operator that rounds nothing.
+
+    Args:
+        node: The node on real numbers.
+        values: What it reads.
+        made: What it gives.
+        recorded: What was recorded of it.
+        opset: Version of each operator set.
+    """
+    if _is_exact(node, made):
+        return 0.0
     short = format_of(recorded, read=values.values())
     unit = FLOAT32_UNIT_ROUNDOFF if short is None else short.unit
-    return norm(difference(recorded, part)) <= allowed_error(mistake.node, read, made, opset, unit)
+    return allowed_error(node, values, made, opset, unit)
+
+
+def _is_exact(node: Node, made: np.ndarray) -> bool:
+    row = operators.of(node.op)
+    return made.dtype.kind != "f" or row.casts or row.rounds_nothing

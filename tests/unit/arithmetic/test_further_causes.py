@@ -1,0 +1,174 @@
+"""What else accounts for a wrong result: relations to the right one, operands read otherwise, mistakes in a part."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import qdebug
+from qdebug.model import Graph, MemoryRecording, Node, Role, TensorInfo
+from qdebug.replay import run_node
+
+RNG = np.random.default_rng(17)
+OPSET = {"": 23}
+
+
+def real(*shape):
+    return RNG.normal(size=shape).astype(np.float32)
+
+
+def recorded(node, values, made):
+    tensors = [TensorInfo(name=name, role=Role.CONSTANT) for name in values if not name.startswith("x")]
+    inputs = [name for name in values if name.startswith("x")]
+    graph = Graph([node], tensors=tensors, inputs=inputs, outputs=("y",), opset=OPSET)
+    return MemoryRecording.single(graph, {**values, "y": made})
+
+
+def node(op, inputs, domain="", **attrs):
+    return Node(name="n", op=op, domain=domain, inputs=tuple(inputs.split()), outputs=("y",), attrs=attrs)
+
+
+def said_of(right, values, made):
+    """Return what diff's diagnosis and explain say of a wrong result."""
+    exact = run_node(right, values, OPSET)["y"]
+    result = qdebug.diff(recorded(right, values, exact), recorded(right, values, made))
+    (told,) = qdebug.explain(recorded(right, values, made)).nodes
+    assert (result["n"].status, told.status) == ("diverged", "unexplained")
+    return result.diagnosis[0].why, told.reason
+
+
+DENSE = node("MatMul", "x w")
+SQUARE = {"x": real(12, 12), "w": real(12, 12)}
+TALL = {"x": real(2, 3, 5, 6)}
+
+
+@pytest.mark.parametrize(
+    ("right", "values", "wrong", "said"),
+    [
+        (node("Sum", "x x x x x"), {"x": real(3, 8)}, lambda y, v: 16 * v["x"], "3.2 times what it should be"),
+        (DENSE, SQUARE, lambda y, v: -y, "of the opposite sign"),
+        (DENSE, SQUARE, lambda y, v: y + 1.5, "1.5 more than it should be"),
+        (DENSE, SQUARE, lambda y, v: 2 * y - 3, "2 times what it should be, plus -3"),
+        (DENSE, SQUARE, lambda y, v: np.abs(y), "the magnitude of what it should be"),
+        (DENSE, SQUARE, lambda y, v: np.floor(y), "rounded down from what it should be"),
+        (DENSE, SQUARE, lambda y, v: np.clip(y, -2, 2), "cut off below -2 and above 2"),
+        (DENSE, SQUARE, lambda y, v: y[::-1], "in reverse along axis 0"),
+        (DENSE, SQUARE, lambda y, v: np.roll(y, 2, 1), "moved by 2 places on along axis 1"),
+        (node("Neg", "x"), TALL, lambda y, v: y.transpose(0, 2, 3, 1).reshape(y.shape), "axes in the order 0, 2, 3, 1"),
+        (node("Neg", "x"), TALL, lambda y, v: RNG.permutation(y.reshape(-1)).reshape(y.shape), "in another order"),
+        (
+            node("Add", "x x2"),
+            {"x": real(4, 8), "x2": real(4, 8)},
+            lambda y, v: v["x"] + 2 * v["x2"],
+            "'x2' counts 2 times, not 1",
+        ),
+        (node("Mul", "x x2"), {"x": real(4, 8), "x2": real(4, 8)}, lambda y, v: v["x"], "it hands on 'x' as it is"),
+    ],
+)
+def test_a_relation_to_the_right_result_is_said_as_a_fact(right, values, wrong, said):
+    made = wrong(run_node(right, values, OPSET)["y"], values)
+    for told in said_of(right, values, np.ascontiguousarray(made, np.float32)):
+        assert said in told
+        assert "likely" not in told
+
+
+ROWS = {"x": real(4, 245), "axes": np.array([1])}
+MASK = np.where(RNG.random((1, 1, 24, 24)) < 0.3, -1e4, 0).astype(np.float32)
+HEADS = {"x": real(1, 24, 16), "k": real(1, 24, 16), "v": real(1, 24, 16), "mask": MASK}
+PICTURE = {"x": real(1, 4, 4, 4), "slope": RNG.random(4).astype(np.float32)}
+
+
+def apart(array, pitch):
+    memory = np.zeros(len(array) * pitch, array.dtype)
+    memory[: array.size] = array.reshape(-1)
+    return memory.reshape(len(array), pitch)[:, : array.shape[1]]
+
+
+@pytest.mark.parametrize(
+    ("right", "values", "changed", "said"),
+    [
+        (node("ReduceSum", "x axes"), ROWS, {"x": lambda a: apart(a, 256)}, "245 elements of 'x' are read 256 apart"),
+        (
+            node("Attention", "x k v mask", q_num_heads=2, kv_num_heads=2),
+            HEADS,
+            {"mask": lambda a: np.where(np.arange(24) < 16, a, 0)},
+            "'mask' counts as 0 from place 16 on along axis 3",
+        ),
+        (
+            node("PRelu", "x slope"),
+            PICTURE,
+            {"slope": lambda a: a.reshape(-1, 1, 1)},
+            "'slope' goes along axis 1, not 3",
+        ),
+        (
+            node("Conv", "x w", pads=(1, 1, 1, 1)),
+            {"x": real(1, 6, 5, 7), "w": real(4, 6, 3, 3)},
+            {"x": lambda a: a.reshape(1, 5, 7, 6).transpose(0, 3, 1, 2)},
+            "stored in the order 0, 2, 3, 1",
+        ),
+        (
+            node("GatherElements", "x i", axis=1),
+            {"x": real(6, 9), "i": RNG.integers(0, 9, (6, 9))},
+            {"i": lambda a: np.broadcast_to(a[:1], a.shape)},
+            "the first place of 'i' along axis 0 is read for all",
+        ),
+    ],
+)
+def test_an_operand_that_is_read_otherwise_is_named(right, values, changed, said):
+    other = {name: changed[name](array) if name in changed else array for name, array in values.items()}
+    made = run_node(right, other, OPSET)["y"]
+    diff, explain = said_of(right, values, made)
+    assert said in diff
+    assert f"likely: {said}" in explain or said in explain
+    assert "that reproduces every element" in explain
+
+
+def test_a_mistake_in_a_part_is_named_with_its_place():
+    right = node("Gemm", "x w b")
+    values = {"x": real(20, 16), "w": real(16, 24), "b": real(24)}
+    made = run_node(right, values, OPSET)["y"].copy()
+    made[:, 16:] -= values["b"][16:]
+    for told in said_of(right, values, made):
+        assert "the bias is dropped" in told or "'b' counts as 0" in told
+        assert "features 16 to 23" in told or "last 8 features" in told or "'b' counts as 0 from place 16" in told
+
+
+PACKED = RNG.integers(0, 256, (32, 2, 16)).astype(np.uint8)
+BLOCKS = {"x": real(4, 64), "q": PACKED, "s": (RNG.random(64) + 0.1).astype(np.float32)}
+WEIGHT = node("MatMulNBits", "x q s", "com.microsoft", K=64, N=32, bits=4, block_size=32)
+
+
+@pytest.mark.parametrize(
+    ("codes", "said"),
+    [
+        (lambda low, high: np.concatenate([low, high], -1), "as its low codes and then its high ones"),
+        (lambda low, high: np.stack([high, low], -1).reshape(32, 2, 32), "two codes of each byte of 'q' are exchanged"),
+        (lambda low, high: np.stack([low, high], -1).reshape(32, 2, 32) ^ 8, "in two's complement"),
+        (lambda low, high: np.stack([low, high], -1).reshape(32, 2, 32) + 1.0, "zero point of the weight is 7, not 8"),
+    ],
+)
+def test_codes_of_four_bits_that_are_unpacked_otherwise(codes, said):
+    weight = (codes(PACKED & 15, PACKED >> 4).astype(np.float64) - 8) * BLOCKS["s"].reshape(32, 2, 1)
+    made = (BLOCKS["x"].astype(np.float64) @ weight.reshape(32, 64).T).astype(np.float32)
+    (told,) = qdebug.explain(recorded(WEIGHT, BLOCKS, made)).nodes
+    assert said in told.reason
+
+
+@pytest.mark.parametrize(
+    ("rounded", "said"), [(np.floor, "rounded down"), (np.ceil, "rounded up"), (np.rint, "rounded to the nearest")]
+)
+def test_quotients_of_integers_that_are_rounded_otherwise(rounded, said):
+    values = {"x": RNG.integers(-40, 40, (4, 20)), "x2": np.array([7])}
+    made = rounded(values["x"] / 7).astype(np.int64)
+    (told,) = qdebug.explain(recorded(node("Div", "x x2"), values, made)).nodes
+    assert f"its quotients are {said}" in told.reason
+
+
+def test_a_choice_that_is_taken_for_another_is_named():
+    right = node("GridSample", "x g", mode="linear", padding_mode="reflection", align_corners=1)
+    values = {"x": real(1, 3, 9, 9), "g": (RNG.random((1, 7, 7, 2)) * 2.8 - 1.4).astype(np.float32)}
+    made = run_node(replace(right, attrs={**right.attrs, "padding_mode": "border"}), values, OPSET)["y"]
+    (told,) = qdebug.explain(recorded(right, values, made)).nodes
+    assert "padding_mode is taken for border, not reflection" in told.reason
