@@ -6,7 +6,7 @@ Any node may have any of these mistakes, so that nothing here asks for its opera
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations, permutations
 
@@ -15,7 +15,10 @@ import numpy as np
 from qdebug.arithmetic.layer_mistakes import Mistake
 from qdebug.model import Node, operators
 
-__all__ = ["readings"]
+__all__ = ["other_readings", "readings"]
+
+Reading = tuple[str, np.ndarray]
+"""What is done to an operand, in words that begin with its name as `{}`, and the operand as it is read then."""
 
 
 def readings(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
@@ -27,17 +30,26 @@ def readings(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
     """
     names = [name for name in dict.fromkeys(node.inputs) if name and values[name].size > 1]
     yield from _ignored(node, values)
-    for name in names:
-        yield from _orders(node, name, values[name])
     yield from _exchanged(node, values, names)
-    for name in names:
-        yield from _pitches(node, name, values[name])
     for name in names:
         yield from _broadcasts(node, name, values)
     for name in names:
-        yield from _places(node, name, values[name])
-    for name in names:
-        yield from _parts(node, name, values[name])
+        for said, array in other_readings(values[name], np.zeros((), values[name].dtype)):
+            yield Mistake(likely=said.format(repr(name)), node=node, values={name: array}, about=name)
+
+
+def other_readings(array: np.ndarray, zero: np.ndarray) -> Iterator[Reading]:
+    """Yield the ways in which one operand could be read otherwise, the likely first.
+
+    Args:
+        array: The operand, as it lies in memory.
+        zero: What stands for 0.
+    """
+    axes = [axis for axis in range(array.ndim) if array.shape[axis] > 1]
+    yield from _orders(array, axes)
+    yield from _pitches(array, zero)
+    yield from _places(array, axes)
+    yield from _parts(array, axes, zero)
 
 
 def _ignored(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
@@ -48,51 +60,12 @@ def _ignored(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
             yield Mistake(likely=f"its input {name!r} is ignored", node=replace(node, inputs=rest), values={})
 
 
-def _orders(node: Node, name: str, array: np.ndarray) -> Iterator[Mistake]:
-    """Yield axes that are exchanged or reversed, and memory that is taken for that of axes in another order."""
-    axes = [axis for axis in range(array.ndim) if array.shape[axis] > 1]
-    if not 1 <= len(axes) <= _MOST_AXES:
-        return
-    for first, second in combinations(axes, 2):
-        if array.shape[first] == array.shape[second]:
-            said = f"axes {first} and {second} of {name!r} are exchanged"
-            yield Mistake(likely=said, node=node, values={name: array.swapaxes(first, second)}, about=name)
-    for turned in permutations(axes):
-        moved = iter(turned)
-        order = [next(moved) if axis in axes else axis for axis in range(array.ndim)]
-        if list(turned) == axes:
-            continue
-        stored = array.reshape([array.shape[axis] for axis in order]).transpose(np.argsort(order))
-        said = f"{name!r} is read as if its axes were stored in the order {', '.join(map(str, order))}"
-        yield Mistake(likely=said, node=node, values={name: stored}, about=name)
-    for axis in axes:
-        said = f"{name!r} is read in reverse along axis {axis}"
-        yield Mistake(likely=said, node=node, values={name: np.flip(array, axis)}, about=name)
-
-
-def _exchanged(node: Node, values: Mapping[str, np.ndarray], names: list[str]) -> Iterator[Mistake]:
+def _exchanged(node: Node, values: Mapping[str, np.ndarray], names: Sequence[str]) -> Iterator[Mistake]:
     """Yield two operands that are taken for one another."""
     for one, other in combinations(names, 2):
         if values[one].shape == values[other].shape and values[one].dtype == values[other].dtype:
             said = f"{one!r} and {other!r} are exchanged"
             yield Mistake(likely=said, node=node, values={one: values[other], other: values[one]})
-
-
-def _pitches(node: Node, name: str, array: np.ndarray) -> Iterator[Mistake]:
-    """Yield rows, or larger parts, that are read as if each began at the next multiple of so many elements."""
-    for axis in range(1, array.ndim):
-        length, count = math.prod(array.shape[axis:]), math.prod(array.shape[:axis])
-        seen = {length}
-        for tile in _TILES if min(length, count) > 1 else ():
-            pitch = -(-length // tile) * tile
-            if pitch in seen:
-                continue
-            seen.add(pitch)
-            memory = np.zeros(count * pitch, array.dtype)
-            memory[: array.size] = array.reshape(-1)
-            read = np.stack([memory[at * pitch : at * pitch + length] for at in range(count)]).reshape(array.shape)
-            said = f"every {length} elements of {name!r} are read {pitch} apart, as if they were padded to {tile}"
-            yield Mistake(likely=said, node=node, values={name: read}, about=name)
 
 
 def _broadcasts(node: Node, name: str, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
@@ -108,35 +81,68 @@ def _broadcasts(node: Node, name: str, values: Mapping[str, np.ndarray]) -> Iter
             yield Mistake(likely=said, node=node, values={name: turned}, about=name)
 
 
-def _places(node: Node, name: str, array: np.ndarray) -> Iterator[Mistake]:
+def _orders(array: np.ndarray, axes: Sequence[int]) -> Iterator[Reading]:
+    """Yield axes that are exchanged or reversed, and memory that is taken for that of axes in another order."""
+    if not 1 <= len(axes) <= _MOST_AXES:
+        return
+    for first, second in combinations(axes, 2):
+        if array.shape[first] == array.shape[second]:
+            yield f"axes {first} and {second} of {{}} are exchanged", array.swapaxes(first, second)
+    for turned in permutations(axes):
+        moved = iter(turned)
+        order = [next(moved) if axis in axes else axis for axis in range(array.ndim)]
+        if list(turned) != list(axes):
+            stored = array.reshape([array.shape[axis] for axis in order]).transpose(np.argsort(order))
+            yield f"{{}} is read as if its axes were stored in the order {', '.join(map(str, order))}", stored
+    for axis in axes:
+        yield f"{{}} is read in reverse along axis {axis}", np.flip(array, axis)
+
+
+def _pitches(array: np.ndarray, zero: np.ndarray) -> Iterator[Reading]:
+    """Yield rows, or larger parts, that are read as if each began at the next multiple of so many elements."""
+    for axis in range(1, array.ndim):
+        length, count = math.prod(array.shape[axis:]), math.prod(array.shape[:axis])
+        seen = {length}
+        for tile in _TILES if min(length, count) > 1 else ():
+            pitch = -(-length // tile) * tile
+            if pitch in seen:
+                continue
+            seen.add(pitch)
+            memory = np.full(count * pitch, zero, array.dtype)
+            memory[: array.size] = array.reshape(-1)
+            read = np.stack([memory[at * pitch : at * pitch + length] for at in range(count)]).reshape(array.shape)
+            yield f"every {length} elements of {{}} are read {pitch} apart, as if they were padded to {tile}", read
+
+
+def _places(array: np.ndarray, axes: Sequence[int]) -> Iterator[Reading]:
     """Yield places that are one off, and the first one for all."""
-    for axis in range(array.ndim):
+    for axis in axes:
         if array.shape[axis] < _LEAST_EXTENT:
             continue
         for step, way in ((1, "before"), (-1, "after")):
-            said = f"{name!r} is read one place {way} the right one along axis {axis}"
-            yield Mistake(likely=said, node=node, values={name: np.roll(array, step, axis)}, about=name)
+            yield f"{{}} is read one place {way} the right one along axis {axis}", np.roll(array, step, axis)
         first = np.broadcast_to(array.take([0], axis), array.shape)
-        said = f"the first place of {name!r} along axis {axis} is read for all"
-        yield Mistake(likely=said, node=node, values={name: np.ascontiguousarray(first)}, about=name)
+        yield f"the first place of {{}} along axis {axis} is read for all", np.ascontiguousarray(first)
 
 
-def _parts(node: Node, name: str, array: np.ndarray) -> Iterator[Mistake]:
-    """Yield operands that count as 0 from a multiple of a tile on, or before it, and those that do throughout."""
-    yield Mistake(likely=f"{name!r} counts as 0", node=node, values={name: np.zeros_like(array)}, about=name)
-    for axis, extent in enumerate(array.shape):
+def _parts(array: np.ndarray, axes: Sequence[int], zero: np.ndarray) -> Iterator[Reading]:
+    """Yield operands that count as 0 throughout, or from a multiple of a tile or a half on."""
+    yield "{} counts as 0", np.full_like(array, zero)
+    for axis in axes:
+        extent = array.shape[axis]
         ends = {extent - extent % tile for tile in _TILES} | {tile for tile in _TILES if tile < extent}
-        ends |= {extent // part for part in (2, 4) if extent % part == 0}
+        ends |= {extent // part for part in _FRACTIONS if extent % part == 0}
         for end in sorted(ends - {0, extent}, reverse=True):
             cut = array.copy()
-            np.moveaxis(cut, axis, 0)[end:] = 0
-            said = f"{name!r} counts as 0 from place {end} on along axis {axis}"
+            np.moveaxis(cut, axis, 0)[end:] = zero
             if not np.array_equal(cut, array):
-                yield Mistake(likely=said, node=node, values={name: cut}, about=name)
+                yield f"{{}} counts as 0 from place {end} on along axis {axis}", cut
 
 
 _TILES = (4, 8, 16, 32, 64, 128, 256, 512)
 """Elements that kernels read at once."""
+_FRACTIONS = (2, 4)
 _MOST_AXES = 4
 """Axes of which all orders are tried."""
 _LEAST_EXTENT = 3
+"""Places along an axis of which two are no whole."""

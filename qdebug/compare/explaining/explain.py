@@ -43,6 +43,7 @@ from qdebug.model import Graph, MemoryRecording, Node, Recording, operators
 from qdebug.model.names import fitting_names, listed_names, near_names
 from qdebug.model.thresholds.explanation import (
     FUSED_ROUNDING_MAX_SHARE,
+    OUTLIER_ERROR_RATIO,
     RECORDED_MULTIPLIER_MAX_REL_DIFFERENCE,
     UNKNOWN_SEARCH_MAX_FAILURES,
 )
@@ -466,7 +467,8 @@ def _real(recording: Recording, node: Node, tensor: str, at: Sequence[Place]) ->
         said = f"nothing says how its output {tensor!r} is quantized"
         return _bare(node, tensor, ExplainStatus.NO_KERNEL, said)
     mistaken = None if found.within else _no_codes(recording, node, tensor, at[0])
-    further = None if found.within or found.likely else further_cause(recording, node, tensor, at)
+    far = not found.within and (found.band.ratio or 0.0) > OUTLIER_ERROR_RATIO
+    further = further_cause(recording, node, tensor, at) if far and found.likely is None else None
     reason = "; ".join(filter(None, (found.reason, further, mistaken))) or None
     answer = _bare(node, tensor, ExplainStatus.IN_BAND if found.within else ExplainStatus.UNEXPLAINED, reason)
     assumed = [rounding_assumed(used, node), assumption(recording, tensor, found.band)] if found.within else []

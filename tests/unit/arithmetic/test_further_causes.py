@@ -172,3 +172,33 @@ def test_a_choice_that_is_taken_for_another_is_named():
     made = run_node(replace(right, attrs={**right.attrs, "padding_mode": "border"}), values, OPSET)["y"]
     (told,) = qdebug.explain(recorded(right, values, made)).nodes
     assert "padding_mode is taken for border, not reflection" in told.reason
+
+
+CODED = {
+    "x": RNG.integers(0, 256, (1, 6, 5, 7)).astype(np.uint8),
+    "sx": np.float32(0.02),
+    "zx": np.uint8(120),
+    "w": RNG.integers(-127, 128, (4, 6, 3, 3)).astype(np.int8),
+    "sw": np.float32(0.01),
+    "zw": np.int8(0),
+    "sy": np.float32(0.3),
+    "zy": np.uint8(128),
+}
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"x": lambda a: a.reshape(1, 5, 7, 6).transpose(0, 3, 1, 2)}, "the first operand is read as if its axes were"),
+        ({"x": lambda a: np.where(np.arange(7) < 4, a, np.uint8(120))}, "first operand counts as 0 from place 4 on"),
+        ({"w": lambda a: a.reshape(6, 4, 3, 3).swapaxes(0, 1)}, "second operand is read as if its axes were stored in"),
+        ({"w": lambda a: np.roll(a, 1, 1)}, "the second operand is read one place before the right one along axis 1"),
+    ],
+)
+def test_operands_of_codes_that_are_read_otherwise(changed, said):
+    right = node("QLinearConv", "x sx zx w sw zw sy zy", pads=(1, 1, 1, 1))
+    other = {name: changed[name](array) if name in changed else array for name, array in CODED.items()}
+    made = run_node(right, other, OPSET)["y"]
+    (told,) = qdebug.explain(recorded(right, CODED, made)).nodes
+    assert said in told.residual.likely
+    assert "that reproduces every element" in told.residual.likely
