@@ -92,6 +92,7 @@ row of /strings, or -1 for none; "run of X" is an offset and a length in X.
     absmax, mean, std, l2       largest magnitude, mean, standard deviation and root of the sum of squares of the finite
                 real values, scale * (element - zero_point) where it is quantized; valid if their flag is set
     t_start, duration       seconds since the start of the run; NaN if not measured
+                A file lacks those columns from `nan` on, and `duration`, that are valid in none of its rows
 /tensors    one row per tensor of the graph or of the index
     name, stands_for, layout    text; names are unique
     quant       row of /quants or -1
@@ -193,9 +194,11 @@ __all__ = [
     "STATISTICS",
     "TABLES",
     "TENSORS",
+    "TIMES",
     "UNKNOWN",
     "Flag",
     "Has",
+    "columns_of_index",
     "hash_of_tables",
     "hdf5_type",
     "payload_key",
@@ -272,6 +275,8 @@ STATISTICS = {
     **{name: (name, Flag.SUMMARY) for name in ("absmax", "mean", "std", "l2")},
 }
 """Field of `qdebug.model.kept.Statistics` by column of the index, in its order, and the flag if it is valid."""
+TIMES = ("t_start", "duration")
+"""Columns of the index that say when and how long, NaN where it was not measured."""
 PARTLY = int(Flag.SAMPLED | Flag.STATS_ONLY)
 """Flags of events of which not all values were kept."""
 
@@ -388,6 +393,14 @@ def hash_of_tables(tables: Iterable[tuple[str, np.ndarray]]) -> str:
 def row_type(table: str) -> np.dtype[Any]:
     """Return the type of the rows of a table, by its name."""
     return (TABLES | OPTIONAL_TABLES | PLACE_TABLES)[table]
+
+
+def columns_of_index(index: np.ndarray) -> tuple[str, ...]:
+    """Return the columns of /index that a file needs: statistics and times only if they are valid in some row."""
+    flags = int(np.bitwise_or.reduce(index["flags"], initial=0))
+    empty = {column for column, (_, flag) in STATISTICS.items() if not flags & flag}
+    empty |= {column for column in TIMES if np.isnan(index[column]).all()}
+    return tuple(name for name in TABLES["index"].names or () if name not in empty)
 
 
 def payload_key(number: int) -> bytes:

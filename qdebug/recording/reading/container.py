@@ -25,7 +25,10 @@ from qdebug.recording.format.specification import (
     NUMBERED,
     OPTIONAL_TABLES,
     PLACE_TABLES,
+    STATISTICS,
     TABLES,
+    TIMES,
+    columns_of_index,
     hash_of_tables,
     row_type,
 )
@@ -333,8 +336,13 @@ def _known_fields(name: str, table: np.ndarray, dtype: np.dtype[Any]) -> np.ndar
     known = np.zeros(len(table), dtype=dtype)
     for field in dtype.names or ():
         if field not in (table.dtype.names or ()):
+            if name == "index" and field in (*STATISTICS, *TIMES):
+                known[field] = 0 if dtype[field].kind == "u" else np.nan
+                continue
             raise ValueError(f"/{name} lacks the field {field}")
         if table.dtype[field] != dtype[field]:
             raise ValueError(f"/{name} has a field {field} of type {table.dtype[field]}")
         known[field] = table[field]
+    if name == "index" and (lost := set(columns_of_index(known)) - set(table.dtype.names or ())):
+        raise ValueError(f"/index lacks {', '.join(sorted(lost))} of rows that have statistics")
     return known

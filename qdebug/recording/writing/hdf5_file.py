@@ -38,6 +38,7 @@ from qdebug.recording.format.specification import (
     OPTIONAL_TABLES,
     PLACE_TABLES,
     TABLES,
+    columns_of_index,
     hash_of_tables,
     row_type,
 )
@@ -171,11 +172,12 @@ class PayloadFile:
     ) -> tuple[dict[str, np.ndarray], dict[str, int], dict[str, int]]:
         """Write all tables; return the bytes of each, where its header is, and where its values are."""
         written, members, pools = {}, {}, {}
+        tables = {**tables, "index": _narrow_index(tables["index"])}
         for name in (*TABLES, *OPTIONAL_TABLES, *PLACE_TABLES):
             if name in tables:
                 raw = written[name] = np.ascontiguousarray(tables[name]).view(np.uint8).reshape(-1)
                 pools[name] = self._add(raw.data) if raw.size else UNDEFINED
-                what = described(_table_type(name), tables[name].shape)
+                what = described(_table_type(name, tables[name].dtype.names), tables[name].shape)
                 members[name] = self._add(header(what + contiguous_layout(pools[name], raw.size), 4))
         return written, members, pools
 
@@ -280,6 +282,16 @@ def _head(messages: list[Message], end: int, extension: int = UNDEFINED, *, furt
     return (front + struct.pack("<I", superblock_checksum(front)) + root).ljust(_HEAD_BYTES, b"\0")
 
 
+def _narrow_index(index: np.ndarray) -> np.ndarray:
+    """Return the index without the columns that say nothing: half of its bytes, where all values are kept."""
+    columns = columns_of_index(index)
+    return index[list(columns)].astype(_fields(row_type("index"), columns))
+
+
 @cache
-def _table_type(name: str) -> bytes:
-    return encode_dtype(row_type(name))
+def _table_type(name: str, columns: tuple[str, ...] | None) -> bytes:
+    return encode_dtype(_fields(row_type(name), columns) if columns else row_type(name))
+
+
+def _fields(dtype: np.dtype[Any], names: tuple[str, ...]) -> np.dtype[Any]:
+    return np.dtype([(name, dtype[name]) for name in names])
