@@ -33,7 +33,7 @@ from qdebug.replay.scaling import GIVEN
 from qdebug.replay.unit import Target, Unit
 from qdebug.replay.variant import Variant, describe
 
-__all__ = ["distance_to_ties", "residual_of"]
+__all__ = ["distance_to_ties", "reading_of", "residual_of"]
 
 
 def residual_of(finding: SearchResult, variant: Variant) -> Residual | None:
@@ -58,13 +58,21 @@ def residual_of(finding: SearchResult, variant: Variant) -> Residual | None:
         return left
     if culprit is None and left.pattern != "one_code":
         culprit = _culprit_in_any(finding, suspects)
-    if culprit is None and left.pattern != "one_code" and left.max_lsb > 1:  # no rounding is that far off
-        most = int(FURTHER_CAUSE_MAX_SUMS / max(products(unit), unit.operands[0].codes.size))
-        culprit = _culprit_in_any(finding, lambda each: islice(misreadings(each), most))
     if culprit is not None:
         likely = f"{culprit.likely}: that reproduces every element"
         return replace(left, pattern=culprit.pattern, likely=likely, reproduces=True)
     return _of_two(left, finding, unit) or _of_operands(left, finding, variant) or _of_codes(left, finding, variant)
+
+
+def reading_of(finding: SearchResult) -> Suspect | None:
+    """Find how an operand of codes is read otherwise, if that gives every recorded code with a known arithmetic.
+
+    Args:
+        finding: The search for a node that no mistake of its operator reproduces.
+    """
+    unit = finding.source.unit(_looked_at(finding)[0])
+    most = int(FURTHER_CAUSE_MAX_SUMS / max(products(unit), *(each.codes.size for each in unit.operands)))
+    return _culprit_in_any(finding, lambda each: islice(misreadings(each), most))
 
 
 def _looked_at(finding: SearchResult) -> list[Place]:

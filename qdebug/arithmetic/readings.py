@@ -49,6 +49,7 @@ def other_readings(array: np.ndarray, zero: np.ndarray) -> Iterator[Reading]:
     yield from _orders(array, axes)
     yield from _pitches(array, zero)
     yield from _places(array, axes)
+    yield from _blocks(array, axes)
     yield from _parts(array, axes, zero)
 
 
@@ -125,23 +126,46 @@ def _places(array: np.ndarray, axes: Sequence[int]) -> Iterator[Reading]:
         yield f"the first place of {{}} along axis {axis} is read for all", np.ascontiguousarray(first)
 
 
+def _blocks(array: np.ndarray, axes: Sequence[int]) -> Iterator[Reading]:
+    """Yield blocks of places that are exchanged, repeated, or dealt out one by one."""
+    for axis in axes:
+        extent = array.shape[axis]
+        for count in (each for each in range(2, min(extent, _MOST_BLOCKS + 1)) if extent % each == 0):
+            size = extent // count
+            places = np.arange(extent).reshape(count, size)
+            if count == _HALVES:
+                yield f"the halves of {{}} along axis {axis} are exchanged", array.take(places[::-1].reshape(-1), axis)
+            if size > 1:
+                repeated = array.take(np.tile(places[0], count), axis)
+                yield f"the first {size} places of {{}} along axis {axis} are read again and again", repeated
+            for parts, order in ((count, places.T), (size, places.reshape(size, count).T)):
+                if 1 < parts < extent and (parts == count or count * count != extent):
+                    said = f"the places of {{}} along axis {axis} are dealt out to {parts} blocks in turn"
+                    yield said, array.take(np.ascontiguousarray(order).reshape(-1), axis)
+
+
 def _parts(array: np.ndarray, axes: Sequence[int], zero: np.ndarray) -> Iterator[Reading]:
-    """Yield operands that count as 0 throughout, or from a multiple of a tile or a half on."""
+    """Yield operands that count as 0 throughout, or before or after a multiple of a tile or a fraction."""
     yield "{} counts as 0", np.full_like(array, zero)
     for axis in axes:
         extent = array.shape[axis]
         ends = {extent - extent % tile for tile in _TILES} | {tile for tile in _TILES if tile < extent}
         ends |= {extent // part for part in _FRACTIONS if extent % part == 0}
+        ends |= {extent - end for end in ends}
         for end in sorted(ends - {0, extent}, reverse=True):
-            cut = array.copy()
-            np.moveaxis(cut, axis, 0)[end:] = zero
-            if not np.array_equal(cut, array):
-                yield f"{{}} counts as 0 from place {end} on along axis {axis}", cut
+            for part, said in ((slice(end, None), f"from place {end} on"), (slice(end), f"before place {end}")):
+                cut = array.copy()
+                np.moveaxis(cut, axis, 0)[part] = zero
+                if not np.array_equal(cut, array):
+                    yield f"{{}} counts as 0 {said} along axis {axis}", cut
 
 
 _TILES = (4, 8, 16, 32, 64, 128, 256, 512)
 """Elements that kernels read at once."""
 _FRACTIONS = (2, 4)
+_HALVES = 2
+_MOST_BLOCKS = 16
+"""Blocks that an axis is divided into."""
 _MOST_AXES = 4
 """Axes of which all orders are tried."""
 _LEAST_EXTENT = 3

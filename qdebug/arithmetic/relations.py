@@ -9,7 +9,7 @@ from types import MappingProxyType
 
 import numpy as np
 
-__all__ = ["Result", "relation_of"]
+__all__ = ["Result", "relation_of", "share_of"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -56,6 +56,26 @@ def relation_of(result: Result) -> str | None:
     )
 
 
+def share_of(result: Result, without: np.ndarray) -> str | None:
+    """Return how often an operand counts in a result that is linear in it; None if it counts once, or not so.
+
+    Args:
+        result: The result.
+        without: What it would be if the operand were 0.
+    """
+    if without.shape != result.right.shape or result.right.dtype.kind != "f":
+        return None
+    right, recorded, base = (each.astype(np.float64) for each in (result.right, result.recorded, without))
+    own = right - base
+    power = float(np.vdot(own, own))
+    if not power or not np.isfinite(power) or np.unique(own).size < _FEW:
+        return None
+    share = float(np.vdot(own, recorded - base)) / power
+    if not share or _written(share) == "1" or not result.fits(base + share * own, share):
+        return None
+    return _written(share)
+
+
 def _operand(result: Result, right: np.ndarray, recorded: np.ndarray) -> Iterator[str]:
     """Find a result that is one of the operands."""
     del right, recorded
@@ -91,7 +111,10 @@ _FUNCTIONS: Mapping[str, Callable[[np.ndarray], np.ndarray]] = MappingProxyType(
         "the reciprocal of": np.reciprocal,
         "the exponential of": np.exp,
         "the logarithm of": np.log,
-        "1 less": lambda x: 1 - x,
+        "1 minus": lambda x: 1 - x,
+        "the Relu of": lambda x: np.maximum(x, 0),
+        "the sigmoid of": lambda x: 1 / (1 + np.exp(-x)),
+        "the hyperbolic tangent of": np.tanh,
         "rounded down from": np.floor,
         "rounded up from": np.ceil,
         "rounded to a whole number from": np.rint,
@@ -161,6 +184,7 @@ def _sum(result: Result, right: np.ndarray, recorded: np.ndarray) -> Iterator[st
 
 _TELLING = 8
 """Different values that no relation gives by chance."""
+_FEW = 3
 _MOST_STEPS = 9
 _MOST_AXES = 4
 _MOST_OPERANDS = 6

@@ -32,7 +32,7 @@ from qdebug.compare.explaining.explanation import (
     RunnerUp,
 )
 from qdebug.compare.explaining.float_band import assumption, judge_float
-from qdebug.compare.explaining.further import further_cause
+from qdebug.compare.explaining.further import further_cause, with_further_cause
 from qdebug.compare.explaining.fused import WithFused
 from qdebug.compare.explaining.mistaken import mistake_inside
 from qdebug.compare.explaining.neighbours import with_neighbours
@@ -560,6 +560,7 @@ def _answer(finding: SearchResult, pooled: Pooled, measured: KnownRuntime) -> No
     if not explained:
         expected = pooled.usual or finding.plain or members[0]
         left = residual_of(finding, expected)
+        left = left if left is None or pooled.fits is not None else with_further_cause(left, finding)
         given = (finding.source.void, pooled.doubt, None if finding.unknown else _SPARED)
         reasons = [reason for reason in given if reason]
         if left is not None:

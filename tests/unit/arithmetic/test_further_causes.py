@@ -202,3 +202,84 @@ def test_operands_of_codes_that_are_read_otherwise(changed, said):
     (told,) = qdebug.explain(recorded(right, CODED, made)).nodes
     assert said in told.residual.likely
     assert "that reproduces every element" in told.residual.likely
+
+
+def test_an_operand_that_counts_twice():
+    right = node("ScatterND", "x i x2", reduction="add")
+    values = {"x": real(12, 16), "i": np.array([[1], [4], [7]]), "x2": real(3, 16)}
+    made = run_node(right, {**values, "x2": 2 * values["x2"]}, OPSET)["y"]
+    for told in said_of(right, values, made):
+        assert "'x2' counts 2 times" in told
+        assert "likely" not in told
+
+
+def test_filters_that_are_dealt_out_to_groups():
+    right = node("Conv", "x w", group=6, pads=(1, 1, 1, 1))
+    values = {"x": real(1, 6, 8, 8), "w": real(12, 1, 3, 3)}
+    order = np.arange(12).reshape(2, 6).T.reshape(-1)
+    made = run_node(right, {**values, "w": values["w"][order]}, OPSET)["y"][:, np.argsort(order)]
+    (told,) = qdebug.explain(recorded(right, values, made)).nodes
+    assert "its filters are dealt out to the groups in turn" in told.reason
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"x": lambda a: np.tile(a[:, :2], (1, 2, 1, 1))}, "the first 2 places of 'x' along axis 1 are read again"),
+        ({"x": lambda a: np.roll(a, 2, 1)}, "the halves of 'x' along axis 1 are exchanged"),
+        ({"x": lambda a: np.where(np.arange(4)[:, None, None] < 3, 0, a)}, "'x' counts as 0 before place 3"),
+    ],
+)
+def test_parts_of_an_operand_that_are_read_otherwise(changed, said):
+    right = node("Conv", "x w", group=2, pads=(1, 1, 1, 1))
+    values = {"x": real(1, 4, 6, 6), "w": real(8, 2, 3, 3)}
+    other = {name: changed[name](array) if name in changed else array for name, array in values.items()}
+    made = run_node(right, other, OPSET)["y"].astype(np.float32)
+    for told in said_of(right, values, made):
+        assert said in told
+
+
+def test_another_tensor_that_is_read_in_place_of_an_operand():
+    nodes = [
+        Node(name="gate", op="Sigmoid", inputs=("x",), outputs=("g",)),
+        Node(name="root", op="Abs", inputs=("x",), outputs=("a",)),
+        Node(name="scale", op="Mul", inputs=("a", "x"), outputs=("y",)),
+    ]
+    graph = Graph(nodes, inputs=["x"], outputs=["y"], opset=OPSET)
+    x = real(6, 8)
+    gate = (1 / (1 + np.exp(-x))).astype(np.float32)
+    run = MemoryRecording.single(graph, {"x": x, "g": gate, "a": np.abs(x), "y": gate * x})
+    told = qdebug.explain(run).nodes[-1]
+    assert "likely: 'g' is read in place of 'a': that reproduces every element" in told.reason
+
+
+def test_an_axis_that_codes_are_averaged_along():
+    codes = RNG.integers(-128, 128, (3, 8, 8, 8)).astype(np.int8)
+    right = node("ReduceMean", "x axes", keepdims=0)
+    tensors = [
+        TensorInfo(name="axes", role=Role.CONSTANT),
+        TensorInfo(name="x", quant=qdebug.QuantParams(scale=0.05, zero_point=4, dtype="int8")),
+        TensorInfo(name="y", quant=qdebug.QuantParams(scale=0.02, zero_point=7, dtype="int8")),
+    ]
+    graph = Graph([right], tensors=tensors, inputs=["x"], outputs=["y"], opset=OPSET)
+    mean = (codes.astype(np.float64) - 4).mean(1) * 0.05
+    made = np.clip(np.rint(mean / 0.02) + 7, -128, 127).astype(np.int8)
+    (told,) = qdebug.explain(MemoryRecording.single(graph, {"x": codes, "axes": np.array([3]), "y": made})).nodes
+    assert told.residual.likely == "it goes along axis 1, not 3: that reproduces every element"
+
+
+def test_codes_that_overflow_are_told_from_those_that_are_never_written():
+    right, values = node("QLinearConv", "x sx zx w sw zw sy zy", pads=(1, 1, 1, 1)), {**CODED, "sy": np.float32(1.5)}
+    exact = run_node(right, values, OPSET)["y"]
+    made = np.where(exact < 124, np.uint8(255), exact)
+    (told,) = qdebug.explain(recorded(right, values, made)).nodes
+    assert told.residual.pattern == "overflow"
+    assert told.residual.likely == "results that overflow or lose their sign on the way, and then saturate"
+
+
+def test_the_sign_that_wrong_real_numbers_should_have():
+    values = {"x": real(8, 12), "w": real(12, 10)}
+    exact = run_node(DENSE, values, OPSET)["y"]
+    made = np.where(exact < 0, np.sqrt(np.abs(exact)) * np.float32(0.3) - 1, exact).astype(np.float32)
+    (told,) = qdebug.explain(recorded(DENSE, values, made)).nodes
+    assert "exactly the elements that should be negative" in told.reason
