@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -16,15 +15,11 @@ from qdebug.arithmetic.patterns.wrong_places import Layout, layout_of
 from qdebug.arithmetic.presets import is_known
 from qdebug.arithmetic.refit import refit
 from qdebug.arithmetic.search import SearchResult, all_codes, channels_first, known_variants, products
-from qdebug.arithmetic.suspects import Suspect, misreadings, suspects, turned_sign
+from qdebug.arithmetic.suspects import Suspect, suspects, turned_sign
 from qdebug.arithmetic.units import Place, channels_last
 from qdebug.arithmetic.vector_tail import vector_tail
 from qdebug.errors import KernelError, UsageError
-from qdebug.model.thresholds.explanation import (
-    FURTHER_CAUSE_MAX_SUMS,
-    OTHER_SUMS_MAX_PRODUCTS,
-    VARIANT_MIN_ELEMENTS,
-)
+from qdebug.model.thresholds.explanation import OTHER_SUMS_MAX_PRODUCTS, VARIANT_MIN_ELEMENTS
 from qdebug.model.thresholds.patterns import PATTERN_MAX_ELEMENTS, TIE_DISTANCE_PARTS
 from qdebug.numerics.rounding import ROUNDINGS
 from qdebug.replay.columns import Columns, HeavyPart
@@ -33,7 +28,7 @@ from qdebug.replay.scaling import GIVEN
 from qdebug.replay.unit import Target, Unit
 from qdebug.replay.variant import Variant, describe
 
-__all__ = ["distance_to_ties", "reading_of", "residual_of"]
+__all__ = ["distance_to_ties", "residual_of"]
 
 
 def residual_of(finding: SearchResult, variant: Variant) -> Residual | None:
@@ -57,22 +52,11 @@ def residual_of(finding: SearchResult, variant: Variant) -> Residual | None:
     if left is None or unit is None:
         return left
     if culprit is None and left.pattern != "one_code":
-        culprit = _culprit_in_any(finding, suspects)
+        culprit = _culprit_in_any(finding, unit)
     if culprit is not None:
         likely = f"{culprit.likely}: that reproduces every element"
         return replace(left, pattern=culprit.pattern, likely=likely, reproduces=True)
     return _of_two(left, finding, unit) or _of_operands(left, finding, variant) or _of_codes(left, finding, variant)
-
-
-def reading_of(finding: SearchResult) -> Suspect | None:
-    """Find how an operand of codes is read otherwise, if that gives every recorded code with a known arithmetic.
-
-    Args:
-        finding: The search for a node that no mistake of its operator reproduces.
-    """
-    unit = finding.source.unit(_looked_at(finding)[0])
-    most = int(FURTHER_CAUSE_MAX_SUMS / max(products(unit), *(each.codes.size for each in unit.operands)))
-    return _culprit_in_any(finding, lambda each: islice(misreadings(each), most))
 
 
 def _looked_at(finding: SearchResult) -> list[Place]:
@@ -214,20 +198,17 @@ def _culprit(units: Sequence[Unit], recorded: Sequence[np.ndarray], variant: Var
     return None
 
 
-def _culprit_in_any(finding: SearchResult, tried: Callable[[Unit], Iterable[Suspect]]) -> Suspect | None:
-    """Find the mistake that gives every recorded code together with some known arithmetic.
-
-    Of known mistakes it is the only one; a few other readings of operands may come to the same, and are said together.
+def _culprit_in_any(finding: SearchResult, unit: Unit) -> Suspect | None:
+    """Find the only mistake that gives every recorded code together with some known arithmetic.
 
     A kernel that is wrong may round as no sibling does. Few elements rule out most pairs of mistake and arithmetic.
 
     Args:
         finding: The search for the node.
-        tried: Gives the mistakes of a sample.
+        unit: Its first sample.
     """
     places = _looked_at(finding)
     units = [finding.source.unit(place) for place in places]
-    unit = units[0]
     recorded = [channels_first(finding.source.codes(place), each) for place, each in zip(places, units, strict=True)]
     if sum(codes.size for codes in recorded) < VARIANT_MIN_ELEMENTS:
         return None
@@ -235,17 +216,12 @@ def _culprit_in_any(finding: SearchResult, tried: Callable[[Unit], Iterable[Susp
     if products(unit) > OTHER_SUMS_MAX_PRODUCTS:
         known = tuple(variant for variant in known if variant.sums == known[0].sums)
     found: dict[str, Suspect] = {}
-    for suspect in tried(unit):
+    for suspect in suspects(unit):
         for variant in _passing(suspect, recorded[0], known):
-            if all(
-                _gives(_same(suspect, each, tried), codes, variant) for each, codes in zip(units, recorded, strict=True)
-            ):
+            if all(_gives(_same(suspect, each), codes, variant) for each, codes in zip(units, recorded, strict=True)):
                 found[suspect.likely] = suspect
                 break
-    one = next(iter(found.values()), None)
-    if one is None or len(found) > (1 if tried is suspects else _MOST_SAID):
-        return None
-    return replace(one, likely=", or ".join(found))
+    return next(iter(found.values())) if len(found) == 1 else None
 
 
 def _passing(suspect: Suspect, recorded: np.ndarray, known: Sequence[Variant]) -> Iterator[Variant]:
@@ -271,14 +247,12 @@ def _passing(suspect: Suspect, recorded: np.ndarray, known: Sequence[Variant]) -
 
 _TOLD_LEAST = 3
 """Rows, columns or channels of which a mistake must tell all but one."""
-_MOST_SAID = 3
-"""Readings of operands that give the same, and are said together."""
 _FEW = 512
 """Elements that rule out most pairs of a mistake and an arithmetic."""
 
 
-def _same(suspect: Suspect, unit: Unit, tried: Callable[[Unit], Iterable[Suspect]] = suspects) -> Suspect | None:
-    return next((other for other in tried(unit) if other.name == suspect.name), None)
+def _same(suspect: Suspect, unit: Unit) -> Suspect | None:
+    return next((other for other in suspects(unit) if other.name == suspect.name), None)
 
 
 def _gives(suspect: Suspect | None, recorded: np.ndarray, variant: Variant) -> bool:

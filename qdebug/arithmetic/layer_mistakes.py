@@ -435,29 +435,10 @@ def _of_arrangements(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[M
         filters = values[weight]
         spatial = tuple(range(2, filters.ndim))
         yield Mistake(likely="its filters are flipped", node=node, values={weight: np.flip(filters, spatial)})
-        yield from _of_dealt_filters(node, filters, weight)
         if len({*filters.shape[2:]}) == 1 and filters.ndim > 3:
             turned_filters = np.swapaxes(filters, -1, -2)
             said = "rows and columns of its filters are exchanged"
             yield Mistake(likely=said, node=node, values={weight: turned_filters})
-
-
-def _of_dealt_filters(node: Node, filters: np.ndarray, weight: str) -> Iterator[Mistake]:
-    """Yield results of groups that stand in turn, where those of a group should stand together, with their filters."""
-    groups = node.attrs.get("group", 1)
-    if not isinstance(groups, int) or not 1 < groups < len(filters) or len(filters) % groups or len(node.inputs) > 2:
-        return
-    order = np.arange(len(filters)).reshape(-1, groups).T.reshape(-1)  # channel c * multiplier + m reads m * groups + c
-    yield Mistake(
-        likely="its filters are dealt out to the groups in turn, where those of a group stand together",
-        node=node,
-        values={weight: filters[order]},
-        after=partial(_put_back, order=order),
-    )
-
-
-def _put_back(made: np.ndarray, *, order: np.ndarray) -> np.ndarray:
-    return np.asarray(made[:, np.argsort(order)])
 
 
 def _reshaped(values: Mapping[str, np.ndarray], node: Node, made: np.ndarray) -> np.ndarray:

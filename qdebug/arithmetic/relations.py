@@ -6,10 +6,15 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import permutations
 from types import MappingProxyType
+from typing import NamedTuple
 
 import numpy as np
 
-__all__ = ["Result", "relation_of", "share_of"]
+from qdebug.model.thresholds.explanation import FURTHER_CAUSE_MIN_EQUAL_CODES
+from qdebug.model.thresholds.patterns import SCALED_ROUNDING_SLACK
+from qdebug.model.thresholds.rounding import FLOAT32_UNIT_ROUNDOFF
+
+__all__ = ["Line", "Result", "line_of_codes", "relation_by_index", "relation_of", "share_of"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -50,10 +55,51 @@ def relation_of(result: Result) -> str | None:
     right, recorded = result.right.astype(np.float64), result.recorded.astype(np.float64)
     if np.unique(recorded).size < _TELLING or np.unique(right).size < _TELLING:
         return None
-    return next(
-        (said for find in (_operand, _line, _function, _order, _clamp, _sum) for said in find(result, right, recorded)),
-        None,
-    )
+    found = (said for find in _FINDERS for said in find(result, right, recorded))
+    return next(found, None)
+
+
+def relation_by_index(result: Result) -> str | None:
+    """Say by which constant for each index of an axis a wrong result differs from the right one; None if by none.
+
+    Args:
+        result: The result, of finite numbers.
+    """
+    right, recorded = result.right.astype(np.float64), result.recorded.astype(np.float64)
+    return next(_by_index(result, right, recorded), None)
+
+
+class Line(NamedTuple):
+    """Codes as rounded multiples of real numbers, plus a zero point.
+
+    Args:
+        factor: Codes per unit.
+        zero: The zero point.
+    """
+
+    factor: float
+    zero: int
+
+
+def line_of_codes(exact: np.ndarray, codes: np.ndarray, span: tuple[int, int]) -> Line | None:
+    """Return the line that codes lie on within rounding, but for those at the ends of their range; None if none is.
+
+    Args:
+        exact: Real numbers, flat.
+        codes: Their codes, flat.
+        span: Lowest and highest code.
+    """
+    inside = (codes > span[0]) & (codes < span[1])
+    if np.unique(codes[inside]).size < _TELLING or np.unique(exact[inside]).size < _TELLING:
+        return None
+    factor, zero = np.polyfit(exact[inside], codes[inside], 1)
+    zero = float(np.rint(zero))
+    own = np.vdot(exact[inside], exact[inside])
+    factor = float(np.vdot(exact[inside], codes[inside] - zero) / own)  # once more, now that the zero point is known
+    off = np.abs(np.clip(factor * exact + zero, *span) - codes)
+    if off.max() > 1 or np.count_nonzero(off <= 0.5 + SCALED_ROUNDING_SLACK) < _MOSTLY * codes.size:
+        return None
+    return Line(factor=factor, zero=int(zero))
 
 
 def share_of(result: Result, without: np.ndarray) -> str | None:
@@ -182,9 +228,80 @@ def _sum(result: Result, right: np.ndarray, recorded: np.ndarray) -> Iterator[st
         yield ", and ".join(said)
 
 
+def _by_index(result: Result, right: np.ndarray, recorded: np.ndarray) -> Iterator[str]:
+    """Find a factor, or a constant that is added, for each index of an axis, and the operand that it goes with."""
+    for axis in range(right.ndim if right.ndim > 1 else 0):
+        if right.shape[axis] < _FEW or right.size < _TELLING * right.shape[axis]:
+            continue
+        others = tuple(other for other in range(right.ndim) if other != axis)
+        power = np.square(right).sum(others, keepdims=True)
+        with np.errstate(all="ignore"):
+            factors = np.where(power > 0, (right * recorded).sum(others, keepdims=True) / power, 1.0)
+        shifts = (recorded - right).mean(others, keepdims=True)
+        for made, own, said, none in (
+            (factors * right, factors, "times what it should be", 1.0),
+            (right + shifts, shifts, "more than it should be", 0.0),
+        ):
+            most = float(np.abs(own - none).max())
+            if np.median(np.abs(own - none)) < _CLOSE * most:
+                continue  # only a few are off, and their place says more
+            if result.fits(made, float(np.abs(factors).max()) if own is factors else 1.0):
+                low, high = _written(float(own.min())), _written(float(own.max()))
+                yield f"each index along axis {axis} is a constant {said}, {low} to {high}{_like(result, own)}"
+
+
+def _like(result: Result, found: np.ndarray) -> str:
+    """Say which operand has one number for each index in proportion to constants, or to their reciprocals."""
+    flat = found.reshape(-1)
+    for name, array in result.operands.items():
+        if array.size != flat.size or array.dtype.kind != "f" or np.unique(array).size < _FEW:
+            continue
+        own = array.reshape(-1).astype(np.float64)
+        for one, said in ((own, "in proportion to"), (1 / own if own.all() else own, "in inverse proportion to")):
+            scale = float(np.vdot(one, flat) / np.vdot(one, one))
+            off = np.linalg.norm(flat - scale * one)
+            if off <= _CLOSE * np.linalg.norm(flat):
+                return f", {said} {name!r}"
+    return ""
+
+
+def _apart(result: Result, right: np.ndarray, recorded: np.ndarray) -> Iterator[str]:
+    """Find wrong elements that are off by the same amount, and integers that were kept in fewer bits."""
+    del result
+    off = recorded - right
+    wrong = np.abs(off) > FLOAT32_UNIT_ROUNDOFF * np.abs(right).max() * _TELLING
+    if np.count_nonzero(wrong) < _TELLING or wrong.all():
+        return
+    shift = float(np.median(off[wrong]))
+    if np.allclose(off[wrong], shift, rtol=_CLOSE, atol=0) and np.unique(recorded[wrong]).size >= _FEW:
+        first, last = (np.argwhere(wrong)[at] for at in (0, -1))
+        whole = wrong.ndim == 1 and np.count_nonzero(wrong) == last[0] - first[0] + 1
+        where = f" from place {first[0]} to {last[0]}" if whole else ""
+        way = "more" if shift > 0 else "less"
+        yield f"{np.count_nonzero(wrong)} elements{where} are {_written(abs(shift))} {way} than they should be"
+
+
+def _narrowed(result: Result, right: np.ndarray, recorded: np.ndarray) -> Iterator[str]:
+    """Find integers that were kept in fewer bits on the way."""
+    del recorded
+    if result.right.dtype.kind not in "iu":
+        return
+    for dtype in map(np.dtype, ("uint8", "int8", "uint16", "int16", "int32")):
+        ends = np.iinfo(dtype)
+        if dtype.itemsize < result.right.dtype.itemsize:
+            if result.fits(result.right.astype(dtype)):
+                yield f"integers beyond {dtype.name} wrap around: they are kept in {8 * dtype.itemsize} bits"
+            elif result.fits(np.clip(right, ends.min, ends.max)):
+                yield f"integers beyond {dtype.name} saturate"
+
+
+_FINDERS = (_operand, _narrowed, _line, _function, _order, _clamp, _apart, _sum)
+"""What is looked for, in this order."""
 _TELLING = 8
 """Different values that no relation gives by chance."""
 _FEW = 3
+_CLOSE = FLOAT32_UNIT_ROUNDOFF * 1024
+_MOSTLY = FURTHER_CAUSE_MIN_EQUAL_CODES
 _MOST_STEPS = 9
 _MOST_AXES = 4
 _MOST_OPERANDS = 6

@@ -14,7 +14,6 @@ import numpy as np
 
 from qdebug.arithmetic.mistakes import other_dilations
 from qdebug.arithmetic.patterns.wrong_places import layout_of
-from qdebug.arithmetic.readings import other_readings
 from qdebug.arithmetic.search import products
 from qdebug.model import operators
 from qdebug.model.thresholds.explanation import SEQUENTIAL_SUMS_MAX_PRODUCTS
@@ -24,7 +23,7 @@ from qdebug.replay.registry import Call
 from qdebug.replay.unit import Operand, Unit
 from qdebug.replay.variant import Variant
 
-__all__ = ["Suspect", "misreadings", "suspects", "turned_sign"]
+__all__ = ["Suspect", "suspects", "turned_sign"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,22 +133,6 @@ def suspects(unit: Unit) -> Iterator[Suspect]:
         free = replace(unit, out=replace(unit.out, clamp=None))
         yield Suspect(name="no clamp", pattern="clamp", likely="the activation's range is not applied", unit=free)
     yield from _of_bounds(unit)
-
-
-def misreadings(unit: Unit) -> Iterator[Suspect]:
-    """Yield operands of codes that a kernel could read otherwise, whatever it computes; see `readings`."""
-    names = ("first", "second")
-    for position, (operand, name) in enumerate(zip(unit.operands, names, strict=False)):
-        if operand.codes.size < _LEAST_ELEMENTS or operand.zero_point.size > 1:
-            continue
-        last = unit.channels_last and position == 0 and operand.codes.ndim > 2
-        stored = np.moveaxis(operand.codes, 1, -1) if last else operand.codes
-        zero = np.asarray(operand.zero_point).reshape(()).astype(stored.dtype)
-        for said, array in other_readings(np.ascontiguousarray(stored), zero):
-            likely = said.format(f"the {name} operand")
-            codes = np.moveaxis(array, -1, 1) if last else array
-            changed = _with(unit, position, replace(operand, codes=np.ascontiguousarray(codes)))
-            yield Suspect(name=likely, pattern="scattered", likely=likely, unit=changed)
 
 
 def _of_bounds(unit: Unit) -> Iterator[Suspect]:
@@ -504,10 +487,6 @@ def _of_tables(unit: Unit) -> Iterator[Suspect]:
             likely=f"it computes {other}, not {unit.function}",
             unit=replace(unit, function=other, attrs={}, domain=""),
         )
-
-
-_LEAST_ELEMENTS = 8
-"""Codes of an operand whose order tells something."""
 
 
 def turned_sign(codes: np.ndarray) -> np.ndarray:

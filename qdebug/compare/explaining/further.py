@@ -7,21 +7,22 @@ otherwise than it is or is another tensor, and a mistake in a part of the result
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, islice
 
 import numpy as np
 
-from qdebug.arithmetic.evidence import reading_of
 from qdebug.arithmetic.mistakes import Mistake, mistakes
 from qdebug.arithmetic.patterns.residual import Residual
 from qdebug.arithmetic.readings import readings
-from qdebug.arithmetic.relations import Result, relation_of, share_of
+from qdebug.arithmetic.relations import Result, line_of_codes, relation_by_index, relation_of, share_of
 from qdebug.arithmetic.search import SearchResult
 from qdebug.compare.attribute.band import difference, finite_norm, sum_terms
 from qdebug.compare.explaining.float_band import wrong_place
-from qdebug.compare.explaining.mistaken import TELLING, made_by, read_inputs, rounding_of
+from qdebug.compare.explaining.fused import WithFused
+from qdebug.compare.explaining.mistaken import TELLING, made_by, mistake_inside, read_inputs, rounding_of
+from qdebug.compare.measure.recordings import with_understood_graph
 from qdebug.errors import KernelError, NotRecordedError, UsageError
 from qdebug.model import Node, Recording
 from qdebug.model.recording import shape_of
@@ -56,17 +57,23 @@ def further_cause(recording: Recording, node: Node, tensor: str, places: Sequenc
     form = real_form(node, recording.graph.opset)[0]
     if tensor not in form.outputs[:1] or not places:
         return None
+    coded = recording.graph.tensors[tensor].quant is not None
     try:
         case = _Case(recording, node, tensor, places)
-        if case.coded:
-            return case.mistake() or case.other_tensor()
-        return case.relation() or case.count() or case.reading() or case.other_tensor() or case.part()
-    except (KernelError, NotRecordedError, UsageError):
+        found = case.cause_of_codes() if coded else case.cause_of_numbers()
+    except NotRecordedError:  # it is the end of a layer
+        found = None
+    except (KernelError, UsageError):
         return None
+    if found is not None or not coded:
+        return found
+    layers = recording if isinstance(recording, WithFused) else WithFused(recording)
+    inside = mistake_inside(layers, node, tensor, places)
+    return None if inside is None else f"{_LIKELY}{inside}"
 
 
 def with_further_cause(left: Residual, finding: SearchResult) -> Residual:
-    """Return what is wrong with codes with its cause, where mistakes on real numbers or other readings give it.
+    """Return what is wrong with codes with its cause, where a mistake on real numbers gives it.
 
     Args:
         left: What no known mistake on codes reproduces.
@@ -75,16 +82,8 @@ def with_further_cause(left: Residual, finding: SearchResult) -> Residual:
     if left.reproduces or left.max_lsb <= 1 or left.pattern == "one_code":  # no rounding is further off
         return left
     source = finding.source
-    said = further_cause(source.recording, source.node, source.tensor, source.places)
-    if said is not None:
-        return replace(left, likely=said.removeprefix(_LIKELY), reproduces=True)
-    try:
-        misread = reading_of(finding)
-    except (KernelError, UsageError):
-        return left
-    if misread is None:
-        return left
-    return replace(left, likely=f"{misread.likely}: that reproduces every element", reproduces=True)
+    said = further_cause(with_understood_graph(source.recording), source.node, source.tensor, source.places)
+    return left if said is None else replace(left, likely=said.removeprefix(_LIKELY), reproduces=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -96,9 +95,11 @@ class _Sample:
         allowed: The norm that rounding may leave; 0 if nothing is rounded.
         slack: How far a single element may be off.
         wrong: Which elements are off by more.
+        exact: What it should give before it is rounded to codes.
     """
 
     result: Result
+    exact: np.ndarray
     allowed: float
     slack: float
     wrong: np.ndarray
@@ -138,6 +139,21 @@ class _Case:
         """Whether the output is in codes."""
         return self._quant is not None
 
+    def cause_of_codes(self) -> str | None:
+        """Say what accounts for codes."""
+        return self.mistake() or self.codes_of_a_line() or self.reading() or self.other_tensor()
+
+    def cause_of_numbers(self) -> str | None:
+        """Say what accounts for real numbers or integers."""
+        return (
+            self.relation(relation_of)
+            or self.count()
+            or self.reading()
+            or self.other_tensor()
+            or self.part()
+            or self.relation(relation_by_index)
+        )
+
     def _sample(self, place: Place) -> _Sample:
         if place not in self._samples:
             values = read_inputs(self._recording, self._form, place)
@@ -150,21 +166,23 @@ class _Case:
             slack = OUTLIER_ERROR_RATIO * allowed / math.sqrt(max(right.size, 1))
             if self._quant is not None:
                 slack = float(np.max(self._quant.scale)) * (1 + LSB_SLACK)
-            right = on_grid(right, self._quant)
+            exact, right = right, on_grid(right, self._quant)
             off = np.abs(difference(recorded, right))
             rounding = FLOAT32_UNIT_ROUNDOFF * finite_norm(right) if right.dtype.kind == "f" else 0.0
             result = Result(right=right, recorded=recorded, allowed=max(allowed, rounding), operands=values)
-            self._samples[place] = _Sample(result=result, allowed=allowed, slack=slack, wrong=~(off <= slack))
+            self._samples[place] = _Sample(
+                result=result, exact=exact, allowed=allowed, slack=slack, wrong=~(off <= slack)
+            )
         return self._samples[place]
 
-    def relation(self) -> str | None:
+    def relation(self, find: Callable[[Result], str | None]) -> str | None:
         """Say how the elements of the result follow from the right ones in all samples."""
         found: str | None = None
         for place in self._places:
             result = self._sample(place).result
             if not (np.isfinite(result.right).all() and np.isfinite(result.recorded).all()):
                 return None
-            said = relation_of(result)
+            said = find(result)
             if said is None or found not in (None, said):
                 return None
             found = said
@@ -195,8 +213,28 @@ class _Case:
 
     def mistake(self) -> str | None:
         """Say which mistake of the operator gives every code, up to one step where numbers are rounded."""
-        first = self._sample(self._places[0]).result
-        return self._said(mistakes(self._form, first.operands, self._opset))
+        return self._said(mistakes(self._form, self._sample(self._places[0]).result.operands, self._opset))
+
+    def codes_of_a_line(self) -> str | None:
+        """Say of which scale and zero point all codes are, or by which factor they are off."""
+        quant = self._quant
+        if quant is None or quant.qmin is None or quant.qmax is None or quant.scale.size > 1 or not self._telling:
+            return None
+        exact = np.concatenate([self._sample(place).exact.reshape(-1) for place in self._places]).astype(np.float64)
+        codes = np.concatenate([self._recording.load(self._tensor, *place).reshape(-1) for place in self._places])
+        line = line_of_codes(exact, codes.astype(np.float64), (quant.qmin, quant.qmax))
+        if line is None:
+            return None
+        step, zero = 1 / line.factor, line.zero
+        stated, stated_zero = float(quant.scale.reshape(-1)[0]), int(quant.zero_point.reshape(-1)[0])
+        if zero == stated_zero and round(stated / step, 2) == 1:  # some other rounding, or range
+            return None
+        if zero == stated_zero:
+            return f"what the codes stand for is about {stated / step:.2g} times what it should be"
+        if step > 0:
+            said = f"about scale {step:.2g} and zero point {zero}, not of {stated:.4g} and {stated_zero}"
+            return f"{_LIKELY}its codes are of {said}: that reproduces every element"
+        return None
 
     def reading(self) -> str | None:
         """Say how an operand is read otherwise, if that gives every element of every sample."""

@@ -65,6 +65,18 @@ TALL = {"x": real(2, 3, 5, 6)}
             "'x2' counts 2 times, not 1",
         ),
         (node("Mul", "x x2"), {"x": real(4, 8), "x2": real(4, 8)}, lambda y, v: v["x"], "it hands on 'x' as it is"),
+        (
+            node("Conv", "x w b"),
+            {"x": real(1, 3, 6, 6), "w": real(4, 3, 1, 1), "b": real(4)},
+            lambda y, v: y + np.float32([1, -2, 0.5, 0]).reshape(-1, 1, 1),
+            "each index along axis 1 is a constant more than it should be",
+        ),
+        (
+            DENSE,
+            SQUARE,
+            lambda y, v: y * np.linspace(0.5, 2, 12),
+            "each index along axis 1 is a constant times what it should be, 0.5 to 2",
+        ),
     ],
 )
 def test_a_relation_to_the_right_result_is_said_as_a_fact(right, values, wrong, said):
@@ -186,20 +198,35 @@ CODED = {
 }
 
 
+def coded(node, values, made, *names):
+    """Record a node on codes, with the scales and zero points that it reads beside them."""
+    quants = [
+        TensorInfo(name=name, quant=qdebug.QuantParams(scale=values[scale], zero_point=values[zero], dtype=dtype))
+        for name, scale, zero, dtype in names
+    ]
+    known = [each.name for each in quants]
+    tensors = [TensorInfo(name=name, role=Role.CONSTANT) for name in values if name not in known]
+    graph = Graph([node], tensors=[*tensors, *quants], inputs=["x"], outputs=["y"], opset=OPSET)
+    return MemoryRecording.single(graph, {**values, "y": made})
+
+
+CONVOLVED = (("x", "sx", "zx", "uint8"), ("w", "sw", "zw", "int8"), ("y", "sy", "zy", "uint8"))
+
+
 @pytest.mark.parametrize(
     ("changed", "said"),
     [
-        ({"x": lambda a: a.reshape(1, 5, 7, 6).transpose(0, 3, 1, 2)}, "the first operand is read as if its axes were"),
-        ({"x": lambda a: np.where(np.arange(7) < 4, a, np.uint8(120))}, "first operand counts as 0 from place 4 on"),
-        ({"w": lambda a: a.reshape(6, 4, 3, 3).swapaxes(0, 1)}, "second operand is read as if its axes were stored in"),
-        ({"w": lambda a: np.roll(a, 1, 1)}, "the second operand is read one place before the right one along axis 1"),
+        ({"x": lambda a: a.reshape(1, 5, 7, 6).transpose(0, 3, 1, 2)}, "'x' is read as if its axes were stored in the"),
+        ({"x": lambda a: np.where(np.arange(7) < 4, a, np.uint8(120))}, "'x' counts as 0 from place 4 on along axis 3"),
+        ({"w": lambda a: a.reshape(6, 4, 3, 3).swapaxes(0, 1)}, "'w' is read as if its axes were stored in the order"),
+        ({"w": lambda a: np.roll(a, 1, 1)}, "'w' is read one place before the right one along axis 1"),
     ],
 )
 def test_operands_of_codes_that_are_read_otherwise(changed, said):
     right = node("QLinearConv", "x sx zx w sw zw sy zy", pads=(1, 1, 1, 1))
     other = {name: changed[name](array) if name in changed else array for name, array in CODED.items()}
     made = run_node(right, other, OPSET)["y"]
-    (told,) = qdebug.explain(recorded(right, CODED, made)).nodes
+    (told,) = qdebug.explain(coded(right, CODED, made, *CONVOLVED)).nodes
     assert said in told.residual.likely
     assert "that reproduces every element" in told.residual.likely
 
@@ -219,7 +246,109 @@ def test_filters_that_are_dealt_out_to_groups():
     order = np.arange(12).reshape(2, 6).T.reshape(-1)
     made = run_node(right, {**values, "w": values["w"][order]}, OPSET)["y"][:, np.argsort(order)]
     (told,) = qdebug.explain(recorded(right, values, made)).nodes
-    assert "its filters are dealt out to the groups in turn" in told.reason
+    assert (
+        "the places of 'w' along axis 0, and those of the result, are taken to be dealt out to 2 blocks" in told.reason
+    )
+
+
+def test_heads_of_queries_that_are_dealt_out_to_heads_of_keys():
+    right = node("Attention", "x k v", q_num_heads=4, kv_num_heads=2)
+    values = {"x": real(1, 10, 32), "k": real(1, 10, 16), "v": real(1, 10, 16)}
+    order = np.arange(32).reshape(4, 8)[[0, 2, 1, 3]].reshape(-1)
+    made = run_node(right, {**values, "x": values["x"][..., order]}, OPSET)["y"][..., np.argsort(order)]
+    (told,) = qdebug.explain(recorded(right, values, made)).nodes
+    assert "the places of 'x' along axis 2, and those of the result, are taken to be dealt out" in told.reason
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        (lambda i: i % 256, "integers beyond uint8 wrap around: they are kept in 8 bits"),
+        (lambda i: np.minimum(i, 127), "integers beyond int8 saturate"),
+        (lambda i: i + 500 * (np.arange(40) >= 16), "24 elements from place 16 to 39 are 500 more than they should be"),
+    ],
+)
+def test_integers_that_are_off_in_a_simple_way(wrong, said):
+    right, values = node("ArgMax", "x", axis=1, keepdims=0), {"x": real(40, 500)}
+    made = wrong(run_node(right, values, OPSET)["y"])
+    (told,) = qdebug.explain(recorded(right, values, made)).nodes
+    assert told.reason.endswith(said)
+
+
+def test_codes_that_borrow_from_their_neighbours():
+    codes, scale = RNG.integers(-7, 8, (32, 24)).astype(np.int8), (RNG.random(24) + 0.1).astype(np.float32)
+    nodes = [
+        Node(name="weight", op="DequantizeLinear", inputs=("q", "s", "z"), outputs=("w",), attrs={"axis": 1}),
+        Node(name="n", op="MatMul", inputs=("x", "w"), outputs=("y",)),
+    ]
+    tensors = [TensorInfo(name=name, role=Role.CONSTANT) for name in ("q", "s", "z")]
+    graph = Graph(nodes, tensors=tensors, inputs=["x"], outputs=["y"], opset=OPSET)
+    x, wrong = real(6, 32), codes.astype(np.int64).reshape(8, 4, 24)
+    wrong[:, 1:] -= codes.reshape(8, 4, 24)[:, :-1] < 0
+    made = (x.astype(np.float64) @ (wrong.reshape(32, 24) * scale.astype(np.float64))).astype(np.float32)
+    held = {"q": codes, "s": scale, "z": np.zeros(24, np.int8), "w": codes * scale}
+    run = MemoryRecording.single(graph, {"x": x, **held, "y": made})
+    told = qdebug.explain(run).nodes[-1]
+    assert "each negative code of 'w' borrows 1 from the next along axis 0, in lanes of 4" in told.reason
+
+
+@pytest.mark.parametrize(
+    ("factor", "zero", "said"),
+    [
+        (-1 / 3, 128, "what the codes stand for is about -0.33 times what it should be"),
+        (
+            0.7,
+            100,
+            "its codes are of about scale 0.043 and zero point 100, not of 0.03 and 128",
+        ),
+    ],
+)
+def test_codes_of_another_scale_and_zero_point(factor, zero, said):
+    right = node("QLinearConv", "x sx zx w sw zw sy zy", pads=(1, 1, 1, 1))
+    values = {
+        **CODED,
+        "x": RNG.integers(100, 140, (1, 6, 12, 12)).astype(np.uint8),
+        "w": CODED["w"] // 4,
+        "sy": np.float32(0.03),
+    }
+    x, w = (values["x"].astype(np.float64) - 120) * 0.02, values["w"] * np.float64(np.float32(0.01))
+    exact = run_node(node("Conv", "x w", pads=(1, 1, 1, 1)), {"x": x, "w": w}, OPSET)["y"]
+    made = np.clip(np.rint(exact / 0.03 * factor) + zero, 0, 255).astype(np.uint8)
+    (told,) = qdebug.explain(coded(right, values, made, *CONVOLVED)).nodes
+    assert said in told.residual.likely
+
+
+def test_a_softmax_in_fixed_point_has_one_scale():
+    x = RNG.integers(0, 256, (6, 16)).astype(np.uint8)
+    right = node("QLinearSoftmax", "x sx zx sy zy", "com.microsoft", axis=-1, opset=13)
+    values = {"x": x, "sx": np.float32(0.05), "zx": np.uint8(128), "sy": np.float32(0.0078432), "zy": np.uint8(128)}
+    powers = np.exp(x * 0.05)
+    made = np.clip(np.rint(powers / powers.sum(-1, keepdims=True) * 256), 0, 255).astype(np.uint8)
+    (told,) = qdebug.explain(coded(right, values, made, ("x", "sx", "zx", "uint8"), ("y", "sy", "zy", "uint8"))).nodes
+    assert "its codes are of about scale 0.0039" in told.residual.likely
+    assert "zero point 0, not of 0.007843 and 128" in told.residual.likely
+
+
+def test_scales_inside_a_layer_that_ends_in_codes():
+    codes, scale = (
+        RNG.integers(-127, 128, (6, 6, 3, 3)).astype(np.int8),
+        (RNG.random(6) * 0.01 + 0.001).astype(np.float32),
+    )
+    nodes = [
+        Node(name="weight", op="DequantizeLinear", inputs=("q", "s", "z"), outputs=("w",), attrs={"axis": 1}),
+        Node(name="conv", op="Conv", inputs=("x", "w"), outputs=("c",), attrs={"pads": (1, 1, 1, 1)}),
+        Node(name="quant", op="QuantizeLinear", inputs=("c", "sy", "zy"), outputs=("y",)),
+    ]
+    constants = {"q": codes, "s": scale, "z": np.zeros(6, np.int8), "sy": np.float32(0.1), "zy": np.int8(-5)}
+    tensors = [TensorInfo(name=name, role=Role.CONSTANT) for name in constants]
+    tensors.append(TensorInfo(name="y", quant=qdebug.QuantParams(scale=0.1, zero_point=-5, dtype="int8")))
+    graph = Graph(nodes, tensors=tensors, inputs=["x"], outputs=["y"], opset=OPSET)
+    x = real(1, 6, 9, 9)
+    other = codes * scale.reshape(-1, 1, 1, 1)
+    real_result = run_node(node("Conv", "x w", pads=(1, 1, 1, 1)), {"x": x, "w": other}, OPSET)["y"]
+    made = np.clip(np.rint(real_result / np.float32(0.1)) - 5, -128, 127).astype(np.int8)
+    told = qdebug.explain(MemoryRecording.single(graph, {"x": x, **constants, "y": made})).nodes[-1]
+    assert "the scales of 'w' are taken along axis 0, not 1 in 'conv' (Conv), inside the layer" in told.residual.likely
 
 
 @pytest.mark.parametrize(
