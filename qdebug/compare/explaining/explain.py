@@ -32,6 +32,7 @@ from qdebug.compare.explaining.explanation import (
     RunnerUp,
 )
 from qdebug.compare.explaining.float_band import assumption, judge_float
+from qdebug.compare.explaining.further import further_cause, with_further_cause
 from qdebug.compare.explaining.fused import WithFused
 from qdebug.compare.explaining.mistaken import mistake_inside
 from qdebug.compare.explaining.neighbours import with_neighbours
@@ -42,6 +43,7 @@ from qdebug.model import Graph, MemoryRecording, Node, Recording, operators
 from qdebug.model.names import fitting_names, listed_names, near_names
 from qdebug.model.thresholds.explanation import (
     FUSED_ROUNDING_MAX_SHARE,
+    OUTLIER_ERROR_RATIO,
     RECORDED_MULTIPLIER_MAX_REL_DIFFERENCE,
     UNKNOWN_SEARCH_MAX_FAILURES,
 )
@@ -489,7 +491,9 @@ def _real(recording: Recording, node: Node, tensor: str, at: Sequence[Place]) ->
         said = f"nothing says how its output {tensor!r} is quantized"
         return _bare(node, tensor, ExplainStatus.NO_KERNEL, said)
     mistaken = None if found.within else _no_codes(recording, node, tensor, at[0])
-    reason = "; ".join(filter(None, (found.reason, mistaken))) or None
+    far = not found.within and (found.band.ratio or 0.0) > OUTLIER_ERROR_RATIO
+    further = further_cause(recording, node, tensor, at) if far and found.likely is None else None
+    reason = "; ".join(filter(None, (found.reason, further, mistaken))) or None
     answer = _bare(node, tensor, ExplainStatus.IN_BAND if found.within else ExplainStatus.UNEXPLAINED, reason)
     assumed = [rounding_assumed(used, node), assumption(recording, tensor, found.band)] if found.within else []
     clause = "; ".join(filter(None, assumed)) or None
@@ -580,6 +584,7 @@ def _answer(finding: SearchResult, pooled: Pooled, measured: KnownRuntime) -> No
     if not explained:
         expected = pooled.usual or finding.plain or members[0]
         left = residual_of(finding, expected)
+        left = left if left is None or pooled.fits is not None else with_further_cause(left, finding)
         given = (finding.source.void, pooled.doubt, None if finding.unknown else _SPARED)
         reasons = [reason for reason in given if reason]
         if left is not None:

@@ -110,7 +110,11 @@ def declared_difference(facts: TensorFacts) -> Finding:
     known = " + ".join(each.op for each in segment.nodes)
     if not segment.wide:
         said = f"its operator computes something else than {known}" if known else _NOT_HANDED_ON
-        return stated_difference(facts) or graph_difference(FindingKind.OPERATOR, node, said)
+        return (
+            stated_difference(facts)
+            or _attribute_beyond(facts, known)
+            or graph_difference(FindingKind.OPERATOR, node, said)
+        )
     read = ", ".join(repr(tensor) for tensor in segment.feeds.values())
     own = " + ".join(each.op for each in segment.own)
     alike = Counter(each.op for each in segment.own) == Counter(each.op for each in segment.nodes)
@@ -267,6 +271,39 @@ def _other_attribute(
             continue
         return _other(node, name, *((_written(stated), default) if is_mine else (default, _written(stated))))
     return None
+
+
+def _attribute_beyond(facts: TensorFacts, known: str) -> Finding | None:
+    """Find the one attribute of a backend node without which it computes what the reference's nodes do.
+
+    These have no attribute of that name, as MatMul has none that turns an operand.
+
+    Args:
+        facts: What the backend's node makes.
+        known: The reference's operators.
+    """
+    ours, opset = real_form(facts.node, facts.backend.graph.opset)
+    places = facts.places
+    found = [
+        name for name in _stated(ours) if places and all(_is_alike(facts, ours, opset, name, place) for place in places)
+    ]
+    if len(found) != 1:
+        return None
+    name = found[0]
+    said = f"its {name} is {_written(ours.attrs[name])}, and without it it computes what {known} of the reference does"
+    return graph_difference(FindingKind.ATTRIBUTE, facts.node, said, evidence=name)
+
+
+def _is_alike(facts: TensorFacts, ours: Node, opset: Mapping[str, int], name: str, place: tuple[int, int]) -> bool:
+    """Tell whether a backend node without an attribute gives what the reference's nodes make of the same inputs."""
+    rest = {key: value for key, value in ours.attrs.items() if key != name}
+    try:
+        theirs = facts.theirs(place)
+        made = run_node(replace(ours, attrs=rest), inputs_of(facts.backend, ours, place), opset)[ours.outputs[0]]
+    except (KernelError, NotRecordedError):
+        return False
+    share = segment_share(max(unit_roundoff(made.dtype), declared_unit(facts.backend)))
+    return made.shape == theirs.shape and finite_norm(minus(made, theirs)) <= share * finite_norm(theirs)
 
 
 def _other(node: Node, name: str, mine: str, other: str) -> Finding:
