@@ -72,13 +72,13 @@ class EditedReplay:
     Args:
         backend: The run, with its constants.
         arithmetic: The arithmetic of nodes on codes.
-        told: Called before each node with the number of finished nodes and of all. It may raise to cancel the replay.
+        on_progress: Called before each node with the number of finished nodes and of all. It may raise to cancel.
     """
 
     def __init__(
-        self, backend: Recording, arithmetic: Arithmetic, told: Callable[[int, int], object] | None = None
+        self, backend: Recording, arithmetic: Arithmetic, on_progress: Callable[[int, int], object] | None = None
     ) -> None:
-        self._run, self._arithmetic, self._told = backend, arithmetic, told
+        self._run, self._arithmetic, self._on_progress = backend, arithmetic, on_progress
         self._stacks: dict[tuple[str, tuple[bool, ...]], bool] = {}
 
     def outputs(
@@ -103,8 +103,8 @@ class EditedReplay:
         waiting.update(graph.outputs)
         with one_thread(), np.errstate(all="ignore"):
             for finished, node in enumerate(graph.nodes):
-                if self._told is not None:
-                    self._told(finished, len(graph.nodes))
+                if self._on_progress is not None:
+                    self._on_progress(finished, len(graph.nodes))
                 self._compute(node, change, values, everything=everything)
                 for name in dict.fromkeys(node.inputs):
                     waiting[name] -= 1
@@ -337,7 +337,7 @@ class _ReplayedValues:
         return dequantize(self.kept(name, run), self._run.graph.tensors[name].quant)
 
     def input_of(self, form: Node, name: str, run: int) -> np.ndarray:
-        """Return what the real form of a node reads."""
+        """Return an input of the real form of a node."""
         changed = run in self._kept.get(name, ()) or run in self._real.get(name, ())
         return self.real(name, run) if changed else read(self._run, self.places[run], form, name)
 

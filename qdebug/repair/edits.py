@@ -49,7 +49,7 @@ class Edit(JsonObject):
     Args:
         kind: One of `KINDS`.
         unit: The node.
-        change: What is changed, but for results that stay float: that depends on who reads them.
+        change: The change, without results that stay float, since those depend on their readers.
         macs: Multiply-adds in higher precision, as a share of all.
         size: Bytes that weights, or an activation, take more.
         reference_node: The reference's node; None if it is not known.

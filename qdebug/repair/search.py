@@ -261,7 +261,7 @@ class Search:
         places: Samples and steps to use.
         goal: The least good value of the metric.
         clock: The time limit.
-        told: Progress callback with the current trial and the metric so far.
+        on_trial: Progress callback with the current trial and the metric so far.
         arithmetic: The arithmetic of nodes on codes.
         found: The edits so far.
         beyond: Nodes without allowed edit, and their shares of an output's error.
@@ -274,7 +274,7 @@ class Search:
     places: Sequence[tuple[int, int]]
     goal: float
     clock: Clock
-    told: Callable[[str, float], None]
+    on_trial: Callable[[str, float], None]
     arithmetic: Arithmetic
     found: list[Edit] = field(default_factory=list)
     beyond: dict[str, float] = field(default_factory=dict)
@@ -360,7 +360,7 @@ class Search:
         for name in (*names, *other_names):
             if self.clock.over():
                 return
-            self.told(f"edits of {name}", self._score(self.found).value)
+            self.on_trial(f"edits of {name}", self._score(self.found).value)
             cheap += self._strongest_edits(name, in_float=False)
         floats = [edit for name in names for edit in self._allowed_edits(name, ("float",))]
         start, ordered_edits = list(self.found), [*cheap, *floats]
@@ -390,7 +390,7 @@ class Search:
         for edit in more:
             self.found[:] = _with_edit(self.found, edit)
         score = self._score(self.found)
-        self.told(f"{len(self.found)} edits", score.value)
+        self.on_trial(f"{len(self.found)} edits", score.value)
         return score
 
     def _score_edits(self, names: Sequence[str], best: EditSetScore) -> list[tuple[EditSetScore, float, Edit]]:
@@ -399,14 +399,14 @@ class Search:
         for name in names:
             if self.clock.over():
                 return []
-            self.told(f"edits of {name}", best.value)
+            self.on_trial(f"edits of {name}", best.value)
             edits += self._allowed_edits(name)
         scored = list[tuple[EditSetScore, float, Edit]]()
         for edit, score in zip(edits, self._scores([_with_edit(self.found, edit) for edit in edits]), strict=False):
             scored.append((score, -self.cost.of(edit), edit))
             if self.clock.over():
                 break
-            self.told(edit.name, best.value)
+            self.on_trial(edit.name, best.value)
         return scored
 
     def _allowed_edits(self, name: str, kinds: Sequence[str] = tuple(KINDS)) -> list[Edit]:
@@ -453,7 +453,7 @@ class Search:
                 if self.clock.over():
                     return False
                 part = order[start : start + size]
-                self.told(f"without {len(part)} of {len(self.found)} edits", self._score(self.found).value)
+                self.on_trial(f"without {len(part)} of {len(self.found)} edits", self._score(self.found).value)
                 without = [edit for edit in self.found if edit not in part]
                 if self._score(without).value >= self.goal:
                     self.found[:] = without
@@ -464,7 +464,7 @@ class Search:
             for edit in sorted(self.found, key=lambda candidate: -self.cost.of(candidate)):
                 if self.clock.over():
                     return False
-                self.told(f"without {edit.name}", self._score(self.found).value)
+                self.on_trial(f"without {edit.name}", self._score(self.found).value)
                 without = [other for other in self.found if other is not edit]
                 cost = self.cost.of(edit)
                 cheaper = [other for other in self._allowed_edits(edit.unit.node.name) if self.cost.of(other) < cost]
