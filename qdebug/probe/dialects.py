@@ -432,7 +432,7 @@ def _by_filter(weight: _Operand) -> _Operand:
 
 
 def _real_bias(unit: _ProbeNode) -> tuple[np.ndarray, ...]:
-    """Return the bias of a convolution as real numbers; nothing without."""
+    """Return the bias of a convolution as real numbers; nothing if it has none."""
     x, weight = unit.operands[:2]
     scale = np.asarray(np.asarray(x.scale) * np.asarray(weight.scale), np.float32)
     return tuple(np.asarray(bias * scale, np.float32) for bias in unit.other_values)
