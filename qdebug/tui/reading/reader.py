@@ -267,7 +267,7 @@ class Reader(threading.Thread):
         from qdebug.repair.remedies import with_remedies
 
         with asking(self._between_blocks):
-            found = with_remedies(source, result, told=lambda *_: checkpoint())
+            found = with_remedies(source, result, on_progress=lambda *_: checkpoint())
         if found is not result:
             self._post(Finished(backend_at=comparison.at, result=found))
 
