@@ -20,7 +20,7 @@ from qdebug.model import AttrValue, Node, operators
 from qdebug.model.operators import Move
 from qdebug.numerics.short_formats import SHORT_FORMATS
 from qdebug.replay.precision import onnx_dtype
-from qdebug.replay.registry import run_node
+from qdebug.replay.registry import has_kernel, run_node
 
 __all__ = ["Mistake", "layer_mistakes"]
 
@@ -89,16 +89,23 @@ def _of_infinities(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mis
 
 def _of_functions(node: Node) -> Iterator[Mistake]:
     """Yield other functions that an activation is taken for."""
-    for other in sorted(operators.alike_functions(node.op)):
+    others = operators.alike_functions(node.op)
+    if operators.of(node.op).unit == "lookup":
+        others |= operators.names_where(lambda row: row.unit == "lookup" and row.name != node.op)
+    for other in sorted(others):
         yield Mistake(
             likely=f"it computes {other}, not {node.op}",
-            node=replace(node, op=other, domain="", attrs={}, inputs=node.inputs[:1]),
+            node=replace(node, op=other, domain="" if has_kernel(other) else _ORT, attrs={}, inputs=node.inputs[:1]),
             values={},
         )
     gate = operators.of(node.op).gate
     if gate is not None and gate.attrs:
         said = f"it computes its {gate.op} alone: the factor {node.inputs[0]!r} is left out"
         yield Mistake(likely=said, node=replace(node, op=gate.op, attrs=gate.attrs), values={})
+
+
+_ORT = "com.microsoft"
+"""The domain of functions that ONNX does not have."""
 
 
 def _of_whole_numbers(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:

@@ -186,6 +186,14 @@ def _of_attributes(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mis
     if node.attrs.get("epsilon"):
         nothing = replace(node, attrs={**node.attrs, "epsilon": 0.0})
         yield Mistake(likely="epsilon is taken for 0", node=nothing, values={}, about="epsilon")
+        for usual in _EPSILONS:
+            if usual != node.attrs["epsilon"]:
+                taken = replace(node, attrs={**node.attrs, "epsilon": usual})
+                yield Mistake(likely=f"epsilon is taken for {usual:g}", node=taken, values={}, about="epsilon")
+    for name, stated in node.attrs.items():
+        if isinstance(stated, float) and stated:
+            twice = replace(node, attrs={**node.attrs, name: 2 * stated})
+            yield Mistake(likely=f"{name} counts twice: as {2 * stated:g}", node=twice, values={}, about=name)
     yield from _of_divisors(node, values)
     yield from _of_reductions(node, values)
     row, axis = operators.of(node.op), node.attrs.get("axis")
@@ -214,6 +222,8 @@ def _of_reductions(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mis
             yield Mistake(likely=said, node=replace(node, attrs={**node.attrs, "axes": (other,)}), values={})
 
 
+_EPSILONS = (1e-3, 1e-5, 1e-6, 1e-12)
+"""Those that frameworks have by default."""
 _ALONG_ONE = 13
 """Operator set since which Softmax and its like go along one axis; before, they go along all from one on."""
 
@@ -339,7 +349,7 @@ def _of_padding(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistak
     for begins in ([0] * half, sums, sizes[half:]):
         other = (*begins, *(total - begin for total, begin in zip(sums, begins, strict=True)))
         if other != tuple(sizes):
-            said = f"the padding is {other}, not {tuple(sizes)}"
+            said = f"the padding is {list(other)}, not {sizes}"
             yield Mistake(likely=said, node=replace(node, attrs={**node.attrs, "pads": other}), values={})
 
 

@@ -323,6 +323,7 @@ def _of_scales(unit: Unit) -> Iterator[Suspect]:
             ("mean scale", np.full_like(flat, flat.max()), "the largest channel's scale is used for all channels"),
             ("moved scale", np.roll(flat, 1), "the scales are read one channel off"),
             ("turned scale", flat[::-1], "the scales are read in reverse"),
+            *_scales_of_groups(unit, flat),
         ):
             changed = replace(operand, scale=other.reshape(scale.shape).copy())
             yield Suspect(
@@ -331,6 +332,19 @@ def _of_scales(unit: Unit) -> Iterator[Suspect]:
                 likely=likely,
                 unit=_with(unit, position, changed),
             )
+
+
+def _scales_of_groups(unit: Unit, scales: np.ndarray) -> Iterator[tuple[str, np.ndarray, str]]:
+    """Yield the scales of the channels of groups that are read by the number of the group, or again in each group."""
+    groups = unit.groups
+    if unit.kind != "conv" or groups < _MANY or scales.size % groups or scales.size == groups:
+        return
+    each = scales.size // groups
+    yield "group scale", np.repeat(scales[:groups], each), "the scales are read by the number of the group"
+    yield "same scales", np.tile(scales[:each], groups), "the scales of the first group are used for all groups"
+
+
+_MANY = 2
 
 
 def _of_missing_requantization(unit: Unit) -> Iterator[Suspect]:
@@ -436,7 +450,7 @@ def _shifted(unit: Unit, pads: Sequence[int]) -> Iterator[Suspect]:
             yield Suspect(
                 name=f"padding {name}",
                 pattern="borders",
-                likely=f"the padding is {other}, not {tuple(pads)}",
+                likely=f"the padding is {list(other)}, not {list(pads)}",
                 unit=replace(unit, attrs={**unit.attrs, "pads": other}),
             )
 
