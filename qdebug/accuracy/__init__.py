@@ -1,1 +1,1 @@
-"""Accuracy of recorded runs against labels, and its history."""
+"""Accuracy of runs against labels, and a history of results."""

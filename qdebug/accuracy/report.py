@@ -1,7 +1,7 @@
-"""Accuracy of recorded runs against labels, and whether a quantized run loses more of it than a margin allows.
+"""Accuracy of recorded runs against labels, and whether a quantized run loses more than a margin allows.
 
-The samples are the same for all runs, so a loss is judged on paired differences: only samples that one run has right
-and the other wrong say anything of it.
+All runs have the same samples, so a loss is judged on paired differences: only samples that exactly one of the two runs
+has right count.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from qdebug.model.recording import quant_of
 from qdebug.model.thresholds.accuracy import ACCURACY_MAX_LOSS
 from qdebug.numerics.affine import dequantize
 from qdebug.numerics.paired import paired_loss, proportion, samples_needed
-from qdebug.running.output_metric import Metric, Outputs, confidence, find_metric, measured
+from qdebug.running.output_metric import Metric, Outputs, confidence, evaluate_metric, find_metric
 
 __all__ = [
     "AccuracyOptions",
@@ -36,16 +36,16 @@ __all__ = [
     "accuracy",
 ]
 
-_FIRST = (1, 5)
-"""Of how many entries with the highest scores the label must be one."""
-_LOOKED_AT = 8
-"""Samples whose inputs are compared: other inputs show in the first."""
+_TOP_K = (1, 5)
+"""The k of top-k: the label must be among the k highest scores."""
+_COMPARED_SAMPLES = 8
+"""Number of samples whose inputs are compared: different inputs differ in the first samples already."""
 
 Interval = tuple[float, float]
 
 
 class Decision(StrEnum):
-    """What the interval of a loss says of its margin."""
+    """Whether the interval of a loss is within its margin, beyond it, or both."""
 
     WITHIN = "within"
     WORSE = "worse"
@@ -54,14 +54,14 @@ class Decision(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AccuracyOptions:
-    """What is asked for.
+    """Options of `accuracy`.
 
     Args:
         metric: "MODULE:FUNCTION" or "FILE.py:FUNCTION", see `find_metric`; None for top-1 and top-5.
-        within: The largest loss that is allowed, in the metric's unit; None for the default.
-        scores: The output that has them; None where there is one.
+        within: The largest allowed loss, in the metric's unit; None for the default.
+        scores: Name of the output with the scores; None if there is only one.
         allow_partial: Whether a recording may be incomplete.
-        allow_unfaithful: Whether recording may have changed the result.
+        allow_unfaithful: Whether recording may have changed the outputs.
     """
 
     metric: str | None = None
@@ -73,14 +73,14 @@ class AccuracyOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Measure(JsonObject):
-    """How good one run is by one measure.
+    """The value of one run by one measure.
 
     Args:
-        name: "top-1", "top-5", or the metric as it was asked for.
+        name: "top-1", "top-5", or the metric as asked for by the user.
         value: A share, or the metric's value.
-        interval: Where it lies with 95 % confidence; None of a metric of fewer than two samples.
-        right: Which rows are right; None of a metric.
-        ties: The least and the largest value, as ties are broken; None if that does not matter.
+        interval: Its 95 % confidence interval; None for a metric of fewer than two samples.
+        right: Whether each row is right, bool; None for a metric.
+        ties: The least and the largest value, over all ways to break ties; None if they are equal.
     """
 
     json_keys = "name value interval ties"
@@ -94,16 +94,16 @@ class Measure(JsonObject):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class RunAccuracy(JsonObject):
-    """How good one run is.
+    """The accuracy of one run.
 
     Args:
-        file: The recording as it was given.
+        file: The recording, as given by the user.
         info: Facts of the run.
-        quantized: Whether anything in it is an integer code.
-        output: The output that has the scores; "" of a metric.
-        rows: Rows of scores; samples of a metric.
-        classes: Scores in a row; 0 of a metric.
-        broken: Rows with a NaN.
+        quantized: Whether any tensor of the run has integer codes.
+        output: The output with the scores; "" for a metric.
+        rows: Number of rows of scores; of samples for a metric.
+        classes: Number of scores in a row; 0 for a metric.
+        broken: Number of rows with a NaN.
         measures: Its accuracies.
     """
 
@@ -126,11 +126,11 @@ class Loss(JsonObject):
     Args:
         name: The measure.
         value: The reference's value minus the backend's.
-        interval: Where the loss lies with 95 % confidence; None of fewer than two samples of a metric.
-        margin: The largest loss that is allowed.
-        lost: Rows that the reference alone has right; None of a metric.
-        won: Rows that the backend alone has right; None of a metric.
-        needed: Samples that would decide; None if it is decided, or if no number of samples would.
+        interval: The 95 % confidence interval of the loss; None for a metric of fewer than two samples.
+        margin: The largest allowed loss.
+        lost: Rows that only the reference has right; None for a metric.
+        won: Rows that only the backend has right; None for a metric.
+        needed: Number of samples that would decide; None if it is decided already, or cannot be by more samples.
     """
 
     json_keys = "name value interval margin lost won decision needed"
@@ -145,7 +145,7 @@ class Loss(JsonObject):
 
     @property
     def decision(self) -> Decision:
-        """What the interval says of the margin."""
+        """Whether the interval is within the margin."""
         if self.interval is None or not all(map(math.isfinite, self.interval)):
             return Decision.WORSE if math.isnan(self.value) or self.value == math.inf else Decision.UNDECIDED
         low, high = self.interval
@@ -154,16 +154,16 @@ class Loss(JsonObject):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairAccuracy(JsonObject):
-    """One run beside its reference.
+    """A run compared with its reference.
 
     Args:
         reference: The reference.
         backend: The other run.
-        same_backend: Whether one backend ran both.
+        same_backend: Whether both ran on the same backend.
         losses: The loss by each measure.
-        agreement: Share of the rows in which both put the same class first; None of a metric.
-        worst_rank: The worst place of the reference's winner in the backend, from 1; None if no row has a winner.
-        worst_row: The first row in which it has that place.
+        agreement: Share of the rows in which both have the same class first; None for a metric.
+        worst_rank: The worst rank of the reference's winner in the backend, from 1; None if no row has a winner.
+        worst_row: The first row with that rank.
     """
 
     json_keys = "reference=reference.file backend=backend.file same_backend losses agreement worst_rank worst_row"
@@ -179,14 +179,14 @@ class PairAccuracy(JsonObject):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AccuracyReport(JsonObject):
-    """What was found.
+    """Result of `accuracy`.
 
     Args:
-        runs: The runs, as they were given.
-        pairs: Each run beside its references.
-        labels: Hash of the labels, which tells apart results that cannot be compared; "" without labels.
-        notes: What is to be known of it.
-        shortcomings: What is missing and not allowed to be, a clause each.
+        runs: The runs, in the given order.
+        pairs: Each run with its references.
+        labels: Hash of the labels, since only results with equal labels can be compared; "" without labels.
+        notes: Remarks, a sentence each.
+        shortcomings: What is missing and may not be, a clause each.
     """
 
     json_format = "accuracy"
@@ -199,17 +199,17 @@ class AccuracyReport(JsonObject):
     shortcomings: tuple[str, ...] = field(default=())
 
     def losses(self, decision: Decision) -> list[tuple[PairAccuracy, Loss]]:
-        """Return the losses of one decision, each with its pair."""
+        """Return the losses with a decision, each with its pair."""
         return [(pair, loss) for pair in self.pairs for loss in pair.losses if loss.decision is decision]
 
     @property
     def exit_code(self) -> int:
-        """3 if a recording cannot be relied on, 1 if a loss is beyond its margin, 0 otherwise."""
+        """3 if a recording is not reliable, 1 if a loss is beyond its margin, 0 otherwise."""
         return 3 if self.shortcomings else 1 if self.losses(Decision.WORSE) else 0
 
     @property
     def verdict(self) -> Annotated[str, SchemaPart(enum=[*Decision, "alone"])]:
-        """The worst decision; "alone" where there is nothing to compare."""
+        """The worst decision; "alone" if there is nothing to compare with."""
         for decision in (Decision.WORSE, Decision.UNDECIDED):
             if self.losses(decision):
                 return str(decision)
@@ -227,48 +227,48 @@ def accuracy(
     """Measure runs against labels and each other.
 
     Args:
-        recordings: The runs by the name that is shown for each.
-        labels: The class of each row of scores, or what a metric makes of them; None for a metric without labels.
-        options: What is asked for.
-        digest: A hash of the labels.
+        recordings: The runs, by displayed name.
+        labels: The class of each row of scores, or labels in the form of the user's metric; None for none.
+        options: The options.
+        digest: Hash of the labels.
         progress: Called with the number of runs that were read, and of all.
 
     Raises:
-        UsageError: The labels do not fit the scores, runs have other samples, or an output has to be named.
+        UsageError: The labels do not fit the scores, runs have different samples, or an output has to be named.
         RecordingError: Outputs were not recorded.
     """
-    opened, seen = [], list(recordings.items())
-    for done, (name, recording) in enumerate(seen, 1):
-        opened.append(_Scored(name, recording, options, labels))
+    scored = []
+    for done, (name, recording) in enumerate(recordings.items(), 1):
+        scored.append(_ScoredRun(name, recording, options, labels))
         if progress is not None:
-            progress(done, len(seen))
-    first = opened[0]
-    for other in opened[1:]:
+            progress(done, len(recordings))
+    first = scored[0]
+    for other in scored[1:]:
         if other.rows != first.rows:
             raise UsageError(
                 f"{other.name!r} has {other.rows} {first.unit}, and {first.name!r} has {first.rows}.",
                 hint="Record the same samples for all: qdebug record --inputs FILE.npz --samples N.",
             )
-    pairs = tuple(_pair(opened[one], opened[other]) for one, other in _pairs(opened))
-    for each in opened:
-        if each.metric is not None and not each.found.measures:
-            each.found = each.valued(each.metric, each)
+    pairs = tuple(_pair_accuracy(scored[reference], scored[backend]) for reference, backend in _pair_indices(scored))
+    for run in scored:
+        if run.metric is not None and not run.found.measures:
+            run.found = run.measured_by(run.metric, run)
     return AccuracyReport(
-        runs=tuple(each.found for each in opened),
+        runs=tuple(run.found for run in scored),
         pairs=pairs,
         labels=digest,
-        notes=tuple(_notes(opened, pairs)),
-        shortcomings=tuple(_shortcomings(opened, options)),
+        notes=tuple(_notes(scored, pairs)),
+        shortcomings=tuple(_shortcomings(scored, options)),
     )
 
 
-class _Scored:
-    """A run with its scores and what is right of them.
+class _ScoredRun:
+    """A run with its scores, and its accuracy in `found`.
 
     Args:
-        name: As it was given.
+        name: The recording, as given by the user.
         recording: The run.
-        options: What is asked for.
+        options: The options.
         labels: The labels.
     """
 
@@ -282,56 +282,56 @@ class _Scored:
 
     @property
     def unit(self) -> str:
-        """What its rows are called."""
+        """The noun for its rows."""
         return "rows of scores" if self.metric is None else "samples"
 
     @property
     def rows(self) -> int:
-        """Rows of scores, or samples."""
+        """Number of rows of scores, or of samples."""
         return self.found.rows
 
     def _run(self, rows: int, measures: tuple[Measure, ...], **facts: Any) -> RunAccuracy:
-        codes = _is_quantized(self.recording.graph)
-        known: dict[str, Any] = {"output": "", "classes": 0, "broken": 0, **facts}
+        quantized = _is_quantized(self.recording.graph)
+        score_facts: dict[str, Any] = {"output": "", "classes": 0, "broken": 0, **facts}
         return RunAccuracy(
-            file=self.name, info=self.recording.info, quantized=codes, rows=rows, measures=measures, **known
+            file=self.name, info=self.recording.info, quantized=quantized, rows=rows, measures=measures, **score_facts
         )
 
     def _real(self, tensor: str, place: tuple[int, int]) -> np.ndarray:
         return dequantize(self.recording.load(tensor, *place), quant_of(self.recording, tensor, *place))
 
     def _ranked(self) -> RunAccuracy:
-        output = _output(self.name, self.recording, self.options.scores)
+        output = _scores_output(self.name, self.recording, self.options.scores)
         rows = [_rows(self._real(output, place), output, self.name) for place in self.places]
         if not rows:
             raise RecordingError(f"{self.name!r} holds no samples.", hint="Record the network's outputs.")
-        if len({each.shape[-1] for each in rows}) > 1:
+        if len({scores.shape[-1] for scores in rows}) > 1:
             raise UsageError(f"Output {output!r} of {self.name!r} has another number of classes in some samples.")
         self.scores = np.concatenate(rows)
-        labels = _checked(self.labels, self.scores, self.name)
+        labels = _checked_labels(self.labels, self.scores, self.name)
         broken = np.isnan(self.scores).any(axis=-1)
-        own = self.scores[np.arange(len(labels)), labels][:, np.newaxis]
+        label_scores = self.scores[np.arange(len(labels)), labels][:, np.newaxis]
         with np.errstate(invalid="ignore"):
-            above = np.count_nonzero(self.scores > own, axis=-1)
-            equal = self.scores == own
-        before = np.count_nonzero(equal & (np.arange(self.scores.shape[1]) < labels[:, np.newaxis]), axis=-1)
-        ties, measures = np.count_nonzero(equal, axis=-1) - 1, []
-        for first in _FIRST:
-            if first >= self.scores.shape[1]:
-                continue  # the label is always among all there are
-            right = (above + before < first) & ~broken
-            ends = [float(np.mean((rank < first) & ~broken)) for rank in (above + ties, above)]
+            higher = np.count_nonzero(self.scores > label_scores, axis=-1)
+            tied = self.scores == label_scores
+        tied_before = np.count_nonzero(tied & (np.arange(self.scores.shape[1]) < labels[:, np.newaxis]), axis=-1)
+        ties, measures = np.count_nonzero(tied, axis=-1) - 1, []
+        for k in _TOP_K:
+            if k >= self.scores.shape[1]:
+                continue  # the label is always among all classes
+            right = (higher + tied_before < k) & ~broken
+            ends = [float(np.mean((rank < k) & ~broken)) for rank in (higher + ties, higher)]
             measures.append(
                 Measure(
-                    name=f"top-{first}",
+                    name=f"top-{k}",
                     value=float(right.mean()),
                     interval=proportion(int(right.sum()), right.size),
                     right=right,
                     ties=None if ends[0] == ends[1] else (ends[0], ends[1]),
                 )
             )
-        rows_, classes = self.scores.shape
-        return self._run(rows_, tuple(measures), output=output, classes=classes, broken=int(broken.sum()))
+        row_count, classes = self.scores.shape
+        return self._run(row_count, tuple(measures), output=output, classes=classes, broken=int(broken.sum()))
 
     def _collected(self) -> RunAccuracy:
         names = self.recording.graph.outputs
@@ -346,67 +346,71 @@ class _Scored:
             )
         return self._run(len(self.outputs), ())
 
-    def named(self, reference: _Scored) -> list[Outputs]:
-        """Return the outputs by the names of the reference's: those of one name, or all in order."""
-        ours, theirs = self.recording.graph.outputs, reference.recording.graph.outputs
-        if set(theirs) <= set(ours):
+    def outputs_named_like(self, reference: _ScoredRun) -> list[Outputs]:
+        """Return the outputs under the reference's names: matched by name, or all in order."""
+        own_names, reference_names = self.recording.graph.outputs, reference.recording.graph.outputs
+        if set(reference_names) <= set(own_names):
             return self.outputs
-        if len(ours) != len(theirs):
+        if len(own_names) != len(reference_names):
             raise UsageError(
-                f"{self.name!r} has the outputs {', '.join(ours)}, and {reference.name!r} has {', '.join(theirs)}.",
+                f"{self.name!r} has the outputs {', '.join(own_names)}, "
+                f"and {reference.name!r} has {', '.join(reference_names)}.",
                 hint="Record runs of one network.",
             )
-        return [dict(zip(theirs, each.values(), strict=True)) for each in self.outputs]
+        return [dict(zip(reference_names, tensors.values(), strict=True)) for tensors in self.outputs]
 
-    def valued(self, metric: Metric, reference: _Scored) -> RunAccuracy:
-        """Return the run with its value of a metric, with the outputs of a reference at hand."""
-        ours, theirs = self.named(reference), reference.outputs
+    def measured_by(self, metric: Metric, reference: _ScoredRun) -> RunAccuracy:
+        """Return the run's accuracy with its value of a metric against a reference."""
+        own_outputs, reference_outputs = self.outputs_named_like(reference), reference.outputs
         labels = None if self.labels is None else list(self.labels)
-        value = measured(metric, ours, theirs, labels)
-        measure = Measure(name=metric.name, value=value, interval=confidence(metric, ours, theirs, labels))
-        return self._run(len(ours), (measure,))
+        value = evaluate_metric(metric, own_outputs, reference_outputs, labels)
+        measure = Measure(
+            name=metric.name, value=value, interval=confidence(metric, own_outputs, reference_outputs, labels)
+        )
+        return self._run(len(own_outputs), (measure,))
 
 
 def _is_quantized(graph: Graph) -> bool:
-    """Tell whether anything in a graph is an integer code; a picture of bytes that it is fed is none."""
+    """Return whether any tensor of a graph has integer codes; an input image of bytes does not count."""
     for info in graph.tensors.values():
         if info.quant is not None and is_integer(info.quant.dtype):
             return True
-        whole = info.role is not Role.INPUT and info.dtype is not None and is_integer(info.dtype)
-        if whole and logical_dtype(str(info.dtype)).itemsize == 1:
+        holds_integers = info.role is not Role.INPUT and info.dtype is not None and is_integer(info.dtype)
+        if holds_integers and logical_dtype(str(info.dtype)).itemsize == 1:
             return True
     return any(operators.of(node.op).takes_codes for node in graph.nodes)
 
 
-def _output(name: str, recording: Recording, asked: str | None) -> str:
-    """Return the output that has the scores.
+def _scores_output(name: str, recording: Recording, asked_name: str | None) -> str:
+    """Return the output with the scores.
 
     Raises:
-        UsageError: There is none of this name, or several and none was named.
+        UsageError: There is no output of this name, or several and none was named.
     """
     outputs = recording.graph.outputs
-    known = {recording.graph.tensors[each].stands_for or each: each for each in outputs} | {
-        each: each for each in outputs
+    tensors = recording.graph.tensors
+    outputs_by_name = {tensors[output].stands_for or output: output for output in outputs} | {
+        output: output for output in outputs
     }
-    if asked is None and len(outputs) == 1:
+    if asked_name is None and len(outputs) == 1:
         return outputs[0]
     listed = ", ".join(outputs) or "none"
-    if asked is None:
+    if asked_name is None:
         raise UsageError(
             f"{name!r} has several outputs: {listed}.", hint="Say which one has the scores: --scores NAME."
         )
-    if asked not in known:
+    if asked_name not in outputs_by_name:
         raise UsageError(
-            f"{name!r} has no output {asked!r}; it has: {listed}.", hint="Give one of these: --scores NAME."
+            f"{name!r} has no output {asked_name!r}; it has: {listed}.", hint="Give one of these: --scores NAME."
         )
-    return known[asked]
+    return outputs_by_name[asked_name]
 
 
 def _rows(array: np.ndarray, output: str, name: str) -> np.ndarray:
-    """Return scores as rows; extents of 1 after the classes are none.
+    """Return scores as rows (rows, classes); trailing extents of 1 are dropped.
 
     Raises:
-        UsageError: There is one score in a row, or these are no numbers.
+        UsageError: A row has a single score, or the values are no numbers.
     """
     shape = array.shape
     while len(shape) > 1 and shape[-1] == 1:
@@ -419,7 +423,7 @@ def _rows(array: np.ndarray, output: str, name: str) -> np.ndarray:
     return np.asarray(array, np.float32).reshape(-1, shape[-1])
 
 
-def _checked(labels: np.ndarray | None, scores: np.ndarray, name: str) -> np.ndarray:
+def _checked_labels(labels: np.ndarray | None, scores: np.ndarray, name: str) -> np.ndarray:
     """Return labels as class numbers, one for each row.
 
     Raises:
@@ -431,37 +435,43 @@ def _checked(labels: np.ndarray | None, scores: np.ndarray, name: str) -> np.nda
         )
     given, (rows, classes) = np.asarray(labels), scores.shape
     if given.size != rows:
-        many = "Cut them: labels[:N]." if given.size > rows else "Give one for each row of scores."
+        hint = "Cut them: labels[:N]." if given.size > rows else "Give one for each row of scores."
         if given.ndim > 1 and given.shape[-1] == classes and given.size == rows * classes:
-            many = "These look like one column for each class: save labels.argmax(axis=-1)."
-        raise UsageError(f"There are {given.size} labels, and {name!r} has {rows} rows of scores.", hint=many)
+            hint = "These look like one column for each class: save labels.argmax(axis=-1)."
+        raise UsageError(f"There are {given.size} labels, and {name!r} has {rows} rows of scores.", hint=hint)
     if given.dtype.kind not in "iufb":
         raise UsageError(f"Labels of the type {given.dtype} are no class numbers.", hint="Give whole numbers from 0.")
     flat = given.ravel()
-    whole = np.isfinite(flat) & (flat == np.trunc(np.where(np.isfinite(flat), flat, 0.5)))
-    wrong = np.flatnonzero(~whole | (flat < 0) | (flat >= classes))
-    if wrong.size:
+    is_integer_label = np.isfinite(flat) & (flat == np.trunc(np.where(np.isfinite(flat), flat, 0.5)))
+    wrong_rows = np.flatnonzero(~is_integer_label | (flat < 0) | (flat >= classes))
+    if wrong_rows.size:
         raise UsageError(
-            f"Label {flat[wrong[0]]} of row {wrong[0]} is none of the {classes} classes of {name!r}"
-            f"{f', and {wrong.size - 1} more are not' if wrong.size > 1 else ''}.",
+            f"Label {flat[wrong_rows[0]]} of row {wrong_rows[0]} is none of the {classes} classes of {name!r}"
+            f"{f', and {wrong_rows.size - 1} more are not' if wrong_rows.size > 1 else ''}.",
             hint=f"Number the classes from 0 to {classes - 1} in the order of the scores.",
         )
     return flat.astype(np.int64)
 
 
-def _pairs(runs: Sequence[_Scored]) -> Iterator[tuple[int, int]]:
-    """Yield reference and backend: float runs are references, those of the same backend first."""
-    floats = [at for at, run in enumerate(runs) if not run.found.quantized]
+def _pair_indices(runs: Sequence[_ScoredRun]) -> Iterator[tuple[int, int]]:
+    """Yield indices of references and backends.
+
+    References are the first float run, for all other runs, and the first float run of the same backend, for quantized
+    ones.
+    """
+    floats = [index for index, run in enumerate(runs) if not run.found.quantized]
     first = floats[0] if floats else 0
-    for at, run in enumerate(runs):
-        own = next((each for each in floats if runs[each].found.info.backend == run.found.info.backend), None)
-        if at not in floats and own is not None:
-            yield own, at
-        if at != first and (at in floats or own != first):
-            yield first, at
+    for position, run in enumerate(runs):
+        same_backend_float = next(
+            (index for index in floats if runs[index].found.info.backend == run.found.info.backend), None
+        )
+        if position not in floats and same_backend_float is not None:
+            yield same_backend_float, position
+        if position != first and (position in floats or same_backend_float != first):
+            yield first, position
 
 
-def _pair(reference: _Scored, backend: _Scored) -> PairAccuracy:
+def _pair_accuracy(reference: _ScoredRun, backend: _ScoredRun) -> PairAccuracy:
     same = reference.found.info.backend == backend.found.info.backend
     if reference.metric is not None:
         loss = _metric_loss(reference.metric, reference, backend)
@@ -472,12 +482,16 @@ def _pair(reference: _Scored, backend: _Scored) -> PairAccuracy:
             hint="Record runs of one network.",
         )
     losses = []
-    for theirs, ours in zip(reference.found.measures, backend.found.measures, strict=True):
-        if theirs.right is not None and ours.right is not None:
-            losses.append(row_loss(theirs.name, theirs.right, ours.right, reference.options.within))
+    for reference_measure, backend_measure in zip(reference.found.measures, backend.found.measures, strict=True):
+        if reference_measure.right is not None and backend_measure.right is not None:
+            losses.append(
+                row_loss(
+                    reference_measure.name, reference_measure.right, backend_measure.right, reference.options.within
+                )
+            )
     ranks = list(map(winner_rank, reference.scores, backend.scores))
-    placed = [-1 if rank is None else rank.rank for rank in ranks]
-    worst = int(np.argmax(placed))
+    rank_numbers = [-1 if rank is None else rank.rank for rank in ranks]
+    worst_row = int(np.argmax(rank_numbers))
     with np.errstate(invalid="ignore"):
         agree = (reference.scores.argmax(axis=-1) == backend.scores.argmax(axis=-1)) & ~np.isnan(backend.scores).any(-1)
     return PairAccuracy(
@@ -486,19 +500,19 @@ def _pair(reference: _Scored, backend: _Scored) -> PairAccuracy:
         same_backend=same,
         losses=tuple(losses),
         agreement=float(agree.mean()),
-        worst_rank=None if placed[worst] < 0 else placed[worst] + 1,
-        worst_row=None if placed[worst] < 0 else worst,
+        worst_rank=None if rank_numbers[worst_row] < 0 else rank_numbers[worst_row] + 1,
+        worst_row=None if rank_numbers[worst_row] < 0 else worst_row,
     )
 
 
 def row_loss(name: str, reference: np.ndarray, backend: np.ndarray, within: float | None) -> Loss:
-    """Return the loss between two runs of which it is known which rows are right.
+    """Return the loss between two runs, given which rows each has right.
 
     Args:
         name: The measure.
-        reference: Whether each row is right in the reference.
-        backend: The same of the backend.
-        within: The largest loss that is allowed; None for the default.
+        reference: Whether each row is right in the reference, bool.
+        backend: The same for the backend.
+        within: The largest allowed loss; None for the default.
     """
     margin = ACCURACY_MAX_LOSS if within is None else within
     lost, won = int(np.count_nonzero(reference & ~backend)), int(np.count_nonzero(backend & ~reference))
@@ -508,44 +522,45 @@ def row_loss(name: str, reference: np.ndarray, backend: np.ndarray, within: floa
     return Loss(name=name, value=value, interval=(low, high), margin=margin, lost=lost, won=won, needed=needed)
 
 
-def _metric_loss(metric: Metric, reference: _Scored, backend: _Scored) -> Loss:
-    """Return the loss by a metric, with an interval that resampling the samples gives."""
-    theirs, ours = reference.outputs, backend.named(reference)
+def _metric_loss(metric: Metric, reference: _ScoredRun, backend: _ScoredRun) -> Loss:
+    """Return the loss by a metric, with an interval by resampling the samples."""
+    reference_outputs, backend_outputs = reference.outputs, backend.outputs_named_like(reference)
     labels = None if reference.labels is None else list(reference.labels)
 
-    def lost(outputs: Outputs, wanted: Outputs, given: np.ndarray | None) -> float:
-        best, own = metric.compute(wanted, wanted, given), metric.compute(outputs, wanted, given)
-        return 0.0 if best == own else best - own  # infinite ones are equal, too
+    def lost(outputs: Outputs, expected: Outputs, sample_labels: np.ndarray | None) -> float:
+        best = metric.compute(expected, expected, sample_labels)
+        actual = metric.compute(outputs, expected, sample_labels)
+        return 0.0 if best == actual else best - actual  # covers inf - inf
 
     difference = Metric(name=metric.name, unit=metric.unit, compute=lost, floor=metric.floor, within=metric.within)
-    whole = reference.valued(metric, reference)
-    if math.isinf(whole.measures[0].value):
+    reference_accuracy = reference.measured_by(metric, reference)
+    if math.isinf(reference_accuracy.measures[0].value):
         raise UsageError(
             f"{metric.name} of the reference itself is infinite: there is no loss against it.",
             hint="Give a metric that is finite for a perfect run.",
         )
-    for run in (reference, backend):  # a run that is held against several keeps its first value
+    for run in (reference, backend):  # a run compared with several references keeps its first value
         if not run.found.measures:
-            run.found = whole if run is reference else run.valued(metric, reference)
-    value = measured(difference, ours, theirs, labels)
-    given, own = reference.options.within, abs(whole.measures[0].value)
+            run.found = reference_accuracy if run is reference else run.measured_by(metric, reference)
+    value = evaluate_metric(difference, backend_outputs, reference_outputs, labels)
+    given, own = reference.options.within, abs(reference_accuracy.measures[0].value)
     margin = given if given is not None else ACCURACY_MAX_LOSS * own if math.isfinite(own) else 0.0
-    interval = confidence(difference, ours, theirs, labels)
+    interval = confidence(difference, backend_outputs, reference_outputs, labels)
     needed = None
     if interval is not None and interval[0] <= margin < interval[1] and value != margin:
-        # the width of an interval falls with the root of the number of samples
-        half = (interval[1] - interval[0]) / 2
-        needed = math.ceil(len(ours) * (half / abs(margin - value)) ** 2)
+        # the width of an interval shrinks with the root of the number of samples
+        half_width = (interval[1] - interval[0]) / 2
+        needed = math.ceil(len(backend_outputs) * (half_width / abs(margin - value)) ** 2)
     return Loss(name=metric.name, value=value, interval=interval, margin=margin, needed=needed)
 
 
-def _notes(runs: Sequence[_Scored], pairs: Sequence[PairAccuracy]) -> Iterator[str]:
+def _notes(runs: Sequence[_ScoredRun], pairs: Sequence[PairAccuracy]) -> Iterator[str]:
     for run in runs:
         if run.found.broken:
             yield f"{run.name}: {run.found.broken} of {run.rows} rows have a NaN and count as wrong"
         for measure in run.found.measures:
             if measure.ties is not None:
-                low, high = (f"{100 * each:.2f}" for each in measure.ties)
+                low, high = (f"{100 * value:.2f}" for value in measure.ties)
                 yield f"{run.name}: equal scores: {measure.name} lies between {low} % and {high} % as they are ordered"
     if not any(run.found.quantized for run in runs) and len(runs) > 1:
         yield "no recording has integer codes: the first one is the reference"
@@ -553,12 +568,13 @@ def _notes(runs: Sequence[_Scored], pairs: Sequence[PairAccuracy]) -> Iterator[s
         yield "no recording is float: the first one is the reference"
     scored = {run.found: run for run in runs}
     for pair in pairs:
-        one, other = scored[pair.reference], scored[pair.backend]
-        if not _fed_alike(one.recording, other.recording):
-            yield f"the inputs of {one.name} and {other.name} differ: are these the same samples in the same order?"
+        reference, backend = scored[pair.reference], scored[pair.backend]
+        if not _have_same_inputs(reference.recording, backend.recording):
+            names = f"{reference.name} and {backend.name}"
+            yield f"the inputs of {names} differ: are these the same samples in the same order?"
 
 
-def _shortcomings(runs: Sequence[_Scored], options: AccuracyOptions) -> Iterator[str]:
+def _shortcomings(runs: Sequence[_ScoredRun], options: AccuracyOptions) -> Iterator[str]:
     for run in runs:
         info = run.recording.info
         if not info.complete and not options.allow_partial:
@@ -567,15 +583,15 @@ def _shortcomings(runs: Sequence[_Scored], options: AccuracyOptions) -> Iterator
             yield f"recording changed the result of {run.name}"
 
 
-def _fed_alike(one: Recording, other: Recording) -> bool:
-    """Tell whether two runs were fed the same, as far as that shows: layouts may differ, and one may have codes."""
-    inputs = list(zip(one.graph.inputs, other.graph.inputs, strict=False))
-    for place in one.places()[:_LOOKED_AT]:
+def _have_same_inputs(reference: Recording, backend: Recording) -> bool:
+    """Return whether two runs seem to have the same inputs: layouts may differ, and one run may have codes."""
+    inputs = list(zip(reference.graph.inputs, backend.graph.inputs, strict=False))
+    for place in reference.places()[:_COMPARED_SAMPLES]:
         for names in inputs:
-            if not all(run.has(name, *place) for run, name in zip((one, other), names, strict=True)):
+            if not all(run.has(name, *place) for run, name in zip((reference, backend), names, strict=True)):
                 continue
             values, step, low, high = [], 0.0, -math.inf, math.inf
-            for run, name in zip((one, other), names, strict=True):
+            for run, name in zip((reference, backend), names, strict=True):
                 array, quant = run.load(name, *place), quant_of(run, name, *place)
                 values.append(np.sort(dequantize(array, quant), axis=None))
                 if quant is not None and quant.qmin is not None and quant.qmax is not None and not quant.per_channel:
@@ -585,7 +601,7 @@ def _fed_alike(one: Recording, other: Recording) -> bool:
                     step, low, high = max(step, float(quant.scale[0])), max(low, min(ends)), min(high, max(ends))
             if values[0].size != values[1].size or values[0].dtype.kind not in "iuf":
                 continue
-            ours, theirs = (np.clip(each.astype(np.float64), low, high) for each in values)
-            if not np.allclose(ours, theirs, rtol=1e-6, atol=step, equal_nan=True):
+            first, second = (np.clip(array.astype(np.float64), low, high) for array in values)
+            if not np.allclose(first, second, rtol=1e-6, atol=step, equal_nan=True):
                 return False
     return True

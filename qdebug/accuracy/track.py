@@ -1,7 +1,7 @@
-"""A history of results: an SQLite file that only grows, and what moved in it.
+"""A history of results in an SQLite file, and the changes in it. Begin at `track` and `history`.
 
-Every run is one transaction, so several processes may add to one file, and a run is there as a whole or not at all.
-Triggers refuse to change or remove what is there.
+Every run is added in one transaction, so that several processes may write to one file, all or nothing. Triggers refuse
+to change or delete rows.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ __all__ = [
     "tracked_explanation",
 ]
 
-_APPLICATION = 0x71646267
-"""What tells the file from those of other programs: "qdbg" in ASCII."""
+_APPLICATION_ID = 0x71646267
+"""SQLite application id of the file: "qdbg" in ASCII."""
 _VERSION = 1
-_PATIENCE = 60.0
-"""Seconds that a process waits for others that write."""
-_HEAD = b"SQLite format 3\0"
+_TIMEOUT = 60.0
+"""Seconds to wait for other writing processes, or for git."""
+_SQLITE_MAGIC = b"SQLite format 3\0"
 
 _SCHEMA = """
 CREATE TABLE runs (
@@ -76,11 +76,11 @@ class TrackedValue:
 
     Args:
         name: The node, or its tensor if it has several; "" for the whole network.
-        measure: What was measured, such as "top-1" or "sqnr_db".
+        measure: The measure, as "top-1" or "sqnr_db".
         value: The number; None if there is none.
-        status: In a word.
-        good: Whether it is as it should be.
-        right: Which rows are right; None of what has no rows.
+        status: Its status, a word.
+        good: Whether the status is good.
+        right: Whether each row is right, bool; None if there are no rows.
     """
 
     name: str
@@ -93,17 +93,17 @@ class TrackedValue:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tracked:
-    """A run that is added to a history.
+    """A run to add to a history.
 
     Args:
         verb: The command: "accuracy", "diff" or "explain".
         network: The model.
-        backend: What ran it, with its options.
+        backend: The backend, with its options.
         cpu: The processor.
-        good: Whether nothing that it measured is wrong.
+        good: Whether all its values are good.
         values: The numbers.
         labels: Hash of the labels; "" for none.
-        commit: The commit of the folder the command was given in; "" if it is in no repository.
+        commit: The commit of the current folder; "" outside a repository.
         created: UTC time in ISO 8601.
     """
 
@@ -120,22 +120,22 @@ class Tracked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Movement(JsonObject):
-    """How one number moved over the runs of a series.
+    """How one number changed over the runs of a series.
 
     Args:
         verb: The command.
         network: The model.
-        backend: What ran it.
+        backend: The backend, with its options.
         cpu: The processor.
         name: The node; "" for the whole network.
-        measure: What was measured.
+        measure: The measure.
         values: The number in each run, the oldest first; None where it was not measured.
         commits: The commit of each run.
         status: The status in the last run.
         worse: Whether it got worse beyond its margin.
-        best: The best good value before; None if there was none.
-        last_good: Position of the last run that was good and within the margin of the best; None if there is none.
-        why: One clause on what got worse; "" if nothing did.
+        best: The best good value before the last run; None if there was none.
+        last_good: Index of the last run that was good and within the margin of the best; None if there is none.
+        why: What got worse, in one clause; "" if nothing did.
     """
 
     json_keys = (
@@ -164,7 +164,7 @@ class Movement(JsonObject):
 
     @property
     def first_bad_commit(self) -> str | None:
-        """The commit of the run after it; None if nothing got worse."""
+        """The commit of the run after the last good one; None if nothing got worse."""
         return None if not self.worse or self.last_good is None else self.commits[self.last_good + 1]
 
     @property
@@ -177,11 +177,11 @@ class Movement(JsonObject):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class History(JsonObject):
-    """What a history says of the last run of each series.
+    """The changes in the last run of each series.
 
     Args:
-        runs: How many runs it has.
-        series: How many series they make.
+        runs: Number of runs.
+        series: Number of series.
         movements: Each number of each series.
     """
 
@@ -194,21 +194,21 @@ class History(JsonObject):
 
     @property
     def worse(self) -> tuple[Movement, ...]:
-        """What got worse beyond its margin."""
-        return tuple(each for each in self.movements if each.worse)
+        """The numbers that got worse beyond their margin."""
+        return tuple(movement for movement in self.movements if movement.worse)
 
     @property
     def worse_count(self) -> int:
-        """How much got worse."""
+        """Count of the numbers that got worse."""
         return len(self.worse)
 
     @property
     def exit_code(self) -> int:
-        """1 if anything got worse beyond its margin."""
+        """1 if anything got worse beyond its margin, else 0."""
         return 1 if self.worse else 0
 
 
-def _run(
+def _make_run(
     info: RunInfo, verb: str, values: Sequence[TrackedValue], title: str, *, good: bool, labels: str = ""
 ) -> Tracked:
     options = ",".join(f"{name}={value}" for name, value in sorted(info.options.items()) if isinstance(value, str))
@@ -226,8 +226,8 @@ def _run(
 
 
 def tracked_accuracy(report: AccuracyReport) -> list[Tracked]:
-    """Return what a history keeps of accuracies: an entry for each run."""
-    found, worse = [], {(pair.backend, loss.name) for pair, loss in report.losses(Decision.WORSE)}
+    """Return the entries of an accuracy report for a history, one for each run."""
+    runs, worse = [], {(pair.backend, loss.name) for pair, loss in report.losses(Decision.WORSE)}
     for run in report.runs:
         values = [
             TrackedValue(
@@ -241,38 +241,38 @@ def tracked_accuracy(report: AccuracyReport) -> list[Tracked]:
             for measure in run.measures
         ]
         good = all(value.good for value in values)
-        found.append(_run(run.info, "accuracy", values, Path(run.file).stem, good=good, labels=report.labels))
-    return _told_apart(found, [Path(run.file).stem for run in report.runs])
+        runs.append(_make_run(run.info, "accuracy", values, Path(run.file).stem, good=good, labels=report.labels))
+    return _with_unique_networks(runs, [Path(run.file).stem for run in report.runs])
 
 
-def _told_apart(found: Sequence[Tracked], titles: Sequence[str]) -> list[Tracked]:
-    """Name what one command found of one network and backend by its file, too: it is not one series."""
-    alike = Counter((each.network, each.backend) for each in found)
+def _with_unique_networks(runs: Sequence[Tracked], titles: Sequence[str]) -> list[Tracked]:
+    """Add the file to the network's name where runs of one command share it and the backend: these are two series."""
+    counts = Counter((run.network, run.backend) for run in runs)
     return [
-        replace(each, network=f"{each.network} {title}") if alike[each.network, each.backend] > 1 else each
-        for each, title in zip(found, titles, strict=True)
+        replace(run, network=f"{run.network} {title}") if counts[run.network, run.backend] > 1 else run
+        for run, title in zip(runs, titles, strict=True)
     ]
 
 
 def tracked_diffs(results: Mapping[str, RunComparison]) -> list[Tracked]:
-    """Return what a history keeps of comparisons with one reference, by the files of the backends."""
+    """Return the entries of comparisons with one reference, by the files of the backends."""
     titles = [Path(name).stem for name in results]
-    return _told_apart(
+    return _with_unique_networks(
         [tracked_diff(result, title) for result, title in zip(results.values(), titles, strict=True)], titles
     )
 
 
 def tracked_diff(result: RunComparison, title: str) -> Tracked:
-    """Return what a history keeps of a comparison.
+    """Return the entry of a comparison.
 
     Args:
         result: The comparison.
-        title: What the network is called if the recording does not say.
+        title: Name of the network if the recording has none.
     """
-    alone = Counter(node.node for node in result.nodes)
+    tensor_counts = Counter(node.node for node in result.nodes)
     values = [
         TrackedValue(
-            name=node.node if alone[node.node] == 1 else node.tensor,
+            name=node.node if tensor_counts[node.node] == 1 else node.tensor,
             measure="sqnr_db",
             value=None if node.metrics is None else node.metrics.sqnr_db,
             status=str(node.status),
@@ -283,20 +283,20 @@ def tracked_diff(result: RunComparison, title: str) -> Tracked:
     values.insert(
         0, TrackedValue(name="", measure="verdict", value=None, status=str(result.status), good=not result.exit_code)
     )
-    return _run(result.backend, "diff", values, title, good=not result.exit_code)
+    return _make_run(result.backend, "diff", values, title, good=not result.exit_code)
 
 
 def tracked_explanation(found: ExplainedRun, title: str) -> Tracked:
-    """Return what a history keeps of an explanation.
+    """Return the entry of an explanation.
 
     Args:
         found: The explanation.
-        title: What the network is called if the recording does not say.
+        title: Name of the network if the recording has none.
     """
-    alone = Counter(node.node for node in found.nodes)
+    tensor_counts = Counter(node.node for node in found.nodes)
     values = [
         TrackedValue(
-            name=node.node if alone[node.node] == 1 else node.tensor,
+            name=node.node if tensor_counts[node.node] == 1 else node.tensor,
             measure="match",
             value=node.match,
             status=str(node.status),
@@ -305,34 +305,34 @@ def tracked_explanation(found: ExplainedRun, title: str) -> Tracked:
         for node in found.nodes
         if node.status in (ExplainStatus.EXPLAINED, ExplainStatus.UNEXPLAINED, ExplainStatus.IN_BAND)
     ]
-    return _run(found.run, "explain", values, title, good=not found.exit_code)
+    return _make_run(found.run, "explain", values, title, good=not found.exit_code)
 
 
 def _commit() -> str:
-    """Return the commit of the current folder, with a plus if tracked files were changed; "" without a repository."""
+    """Return the commit of the current folder, with "+" if tracked files were changed; "" without a repository."""
     program = shutil.which("git")
     if program is None:
         return ""
 
-    def git(*words: str) -> str:
-        done = subprocess.run(  # noqa: S603  the words are ours
-            (program or "", *words), capture_output=True, text=True, timeout=_PATIENCE, check=False
+    def git(*arguments: str) -> str:
+        completed = subprocess.run(  # noqa: S603  fixed arguments
+            (program or "", *arguments), capture_output=True, text=True, timeout=_TIMEOUT, check=False
         )
-        return done.stdout.strip() if not done.returncode else ""
+        return completed.stdout.strip() if not completed.returncode else ""
 
     try:
-        found = git("rev-parse", "--short=12", "HEAD")
-        return f"{found}+" if found and git("status", "--porcelain", "--untracked-files=no") else found
+        commit = git("rev-parse", "--short=12", "HEAD")
+        return f"{commit}+" if commit and git("status", "--porcelain", "--untracked-files=no") else commit
     except (OSError, subprocess.SubprocessError):
         return ""
 
 
 def check_track(path: Path) -> None:
-    """Refuse a file that is no history before any work is done for it.
+    """Refuse a file that is no history, before any work is done for it.
 
     Raises:
-        UsageError: It is something else, or was written by a newer version.
-        RecordingError: It is damaged, or its folder cannot be written to.
+        UsageError: The file is something else, or was written by a newer version.
+        RecordingError: The file is damaged, or its folder does not exist.
     """
     if not path.exists():
         if not path.parent.is_dir():
@@ -345,7 +345,7 @@ def check_track(path: Path) -> None:
 
 
 def track(path: Path, runs: Sequence[Tracked]) -> None:
-    """Add runs to a history, all of them or none; the file is made if it is not there.
+    """Add runs to a history, all of them or none; the file is made if it is missing.
 
     Args:
         path: The file.
@@ -353,14 +353,14 @@ def track(path: Path, runs: Sequence[Tracked]) -> None:
 
     Raises:
         UsageError: The file is something else.
-        RecordingError: It is damaged or cannot be written.
+        RecordingError: The file is damaged or cannot be written.
     """
     with _opened(path, write=True) as database:
         for run in runs:
             cursor = database.execute(
                 "INSERT INTO runs (created, verb, network, backend, cpu, labels, commit_id, qdebug, good)"
                 " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                [*map(_text, (run.created, run.verb, run.network, run.backend, run.cpu, run.labels, run.commit)),
+                [*map(_utf8_text, (run.created, run.verb, run.network, run.backend, run.cpu, run.labels, run.commit)),
                  __version__, int(run.good)],
             )  # fmt: skip
             database.executemany(
@@ -368,7 +368,7 @@ def track(path: Path, runs: Sequence[Tracked]) -> None:
                 " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
                 (
                     (
-                        cursor.lastrowid, _text(each.name), _text(each.measure),
+                        cursor.lastrowid, _utf8_text(each.name), _utf8_text(each.measure),
                         each.value, each.status, int(each.good),
                         None if each.right is None else each.right.size,
                         None if each.right is None else zlib.compress(np.packbits(each.right).tobytes()),
@@ -378,22 +378,22 @@ def track(path: Path, runs: Sequence[Tracked]) -> None:
             )  # fmt: skip
 
 
-def _text(text: str) -> str:
-    """Return a text that UTF-8 can hold: a name on disk may be none."""
+def _utf8_text(text: str) -> str:
+    """Return a text that UTF-8 can encode: file names may have lone surrogates."""
     return text.encode("utf-8", "backslashreplace").decode()
 
 
 @contextmanager
 def _opened(path: Path, *, write: bool) -> Iterator[sqlite3.Connection]:
-    """Open a history, in one transaction; say in a sentence why that is not possible."""
+    """Open a history in one transaction, and translate errors of SQLite and the system."""
     try:
         if path.exists():
-            _check_head(path)
+            _check_magic(path)
         mode = "rwc" if write else "ro"
         uri = f"{path.resolve().as_uri()}?mode={mode}"
-        with closing(sqlite3.connect(uri, uri=True, timeout=_PATIENCE, isolation_level=None)) as database:
+        with closing(sqlite3.connect(uri, uri=True, timeout=_TIMEOUT, isolation_level=None)) as database:
             database.execute("BEGIN IMMEDIATE" if write else "BEGIN")
-            _check(database, path, write=write)
+            _check_schema(database, path, write=write)
             yield database
             database.execute("COMMIT")
     except sqlite3.Error as error:
@@ -408,32 +408,34 @@ def _opened(path: Path, *, write: bool) -> Iterator[sqlite3.Connection]:
         ) from error
 
 
-def _check_head(path: Path) -> None:
-    """Refuse what SQLite did not write, before SQLite touches it."""
+def _check_magic(path: Path) -> None:
+    """Refuse a file that SQLite did not write, before SQLite touches it."""
     if not path.is_file():
         raise UsageError(f"{str(path)!r} is no regular file.", hint="Give the name of a file: --track runs.db.")
     with path.open("rb") as file:
-        head = file.read(len(_HEAD))
-    if head and head != _HEAD:
+        start = file.read(len(_SQLITE_MAGIC))
+    if start and start != _SQLITE_MAGIC:
         raise UsageError(
             f"{str(path)!r} is no history of qdebug, and was left as it is.", hint="Give another file: --track runs.db."
         )
 
 
-def _check(database: sqlite3.Connection, path: Path, *, write: bool) -> None:
-    """Refuse a database of somebody else, and make an empty one a history."""
-    (mark,), (version,) = (database.execute(f"PRAGMA {name}").fetchone() for name in ("application_id", "user_version"))
+def _check_schema(database: sqlite3.Connection, path: Path, *, write: bool) -> None:
+    """Refuse a database of another program, and turn an empty one into a history."""
+    (application_id,), (version,) = (
+        database.execute(f"PRAGMA {name}").fetchone() for name in ("application_id", "user_version")
+    )
     (tables,) = database.execute("SELECT count(*) FROM sqlite_master").fetchone()
-    if not mark and not tables:
+    if not application_id and not tables:
         if write:
             for statement in [*_SCHEMA.split(";\n"), *_TRIGGERS.replace("END;", "END;\0").split("\0")]:
                 database.execute(statement)
-            database.execute(f"PRAGMA application_id = {_APPLICATION}")
+            database.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
             database.execute(f"PRAGMA user_version = {_VERSION}")
         elif path.stat().st_size:
             raise UsageError(f"{str(path)!r} is an empty database.", hint="Give a file that --track has written.")
         return
-    if mark != _APPLICATION:
+    if application_id != _APPLICATION_ID:
         raise UsageError(
             f"{str(path)!r} is a database of another program, and was left as it is.",
             hint="Give another file: --track runs.db.",
@@ -443,15 +445,15 @@ def _check(database: sqlite3.Connection, path: Path, *, write: bool) -> None:
 
 
 def history(path: Path, *, within: float | None = None) -> History:
-    """Find out what moved in the last run of each series.
+    """Return the changes in the last run of each series.
 
     Args:
         path: The history.
-        within: The largest loss of accuracy that is allowed; None for the default.
+        within: The largest allowed loss of accuracy; None for the default.
 
     Raises:
         UsageError: There is no such file, or it is something else.
-        RecordingError: It is damaged.
+        RecordingError: The file is damaged.
     """
     if not path.exists():
         raise UsageError(f"There is no history {str(path)!r}.", hint="Make one: qdebug accuracy ... --track runs.db.")
@@ -481,19 +483,19 @@ def _movements(
             "SELECT name, measure, value, status, good, rows, bits FROM results WHERE run = ? ORDER BY rowid", [number]
         )
         for name, measure, value, status, good, count, bits in rows:
-            if not (isinstance(value, float | int | None) and all(isinstance(each, str) for each in (name, measure))):
-                raise _damaged()
-            right = None if bits is None else _bits(bits, count)
+            if not (isinstance(value, float | int | None) and all(isinstance(text, str) for text in (name, measure))):
+                raise _damaged_error()
+            right = None if bits is None else _unpacked_bits(bits, count)
             values.setdefault((name, measure), {})[number] = TrackedValue(
                 name=name, measure=measure, value=value, status=status, good=bool(good), right=right
             )
     verb, network, backend, cpu, _ = key
-    for (name, measure), known in values.items():
-        entries = [known.get(number) for number, _ in runs]
+    for (name, measure), values_by_run in values.items():
+        entries = [values_by_run.get(number) for number, _ in runs]
         last = entries[-1]
         if last is None:
-            continue  # a node that is no more is not worse
-        best, last_good, why = _judged(entries, within)
+            continue  # a node that is gone is not worse
+        best, last_good, why = _judge_last(entries, within)
         yield Movement(
             verb=verb,
             network=network,
@@ -501,7 +503,7 @@ def _movements(
             cpu=cpu,
             name=name,
             measure=measure,
-            values=tuple(None if each is None else each.value for each in entries),
+            values=tuple(None if entry is None else entry.value for entry in entries),
             commits=tuple(commit for _, commit in runs),
             status=last.status,
             worse=bool(why),
@@ -511,41 +513,41 @@ def _movements(
         )
 
 
-def _bits(bits: bytes, count: int) -> np.ndarray:
+def _unpacked_bits(bits: bytes, count: int) -> np.ndarray:
     try:
         packed = zlib.decompressobj().decompress(bits, -(-count // 8))
-        found = np.unpackbits(np.frombuffer(packed, np.uint8))[:count].astype(bool)
-        if found.size < count:
-            raise ValueError(f"{found.size} of {count} rows")
-        return found
+        unpacked = np.unpackbits(np.frombuffer(packed, np.uint8))[:count].astype(bool)
+        if unpacked.size < count:
+            raise ValueError(f"{unpacked.size} of {count} rows")
+        return unpacked
     except (zlib.error, ValueError, TypeError) as error:
-        raise _damaged() from error
+        raise _damaged_error() from error
 
 
-def _damaged() -> RecordingError:
+def _damaged_error() -> RecordingError:
     return RecordingError("The history has an entry that is damaged.", hint="Start another: --track NEW.db.")
 
 
-def _judged(entries: Sequence[TrackedValue | None], within: float | None) -> tuple[float | None, int | None, str]:
-    """Return the best good value before the last, the last good entry, and why the last is worse; "" if it is not."""
+def _judge_last(entries: Sequence[TrackedValue | None], within: float | None) -> tuple[float | None, int | None, str]:
+    """Return the best good value before the last, the index of the last good entry, and why the last is worse."""
     last = entries[-1]
-    good = [(at, each) for at, each in enumerate(entries[:-1]) if each is not None and each.good]
+    good = [(index, entry) for index, entry in enumerate(entries[:-1]) if entry is not None and entry.good]
     if last is None or not good:
         return None, None, ""
-    _, best = max(good, key=lambda each: -math.inf if each[1].value is None else each[1].value)
-    near = [at for at, each in good if not _fell(best, each, within)]
-    why = _fell(best, last, within)
+    best = max((entry for _, entry in good), key=lambda entry: -math.inf if entry.value is None else entry.value)
+    near = [index for index, entry in good if not _drop_text(best, entry, within)]
+    why = _drop_text(best, last, within)
     if not last.good:
         why = f"was {best.status}, is {last.status}{f': {why}' if why else ''}"
     return best.value, near[-1] if near else None, why
 
 
-def _fell(best: TrackedValue, other: TrackedValue, within: float | None) -> str:
-    """Say how far a value lies below the best one, if that is beyond the margin."""
+def _drop_text(best: TrackedValue, other: TrackedValue, within: float | None) -> str:
+    """Return a clause on how far a value is below the best one; "" if it is within the margin."""
     if best.value is None or other.value is None or best.measure == "match":
         return ""
     if best.measure == "sqnr_db":
-        from_, to = (min(each, HISTORY_SQNR_CEILING) for each in (best.value, other.value))
+        from_, to = (min(sqnr, HISTORY_SQNR_CEILING) for sqnr in (best.value, other.value))
         return f"SQNR fell from {from_:.1f} dB to {to:.1f} dB" if from_ - to > HISTORY_MAX_SQNR_DROP else ""
     if best.right is None or other.right is None or best.right.size != other.right.size:
         margin = within if within is not None else ACCURACY_MAX_LOSS * abs(best.value)
@@ -553,6 +555,6 @@ def _fell(best: TrackedValue, other: TrackedValue, within: float | None) -> str:
     loss = row_loss(best.measure, best.right, other.right, within)
     if loss.decision is not Decision.WORSE or loss.interval is None:
         return ""
-    low, high = (f"{100 * each:.1f}" for each in loss.interval)
-    said = f"fell from {100 * best.value:.1f} % to {100 * other.value:.1f} %"
-    return f"{said}: a loss of {low} % to {high} %, and {100 * loss.margin:g} % is allowed"
+    low, high = (f"{100 * end:.1f}" for end in loss.interval)
+    drop = f"fell from {100 * best.value:.1f} % to {100 * other.value:.1f} %"
+    return f"{drop}: a loss of {low} % to {high} %, and {100 * loss.margin:g} % is allowed"

@@ -1,5 +1,4 @@
-"""The search for the arithmetic of a quantized node: candidates, presets, the elements that decide, what is left.
+"""The search for the arithmetic of a quantized node: candidates, presets, deciding elements, remaining errors.
 
-It computes by `qdebug.replay` and reads recordings; comparisons, probes and the interpreter ask it. So it stands above
-replay, which keeps what its kernels compute by, and below them.
+It computes with `qdebug.replay` and reads recordings; comparisons, probes and the interpreter use it.
 """

@@ -1,4 +1,4 @@
-"""An arithmetic in a TOML file: what a search found, to be read by people and run by the interpreter.
+"""Read and write an arithmetic as a TOML file, which people edit and the interpreter runs.
 
 format = "qdebug.arithmetic"
 version = 1
@@ -36,14 +36,7 @@ _HINT = "Let qdebug write the file: qdebug explain BACKEND --write-arithmetic FI
 
 
 def find_arithmetic(text: str) -> Preset:
-    """Return the arithmetic that a user names.
-
-    Args:
-        text: The name of a preset, or the path of a file.
-
-    Raises:
-        UsageError: No preset has this name and there is no such file, or the file is none.
-    """
+    """Return the preset with a name, or the arithmetic of a file."""
     if text in known_presets() or text in ALIASES or not ("." in text or "/" in text or Path(text).is_file()):
         return preset(text)
     return read_arithmetic(text)
@@ -56,74 +49,74 @@ def read_arithmetic(path: str | Path) -> Preset:
         path: The file.
 
     Returns:
-        What it says, on top of its base; the provenance is "file".
+        The arithmetic of the file on top of its base; its provenance is "file".
 
     Raises:
-        UsageError: It cannot be read, is no TOML, or says something that is no arithmetic.
+        UsageError: The file cannot be read, is no TOML, or contains something that is no arithmetic.
     """
     path = Path(path)
     tables = _tables(path)
     base = preset(tables.get("base", DEFAULT_PRESET))
-    own = {key: _variant(path, key, text) for key, text in tables.get("variants", {}).items()}
+    file_variants = {key: _variant(path, key, text) for key, text in tables.get("variants", {}).items()}
     return Preset(
         name=tables.get("name", path.stem),
-        variants=over(base, own),
+        variants=over(base, file_variants),
         fused=tables.get("fused", base.fused),
         provenance="file",
         about=path.name,
     )
 
 
-def over(base: Preset, own: Mapping[str, Variant]) -> dict[str, Variant]:
-    """Return variants, and those of a preset for what they leave out.
+def over(base: Preset, variants: Mapping[str, Variant]) -> dict[str, Variant]:
+    """Return variants completed by those of a preset.
 
-    What they say of a kind goes before what the preset says of the kind with some types.
+    A variant for a whole kind replaces the preset's variants of this kind with particular types.
     """
-    return {key: variant for key, variant in base.variants.items() if kind_of(key) not in own} | dict(own)
+    return {key: variant for key, variant in base.variants.items() if kind_of(key) not in variants} | dict(variants)
 
 
 def _variant(path: Path, key: str, text: object) -> Variant:
     kind, (_, colon, types) = kind_of(key), key.partition(":")
     if kind not in KINDS:
-        raise _wrong(path, f"{kind!r} names no kind of unit; known are {', '.join(KINDS)}")
+        raise _format_error(path, f"{kind!r} names no kind of unit; known are {', '.join(KINDS)}")
     for dtype in types.split(",") if colon else ():
         if dtype not in LOGICAL_DTYPES:
-            raise _wrong(path, f"{key!r} names a type {dtype!r} that does not exist")
+            raise _format_error(path, f"{key!r} names a type {dtype!r} that does not exist")
     if not isinstance(text, str):
-        raise _wrong(path, f"the variant of {key!r} is {text!r}, not a text")
+        raise _format_error(path, f"the variant of {key!r} is {text!r}, not a text")
     try:
         return parse_variant(text)
     except UsageError as error:
-        raise _wrong(path, f"the variant of {key!r}: {error.message}") from error
+        raise _format_error(path, f"the variant of {key!r}: {error.message}") from error
 
 
 def _tables(path: Path) -> dict[str, Any]:
     try:
         content = read_regular(path, _MOST_BYTES)
     except OSError as error:
-        raise _wrong(path, error.strerror or "it cannot be read") from error
+        raise _format_error(path, error.strerror or "it cannot be read") from error
     except ValueError as error:
-        raise _wrong(path, str(error)) from error
+        raise _format_error(path, str(error)) from error
     try:
         tables = parse_toml(content.decode("utf-8"))
     except ValueError as error:  # of tomllib, of the decoder, and of a number with thousands of digits
-        raise _wrong(path, f"it is no TOML: {error}") from error
+        raise _format_error(path, f"it is no TOML: {error}") from error
     except RecursionError as error:
-        raise _wrong(path, "it is nested too deeply") from error
+        raise _format_error(path, "it is nested too deeply") from error
     if tables.get("format") != _FORMAT:
-        raise _wrong(path, f"its format is {tables.get('format')!r}, not {_FORMAT!r}")
+        raise _format_error(path, f"its format is {tables.get('format')!r}, not {_FORMAT!r}")
     for key, value in tables.items():
         if key not in _KEYS:
-            raise _wrong(path, f"it has the key {key!r}; known are {', '.join(_KEYS)}")
+            raise _format_error(path, f"it has the key {key!r}; known are {', '.join(_KEYS)}")
         if not isinstance(value, _KEYS[key]):
-            raise _wrong(path, f"{key} is {value!r}")
+            raise _format_error(path, f"{key} is {value!r}")
     if tables.get("version", _VERSION) != _VERSION:
-        raise _wrong(path, f"it has version {tables['version']}; this qdebug reads version {_VERSION}")
+        raise _format_error(path, f"it has version {tables['version']}; this qdebug reads version {_VERSION}")
     return tables
 
 
-def _wrong(path: Path, what: str) -> UsageError:
-    return UsageError(f"{str(path)!r} is no arithmetic file: {what.rstrip('.')}.", hint=_HINT)
+def _format_error(path: Path, reason: str) -> UsageError:
+    return UsageError(f"{str(path)!r} is no arithmetic file: {reason.rstrip('.')}.", hint=_HINT)
 
 
 def arithmetic_text(

@@ -1,7 +1,7 @@
-"""The legitimate ways of computing each kind of unit, simplest first: what a search goes through.
+"""The legitimate ways to compute each kind of unit, simplest first. Begin at `candidates`.
 
-Every entry is what some backend does or may do by design (rounding, order, precision of the multiplier, width of sums);
-nothing in here is a bug. Entries are texts of variants with alternatives, `<one|other>`.
+Every entry is a way that some backend uses or may use by design (rounding, order, precision of the multiplier, width of
+sums); none is a bug. Entries are texts of variants with alternatives, `<one|other>`.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ __all__ = ["any_of", "candidates", "given_ratio", "given_variants", "ways"]
 
 
 def _expanded(text: str) -> Iterator[str]:
-    """Yield a text with each choice of its alternatives; those that stand first change last."""
+    """Yield a text with each choice of its alternatives; the first alternatives change last."""
     parts = [part.split("|") for piece in text.split("<") for part in piece.split(">")]
     yield from map("".join, product(*parts))
 
 
 def any_of(*texts: str) -> str:
-    """Return all choices of the alternatives of some texts as alternatives of one text."""
+    """Return all choices of some texts as the alternatives of a single text."""
     return f"<{'|'.join(choice for text in texts for choice in _expanded(text))}>"
 
 
 @cache
 def ways(text: str) -> tuple[Variant, ...]:
-    """Read the text of variants with alternatives, `<one|other>`: all choices; those that stand first change last.
+    """Parse a text with alternatives, `<one|other>`, into the variants of all choices; the first ones change last.
 
     Raises:
-        UsageError: One of them is no variant.
+        UsageError: A choice is no variant.
     """
     return tuple(map(parse_variant, _expanded(text)))
 
@@ -52,7 +52,7 @@ _NEAREST = "<even,zp|zp,even|away,zp|zp,away|up,zp|zp,up>"
 _REAL_ENDS = "<div|inv>,<even,zp|zp,even|away,zp|zp,away|plus,zp>,sat"
 _LEVELS = "steps=<lev|lev-fma>,even,low,sat"
 _HALF = "<lev16,even|lev16-fma,half,trunc>,low,sat"
-"""Of a network in float16: codes are rounded, or cut off where they are made of numbers in float16."""
+"""For a network in float16: codes are rounded, or truncated if computed from float16 numbers."""
 _WHOLE_PROGRAMS = "<shl,mulhi.up,shr.away|shl,mulhi.up,shr.up|mul,shr.up|mul,shr.away>"
 _TWICE = "shl,mulhi.<up|trunc|away>,shr.<away|up|even|floor>"
 _GLOW = "pre.floor,mul,wrap32,shr.up"
@@ -63,39 +63,35 @@ _PAIR_ORDERS: Mapping[str, tuple[str, ...]] = MappingProxyType({"conv": ("hwc", 
 
 
 def _requantizations(orders: tuple[str, ...], *, unfused: bool = True) -> Iterator[str]:
-    """Yield the ways of turning integer sums into codes.
+    """Yield the ways to turn integer sums into codes.
 
     Args:
-        orders: Expressions of the multiplier to go through; one at least is in float64.
-        unfused: Whether to include scaling to real units and dividing by the output's scale after.
+        orders: Expressions of the multiplier to try; at least one in float64.
+        unfused: Whether to include scaling to real units followed by a division by the output's scale.
     """
-    first, *others = orders
+    first_order, *other_orders = orders
     precise = [order for order in orders if order.startswith("d:")]
-    exact = precise[0]
-    every = any_of(*(f"<{rounding},zp|zp,{rounding}>" for rounding in _REAL_ROUNDINGS))
-    yield f"m=f32:{first} steps=mul,{every},sat"
-    yield f"m=f32:<{'|'.join(others)}> steps=mul,{_NEAREST},sat"
-    yield f"m=f64:{exact} steps=mul,{_NEAREST},sat"
+    first_precise = precise[0]
+    all_roundings = any_of(*(f"<{rounding},zp|zp,{rounding}>" for rounding in _REAL_ROUNDINGS))
+    yield f"m=f32:{first_order} steps=mul,{all_roundings},sat"
+    yield f"m=f32:<{'|'.join(other_orders)}> steps=mul,{_NEAREST},sat"
+    yield f"m=f64:{first_precise} steps=mul,{_NEAREST},sat"
     if unfused:
-        yield f"m=f32:{first} steps=scale,<div|inv>,{_EVEN_OR_AWAY},sat"
-    once = "|".join(roundings_of("shr", "up", "away", "even", "tosa", "floor", "down"))
-    once_or_twice = any_of(f"mul,shr.<{once}>", _TWICE)
-    yield f"m=q31:<{'|'.join(dict.fromkeys((*precise, first)))}> steps={once_or_twice},zp,sat"
-    yield f"m=<q31t|q31e>:{exact} steps=<shl,mulhi.up,shr.away|mul,shr.up>,zp,sat"
-    yield f"steps=mul,shr.<up|away|even>,zp,sat m=<m24:{first}|q24:{exact}>"
-    yield f"m=m24s7:{first} steps=mulhi.up,shr.<away|up>,zp,sat"
-    yield f"m=<q16|q15>:{exact} steps=mul,shr.<up|away|floor>,zp,sat"
-    yield f"m=m15:{first} steps=pre.up,sat16,mulhi.up,zp,sat"
-    yield f"m=glow:{first} steps={_GLOW},wrap32,zp,sat"
-    yield f"m=pow2:{first} steps=shr.<up|away|even|floor>,zp,sat"
+        yield f"m=f32:{first_order} steps=scale,<div|inv>,{_EVEN_OR_AWAY},sat"
+    single = "|".join(roundings_of("shr", "up", "away", "even", "tosa", "floor", "down"))
+    single_or_double = any_of(f"mul,shr.<{single}>", _TWICE)
+    yield f"m=q31:<{'|'.join(dict.fromkeys((*precise, first_order)))}> steps={single_or_double},zp,sat"
+    yield f"m=<q31t|q31e>:{first_precise} steps=<shl,mulhi.up,shr.away|mul,shr.up>,zp,sat"
+    yield f"steps=mul,shr.<up|away|even>,zp,sat m=<m24:{first_order}|q24:{first_precise}>"
+    yield f"m=m24s7:{first_order} steps=mulhi.up,shr.<away|up>,zp,sat"
+    yield f"m=<q16|q15>:{first_precise} steps=mul,shr.<up|away|floor>,zp,sat"
+    yield f"m=m15:{first_order} steps=pre.up,sat16,mulhi.up,zp,sat"
+    yield f"m=glow:{first_order} steps={_GLOW},wrap32,zp,sat"
+    yield f"m=pow2:{first_order} steps=shr.<up|away|even|floor>,zp,sat"
 
 
 def candidates(unit: Unit) -> tuple[Variant, ...]:
-    """Return all variants that a unit may legitimately be computed by, simplest first.
-
-    Args:
-        unit: The unit; its kind, dtypes and bias decide.
-    """
+    """Return all legitimate variants of a unit, simplest first."""
     return _all_ways(tuple(_FAMILIES[unit.kind](unit)))
 
 
@@ -105,15 +101,15 @@ def _all_ways(texts: tuple[str, ...]) -> tuple[Variant, ...]:
 
 
 def _same_quantization(unit: Unit) -> bool:
-    """Tell whether all operands stand for real numbers as the output does."""
+    """Return whether all operands have the scale and the zero point of the output."""
     return all(
         is_same_scale(operand.scale, unit.out.scale) and np.array_equal(operand.zero_point, unit.out.zero_point)
         for operand in unit.operands
     )
 
 
-def _powers_of_two(unit: Unit) -> bool:
-    """Tell whether a function of one code has scales that fixed point can do with."""
+def _has_fixed_point_scales(unit: Unit) -> bool:
+    """Return whether a function of one code has scales that fixed point supports."""
     needed = [unit.out.scale]
     if unit.operands[0].codes.dtype.itemsize > 1:
         needed.append(unit.operands[0].scale)
@@ -123,9 +119,9 @@ def _powers_of_two(unit: Unit) -> bool:
 
 
 def _sum_of_products(unit: Unit) -> Iterator[str]:
-    """Convolutions and matrix products: all requantizations on exact sums, real biases, and the sums of pairs."""
-    plain = tuple(_requantizations(_PRODUCT_ORDERS))
-    yield from plain
+    """Yield convolutions and matrix products: all requantizations of exact sums, real biases, sums of pairs."""
+    requantizations = tuple(_requantizations(_PRODUCT_ORDERS))
+    yield from requantizations
     if unit.bias is not None:  # added to real numbers, in real units or in units of the output
         yield f"bias=float steps=scale,bias,{_REAL_ENDS}"
         yield "bias=float steps=scale,bias,<lev|lev-fma>,even,low,sat"
@@ -137,7 +133,9 @@ def _sum_of_products(unit: Unit) -> Iterator[str]:
         yield "bias=codes m=q31:d:xw/y steps=shl,mulhi.up,shr.<away|up>,bias,zp,sat"
         yield "bias=codes m=pow2 steps=shr.up,bias,zp,sat"
     if unit.bias_scale is not None:
-        yield from (f"bias=glow {text}" for text in plain if ways(text)[0].multiplier.number in ("f32", "glow"))
+        yield from (
+            f"bias=glow {text}" for text in requantizations if ways(text)[0].multiplier.number in ("f32", "glow")
+        )
     yield from ("form=levels-fma steps=even,sat", _LEVELS, "steps=scale,<lev|lev-fma>,even,low,sat")
     yield f"steps=scale,{_HALF}"
     if unit.bias is not None:
@@ -152,15 +150,15 @@ def _sum_of_products(unit: Unit) -> Iterator[str]:
 
 
 def _pairs(unit: Unit) -> Iterator[str]:
-    """Yield the sums of pairs that processors without an 8-bit dot product make of the operands' types."""
+    """Yield the pair sums of processors without an 8-bit dot product, for the operands' types."""
     x, weight = (operand.codes.dtype for operand in unit.operands)
     if weight != np.int8 or x.itemsize != 1 or unit.transposed:
         return
     for order in _PAIR_ORDERS[unit.kind]:
         yield f"pairsat16:{order}"
     channels = unit.operands[1].codes.shape[1]
-    beyond = np.any(unit.attrs.get("pads", 0)) or "SAME" in str(unit.attrs.get("auto_pad", ""))
-    if unit.kind == "conv" and channels > 1 and (channels % 2 or beyond):
+    has_padding = np.any(unit.attrs.get("pads", 0)) or "SAME" in str(unit.attrs.get("auto_pad", ""))
+    if unit.kind == "conv" and channels > 1 and (channels % 2 or has_padding):
         yield "pairsat16:tap"
     for order in _PAIR_ORDERS[unit.kind] if x == np.int8 else ():
         yield f"pairwrap16:{order}:8"
@@ -173,8 +171,8 @@ _RATIO = f"form=ratio steps={_EVEN_OR_AWAY},sat"
 _MADE_REAL_IN_DOUBLE = f"form=deq m=f64 steps=div,{_EVEN_OR_AWAY},sat"
 
 
-def _sums_of_two(unit: Unit) -> Iterator[str]:
-    """Sums and differences of two codes."""
+def _additions(unit: Unit) -> Iterator[str]:
+    """Yield sums and differences of two codes."""
     del unit
     yield "form=<fold-fma|fold> steps=<even|away|up>,sat"
     yield from (_MADE_REAL, _RATIO, _MADE_REAL_IN_DOUBLE, _MADE_REAL_LEVELS, _MADE_REAL_HALF)
@@ -200,7 +198,7 @@ def _quotients(unit: Unit) -> Iterator[str]:
 
 
 def _slopes(unit: Unit) -> Iterator[str]:
-    """Numbers below 0 times a slope that is in codes too, all others as they are."""
+    """Yield PRelu: numbers below 0 times a quantized slope, all others unchanged."""
     del unit
     yield from (_MADE_REAL, _MADE_REAL_LEVELS)
     yield f"form=slopes operand={_WHOLE_PROGRAMS} m=q31:<d:xw/y|xw/y> steps=zp,sat"
@@ -212,22 +210,22 @@ def _squared_differences(unit: Unit) -> Iterator[str]:
     yield f"form=ls shift=7 m=q31:d:xw/y operand={_WHOLE_PROGRAMS} steps={_WHOLE_PROGRAMS},zp,sat"
 
 
-def _counts_padding(unit: Unit) -> bool:
-    """Tell whether a pool may count places beyond its input, where codes with their zero point inside have none."""
-    beyond = np.any(unit.attrs.get("pads", 0)) or unit.attrs.get("ceil_mode")
-    whole = str(unit.attrs.get("auto_pad", "NOTSET")) in ("NOTSET", "VALID")
-    return bool(unit.attrs.get("count_include_pad")) and not (whole and not beyond)
+def _may_count_padding(unit: Unit) -> bool:
+    """Return whether a pool may count padding; padded zero points do not show in its sums."""
+    has_padding = np.any(unit.attrs.get("pads", 0)) or unit.attrs.get("ceil_mode")
+    has_own_pads = str(unit.attrs.get("auto_pad", "NOTSET")) in ("NOTSET", "VALID")
+    return bool(unit.attrs.get("count_include_pad")) and not (has_own_pads and not has_padding)
 
 
 def _means(unit: Unit) -> Iterator[str]:
-    """Average pools and means: sums requantized with the count in the multiplier, or divided as integers."""
+    """Yield average pools and means: the count in the multiplier, or an integer division."""
     pool = unit.kind == "average_pool"
     yield from (f"form=real steps={_REAL_ENDS}", f"form=real {_LEVELS}")
     if pool and unit.attrs.get("ceil_mode") and unit.attrs.get("count_include_pad"):
         yield f"form=taps steps={_REAL_ENDS}"
     if pool:
         yield "form=nines steps=<div|inv>,<even,zp|zp,even>,sat"
-    if pool and not _counts_padding(unit):
+    if pool and not _may_count_padding(unit):
         yield "form=levels-raw steps=even,zp,sat"
     yield from _requantizations(_MEAN_ORDERS, unfused=False)
     if not pool:
@@ -240,8 +238,8 @@ def _means(unit: Unit) -> Iterator[str]:
         yield f"m=q31 steps=avg.{rounding},zp,sat"
 
 
-def _of_one_code(unit: Unit) -> Iterator[str]:
-    """Changes of scale, and elements that are moved: centred codes with one multiplier."""
+def _rescalings(unit: Unit) -> Iterator[str]:
+    """Yield changes of scale and moved elements: centered codes with one multiplier."""
     del unit
     yield f"steps=scale,<div|inv>,{_EVEN_OR_AWAY},sat"
     yield from _requantizations(_ONE_ORDERS, unfused=False)
@@ -249,8 +247,8 @@ def _of_one_code(unit: Unit) -> Iterator[str]:
 
 
 def _joined(unit: Unit) -> Iterator[str]:
-    """Codes of several scales side by side: each brought to the output's scale, by itself or with a folded constant."""
-    yield from _of_one_code(unit)
+    """Yield concatenations of several scales: each code rescaled alone or with a folded constant."""
+    yield from _rescalings(unit)
     yield "form=<fold|fold-fma> steps=<away|even>,zp,sat"
 
 
@@ -269,22 +267,22 @@ def _resized(unit: Unit) -> Iterator[str]:
         yield from (f"form=real-lerp steps={_REAL_ENDS}", f"form=real-lerp {_LEVELS}")
     yield from (f"form=real steps={_REAL_ENDS}", f"form=real {_LEVELS}")
     nearest = unit.attrs.get("mode", "nearest") == "nearest"  # else interpolated codes are no whole numbers
-    yield from (text for text in _of_one_code(unit) if nearest or ways(text)[0].multiplier.real)
+    yield from (text for text in _rescalings(unit) if nearest or ways(text)[0].multiplier.real)
 
 
 def _functions(unit: Unit) -> Iterator[str]:
-    """Functions of one code: of its real value in two precisions, from a drifting or approximated table."""
-    own, short = operators.of(unit.function).forms, unit.operands[0].codes.dtype.itemsize == 1
-    yield f"form=<{'mlas|' * ('mlas' in own)}table|table-fma|stepped> steps={_REAL_ENDS}"
+    """Yield functions of one code: of its real value in two precisions, or from a table."""
+    forms, is_8_bit = operators.of(unit.function).forms, unit.operands[0].codes.dtype.itemsize == 1
+    yield f"form=<{'mlas|' * ('mlas' in forms)}table|table-fma|stepped> steps={_REAL_ENDS}"
     yield from (f"form=table {_LEVELS}", f"form=table steps={_HALF}")
     yield from (f"form=table m=f64 steps={_REAL_ENDS}", "form=table m=f64 steps=div,<trunc|floor>,zp,sat")
-    if "fixed" in own and _powers_of_two(unit):
-        yield f"form={'fixed31' if short else 'fixed16'} steps=shr.away,zp,sat"
-    if "root31" in own:
+    if "fixed" in forms and _has_fixed_point_scales(unit):
+        yield f"form={'fixed31' if is_8_bit else 'fixed16'} steps=shr.away,zp,sat"
+    if "root31" in forms:
         yield "form=root31 steps=shl,mulhi.up,shr.<away|up>,zp,sat"
-    if "hswish16" in own and short:
+    if "hswish16" in forms and is_8_bit:
         yield "form=hswish16 steps=shr.<away|up>,zp,sat"
-    if "leaky" in own:
+    if "leaky" in forms:
         yield f"form=leaky operand={_WHOLE_PROGRAMS} m=q31:<xw/y|d:xw/y> steps=zp,sat"
         yield f"form=leaky operand={_GLOW} m=glow:<xw/y|d:xw/y> steps=zp,sat"
         yield "form=leaky m=p8:<xw/y|(x/y)*w> operand=mul,shr.up steps=zp,sat"
@@ -300,7 +298,7 @@ def _probabilities(unit: Unit) -> Iterator[str]:
 
 
 def _quantized(unit: Unit) -> Iterator[str]:
-    """Real numbers made codes; the zero point before or after rounding, by quotient or by reciprocal."""
+    """Yield quantizations: zero point before or after rounding, by quotient or by reciprocal."""
     del unit
     for rounding in roundings_of("round", "even", "away", "up", "plus", "down", "trunc"):
         yield f"steps=<div|inv>,<{rounding},zp|zp,{rounding}>,sat"
@@ -308,8 +306,8 @@ def _quantized(unit: Unit) -> Iterator[str]:
     yield from ("form=levels steps=even,zp,sat", "form=levels-fma steps=even,sat")
 
 
-def _made_real_alone(unit: Unit) -> Iterator[str]:
-    """Codes made real numbers."""
+def _dequantized(unit: Unit) -> Iterator[str]:
+    """Yield dequantizations."""
     del unit
     yield from ("steps=scale", "form=<fold-fma|fold> steps=")
 
@@ -317,9 +315,9 @@ def _made_real_alone(unit: Unit) -> Iterator[str]:
 _FAMILIES: Mapping[str, Callable[[Unit], Iterator[str]]] = MappingProxyType(
     {
         **dict.fromkeys(("conv", "linear"), _sum_of_products),
-        **dict.fromkeys(("add", "sub"), _sums_of_two),
+        **dict.fromkeys(("add", "sub"), _additions),
         **dict.fromkeys(("average_pool", "global_average_pool", "reduce_mean"), _means),
-        **dict.fromkeys(("requantize", "where", "max_pool", "pad"), _of_one_code),
+        **dict.fromkeys(("requantize", "where", "max_pool", "pad"), _rescalings),
         "concat": _joined,
         "mul": _products_of_two,
         "div": _quotients,
@@ -329,7 +327,7 @@ _FAMILIES: Mapping[str, Callable[[Unit], Iterator[str]]] = MappingProxyType(
         "softmax": _probabilities,
         "resize": _resized,
         "quantize": _quantized,
-        "dequantize": _made_real_alone,
+        "dequantize": _dequantized,
     }
 )
 _WITH_MULTIPLIERS = frozenset(
@@ -341,14 +339,14 @@ _GIVEN = f"m=given steps={any_of(f'mul,shr.<{_GIVEN_ROUNDINGS}>', _TWICE)},zp,sa
 
 
 def given_variants(unit: Unit) -> tuple[Variant, ...]:
-    """Return the programs that may compute a unit by the multiplier that was recorded with its output; none without."""
+    """Return the programs that use the multiplier recorded with the output; none without one."""
     return () if given_ratio(unit) is None else ways(_GIVEN)
 
 
 def given_ratio(unit: Unit) -> float | None:
-    """Return the recorded multiplier over the quotient of the scales, where it is furthest from 1; None without one."""
-    found = recorded_multiplier(unit, scales_of(unit)) if unit.kind in _WITH_MULTIPLIERS else None
-    if found is None:
+    """Return the recorded multiplier over the quotient of the scales, furthest from 1; None without one."""
+    recorded = recorded_multiplier(unit, scales_of(unit)) if unit.kind in _WITH_MULTIPLIERS else None
+    if recorded is None:
         return None
-    _, ratio = found
+    _, ratio = recorded
     return float(ratio.reshape(-1)[np.argmax(np.abs(np.log2(ratio)))])

@@ -1,8 +1,8 @@
-"""One variant for all that are the same function of a unit, as far as that follows from how they are made.
+"""Map variants that are the same function of a unit by construction to one representative.
 
-Two rules do most of it. What a program never uses (a multiplier, an operand's program, a bias that is not there)
-takes its default. And multipliers that come out as the same numbers for a unit's scales are the same multiplier, in
-whatever order they were computed: the first in the order of the tables in `variant` stands for all.
+Two rules do most of it. A part that the program never uses (a multiplier, an operand's program, a missing bias) takes
+its default. And multipliers that evaluate to the same numbers for a unit's scales are equal, in whatever order they are
+computed: the first in the order of the tables in `variant` represents all.
 """
 
 from __future__ import annotations
@@ -34,55 +34,58 @@ from qdebug.replay.variant import FORMS, Variant
 
 __all__ = ["canonical", "functions"]
 
-_WHOLE = Multiplier(number="q31")
+_DEFAULT_INTEGER = Multiplier(number="q31")
 _INT32_END = 2.0**31
 
 
 def canonical(variant: Variant, unit: Unit | None = None, columns: Columns | None = None) -> Variant:
-    """Return the variant that stands for all that are known to compute the same.
+    """Return the representative of all variants that are known to compute the same.
 
     Args:
         variant: Any variant.
-        unit: What is computed; without it only what holds for every unit is used.
+        unit: The unit; without it only rules that hold for every unit apply.
         columns: The unit's columns, whose bound tells whether sums can overflow.
 
     Returns:
-        A variant that gives the same codes as the one given, for this unit.
+        A variant that gives the same codes for this unit.
     """
     if unit is None:
-        return _without_unused(variant)
-    found = _read_stages(variant, _traits(unit, columns))
-    return _same_multiplier(found, unit, columns, _Multipliers(unit, columns))
+        return _reset_unused(variant)
+    reset = _reset_unread(variant, _traits(unit, columns))
+    return _with_first_multiplier(reset, unit, columns, _Multipliers(unit, columns))
 
 
 def functions(variants: Iterable[Variant], unit: Unit, columns: Mapping[HeavyPart, Columns]) -> tuple[int, ...]:
-    """Number variants by the function that they are of a unit: the same number, the same codes whatever its operands.
+    """Number variants by their function of a unit: equal numbers give equal codes for all operands.
 
     Args:
-        variants: Any variants that fit the unit.
-        unit: What is computed.
-        columns: The unit's columns, by what variants start from.
+        variants: Variants that fit the unit.
+        unit: The unit.
+        columns: The unit's columns, by heavy part.
 
     Returns:
         A number for each variant, from 0 on in order of appearance.
     """
-    made: dict[HeavyPart, tuple[_Traits, _Multipliers]] = {}
-    plain = _Multipliers(unit, None)
+    by_sums: dict[HeavyPart, tuple[_Traits, _Multipliers]] = {}
+    scale_multipliers = _Multipliers(unit, None)
     numbers: dict[Variant, int] = {}
-    found = []
+    result = []
     for variant in variants:
-        own = columns.get(variant.sums)
-        if variant.sums not in made:
-            bare = own is None or (own.count is None and own.member is None)
-            made[variant.sums] = _traits(unit, own), plain if bare else _Multipliers(unit, own)
-        traits, multipliers = made[variant.sums]
-        same = _same_multiplier(_read_stages(variant, traits), unit, own, multipliers)
-        found.append(numbers.setdefault(same, len(numbers)))
-    return tuple(found)
+        own_columns = columns.get(variant.sums)
+        if variant.sums not in by_sums:
+            has_no_counts = own_columns is None or (own_columns.count is None and own_columns.member is None)
+            by_sums[variant.sums] = (
+                _traits(unit, own_columns),
+                scale_multipliers if has_no_counts else _Multipliers(unit, own_columns),
+            )
+        traits, multipliers = by_sums[variant.sums]
+        representative = _with_first_multiplier(_reset_unread(variant, traits), unit, own_columns, multipliers)
+        result.append(numbers.setdefault(representative, len(numbers)))
+    return tuple(result)
 
 
 class _Multipliers:
-    """The multipliers that a unit's scales give, each computed once, and the first of equal ones."""
+    """The multipliers of a unit's scales, each computed once, and the first of equal ones."""
 
     def __init__(self, unit: Unit, columns: Columns | None) -> None:
         self._unit = unit
@@ -90,16 +93,16 @@ class _Multipliers:
         self._real: dict[str, np.ndarray] = {}
         self._fixed: dict[tuple[str, str], Fixed] = {}
         self._first: dict[tuple[str, str], Multiplier] = {}
-        self._traits: dict[tuple[str, str], _Integers] = {}
+        self._traits: dict[tuple[str, str], _IntegerTraits] = {}
 
     def real(self, expression: str) -> np.ndarray:
-        """Return the quotient of the scales in an order."""
+        """Return the quotient of the scales by an expression."""
         if expression not in self._real:
             self._real[expression] = real_multiplier(self._scales, expression)
         return self._real[expression]
 
     def fixed(self, number: str, expression: str) -> Fixed:
-        """Return the integers that stand for it."""
+        """Return the integers of a fixed-point multiplier."""
         key = number, expression
         if key not in self._fixed:
             multiplier = Multiplier(number=number, expression=expression)
@@ -107,22 +110,22 @@ class _Multipliers:
         return self._fixed[key]
 
     def first(self, multiplier: Multiplier) -> Multiplier:
-        """Return the first multiplier that comes out as the same numbers."""
+        """Return the first multiplier with the same numbers."""
         key = multiplier.number, multiplier.expression
         if key not in self._first:
-            self._first[key] = (_first_real if multiplier.real else _first_whole)(multiplier, self)
+            self._first[key] = (_first_real if multiplier.real else _first_integer)(multiplier, self)
         return self._first[key]
 
-    def integers(self, multiplier: Multiplier) -> _Integers:
-        """Return what is true of the integers that stand for a multiplier."""
+    def integers(self, multiplier: Multiplier) -> _IntegerTraits:
+        """Return the traits of a multiplier's integers."""
         key = multiplier.number, multiplier.expression
         if key not in self._traits:
-            self._traits[key] = _integers(self.fixed(*key), self)
+            self._traits[key] = _integer_traits(self.fixed(*key), self)
         return self._traits[key]
 
 
-class _Integers(NamedTuple):
-    """What is true of the integers that stand for a multiplier.
+class _IntegerTraits(NamedTuple):
+    """Traits of the integers of a fixed-point multiplier.
 
     Args:
         stays: Whether nothing is shifted left.
@@ -138,7 +141,7 @@ class _Integers(NamedTuple):
 
 
 class _Traits(NamedTuple):
-    """What decides which stages of a variant a unit reads.
+    """Traits of a unit that decide which stages of a variant it reads.
 
     Args:
         narrow: Whether sums are known to fit 32 bits.
@@ -146,7 +149,7 @@ class _Traits(NamedTuple):
         biased: Whether it has a bias.
         zero: Whether its output's zero point is 0.
         approximated: Whether its function has ONNX Runtime's approximation.
-        counted: Whether a pool counts padding that a window covers beyond it.
+        counted: Whether a pool counts padding that a window covers.
     """
 
     narrow: bool
@@ -169,22 +172,22 @@ def _traits(unit: Unit, columns: Columns | None) -> _Traits:
 
 
 @lru_cache(maxsize=1 << 14)
-def _read_stages(variant: Variant, traits: _Traits) -> Variant:
-    """Return a variant with the defaults of all stages that a unit does not read."""
-    found = _without_unused(variant)
-    if traits.narrow and found.accumulate in ("wrap32", "exact"):
-        found = replace(found, accumulate="wrap32")
+def _reset_unread(variant: Variant, traits: _Traits) -> Variant:
+    """Return a variant with all stages that a unit does not read at their defaults."""
+    reset = _reset_unused(variant)
+    if traits.narrow and reset.accumulate in ("wrap32", "exact"):
+        reset = replace(reset, accumulate="wrap32")
     if not traits.sums:
-        found = replace(found, accumulate="wrap32", bias="int32")
+        reset = replace(reset, accumulate="wrap32", bias="int32")
     elif not traits.biased:
-        found = replace(found, bias="int32", requantize=_without(found.requantize, "bias"))
-    if traits.zero and found.form != "offset":  # which adds more by the step
-        found = replace(found, requantize=_without(found.requantize, "zp"))
-    if found.form == "mlas" and not traits.approximated:
-        found = replace(found, form="table")
-    if found.form == "taps" and not traits.counted:
-        found = replace(found, form="real")
-    return found
+        reset = replace(reset, bias="int32", requantize=_without(reset.requantize, "bias"))
+    if traits.zero and reset.form != "offset":  # which adds more by the step
+        reset = replace(reset, requantize=_without(reset.requantize, "zp"))
+    if reset.form == "mlas" and not traits.approximated:
+        reset = replace(reset, form="table")
+    if reset.form == "taps" and not traits.counted:
+        reset = replace(reset, form="real")
+    return reset
 
 
 def _without(steps: tuple[Step, ...], op: str) -> tuple[Step, ...]:
@@ -195,80 +198,80 @@ def _multiplies(steps: tuple[Step, ...]) -> bool:
     return any(STEPS[step.op].multiplies for step in steps)
 
 
-def _without_unused(variant: Variant) -> Variant:
-    """Return stages that the form or the program never reads their defaults."""
-    found = variant
-    if not FORMS[found.form].own_scales:
-        found = replace(found, operand=())
-    if found.form != "ls":
-        found = replace(found, shift=0)
-    if found.bias in ("float", "codes") and not any(step.op == "bias" for step in found.requantize):
-        found = replace(found, bias="none")
-    if not FORMS[found.form].multiplier:
-        return replace(found, multiplier=Multiplier())
-    if not _multiplies((*found.requantize, *found.operand)):
-        number = found.multiplier.number
-        if not found.multiplier.real:
-            kept = _WHOLE
+def _reset_unused(variant: Variant) -> Variant:
+    """Return a variant with all stages that its form or program does not use at their defaults."""
+    reset = variant
+    if not FORMS[reset.form].own_scales:
+        reset = replace(reset, operand=())
+    if reset.form != "ls":
+        reset = replace(reset, shift=0)
+    if reset.bias in ("float", "codes") and not any(step.op == "bias" for step in reset.requantize):
+        reset = replace(reset, bias="none")
+    if not FORMS[reset.form].multiplier:
+        return replace(reset, multiplier=Multiplier())
+    if not _multiplies((*reset.requantize, *reset.operand)):
+        number = reset.multiplier.number
+        if not reset.multiplier.real:
+            default_multiplier = _DEFAULT_INTEGER
         else:
-            kept = Multiplier(number=number if number == "f64" and FORMS[found.form].double else "f32")
-        found = replace(found, multiplier=kept)
-    return found
+            default_multiplier = Multiplier(number=number if number == "f64" and FORMS[reset.form].double else "f32")
+        reset = replace(reset, multiplier=default_multiplier)
+    return reset
 
 
-def _same_multiplier(variant: Variant, unit: Unit, columns: Columns | None, multipliers: _Multipliers) -> Variant:
-    """Return the first multiplier that comes out as the same numbers, and drop shifts by nothing."""
+def _with_first_multiplier(variant: Variant, unit: Unit, columns: Columns | None, multipliers: _Multipliers) -> Variant:
+    """Return a variant with the first of equal multipliers, without shifts by 0."""
     form, averages = FORMS[variant.form], any(step.op == "avg" for step in variant.requantize)
     if averages or form.own_scales or not form.multiplier or not _multiplies(variant.requantize):
         return variant
     if unit.kind in ("average_pool", "global_average_pool", "reduce_mean") and columns is None:
         return variant  # the count is not known
     try:
-        first = multipliers.first(variant.multiplier)
-        integers = None if first.real else multipliers.integers(variant.multiplier)
+        first_multiplier = multipliers.first(variant.multiplier)
+        integers = None if first_multiplier.real else multipliers.integers(variant.multiplier)
     except UsageError:
         return variant  # a scale of 0, or one that is not finite, has no integers
-    return _with_multiplier(variant, first, integers)
+    return _with_multiplier(variant, first_multiplier, integers)
 
 
 def _first_real(multiplier: Multiplier, multipliers: _Multipliers) -> Multiplier:
     number = multiplier.number
-    own = float_multiplier(multipliers.real(multiplier.expression), number)
+    value = float_multiplier(multipliers.real(multiplier.expression), number)
     for expression in EXPRESSIONS:
-        if np.array_equal(float_multiplier(multipliers.real(expression), number), own):
+        if np.array_equal(float_multiplier(multipliers.real(expression), number), value):
             return replace(multiplier, expression=expression)
     return multiplier
 
 
-def _first_whole(multiplier: Multiplier, multipliers: _Multipliers) -> Multiplier:
-    own = multipliers.fixed(multiplier.number, multiplier.expression)
-    first = NUMBERS[multiplier.number].like or multiplier.number
-    rivals = [rival for rival, row in NUMBERS.items() if first in (rival, row.like)]
+def _first_integer(multiplier: Multiplier, multipliers: _Multipliers) -> Multiplier:
+    value = multipliers.fixed(multiplier.number, multiplier.expression)
+    family = NUMBERS[multiplier.number].like or multiplier.number
+    rivals = [rival for rival, row in NUMBERS.items() if family in (rival, row.like)]
     for rival, expression in ((r, e) for r in rivals for e in EXPRESSIONS):
-        if _same(multipliers.fixed(rival, expression), own):
+        if _is_equal(multipliers.fixed(rival, expression), value):
             return Multiplier(number=rival, expression=expression)
     return multiplier
 
 
-def _integers(own: Fixed, multipliers: _Multipliers) -> _Integers:
-    return _Integers(
-        stays=bool(np.all(own.exponent <= 0)),
-        late=not np.any(own.pre),
-        short=bool(np.all(own.bits - own.exponent <= 31)),
-        power=_is_power(own, multipliers),
+def _integer_traits(value: Fixed, multipliers: _Multipliers) -> _IntegerTraits:
+    return _IntegerTraits(
+        stays=bool(np.all(value.exponent <= 0)),
+        late=not np.any(value.pre),
+        short=bool(np.all(value.bits - value.exponent <= 31)),
+        power=_is_power(value, multipliers),
     )
 
 
-def _is_power(own: Fixed, multipliers: _Multipliers) -> bool:
-    if np.any(own.multiplier & (own.multiplier - 1)):
+def _is_power(value: Fixed, multipliers: _Multipliers) -> bool:
+    if np.any(value.multiplier & (value.multiplier - 1)):
         return False
-    lead = np.frexp(own.multiplier.astype(np.float64))[1] - 1
-    return np.array_equal(multipliers.fixed("pow2", "xw/y").exponent, own.exponent - own.bits + lead)
+    lead = np.frexp(value.multiplier.astype(np.float64))[1] - 1
+    return np.array_equal(multipliers.fixed("pow2", "xw/y").exponent, value.exponent - value.bits + lead)
 
 
 @lru_cache(maxsize=1 << 14)
-def _with_multiplier(variant: Variant, first: Multiplier, integers: _Integers | None) -> Variant:
-    """Return a variant with the first of equal multipliers, without the steps that do nothing for its integers."""
+def _with_multiplier(variant: Variant, first: Multiplier, integers: _IntegerTraits | None) -> Variant:
+    """Return a variant with another multiplier, without the steps that do nothing for its integers."""
     steps = variant.requantize
     if integers is None:
         return replace(variant, multiplier=first)
@@ -287,7 +290,7 @@ def _with_multiplier(variant: Variant, first: Multiplier, integers: _Integers | 
     return replace(variant, multiplier=first, requantize=steps)
 
 
-def _same(first: Fixed, second: Fixed) -> bool:
+def _is_equal(first: Fixed, second: Fixed) -> bool:
     return first.bits == second.bits and all(
         np.array_equal(getattr(first, name), getattr(second, name)) for name in ("multiplier", "exponent", "pre")
     )

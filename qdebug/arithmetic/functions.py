@@ -1,9 +1,9 @@
-"""Which variants are the same function of a node, proven: those count as one in the answer.
+"""Group variants that compute the same function of a node, so that an answer counts them once.
 
-Three proofs. Of a node whose operands have few codes, all combinations are computed. Of one that turns a sum into a
-code by a program that never decreases, the sums at which a program goes from one code to the next are searched for; a
-program that gives the same codes on both sides of each gives the same for all sums that codes can add up to. Of all
-others, forms that are equal by construction are found (see `qdebug.arithmetic.canonical`).
+There are three proofs. If the operands have few codes, all combinations are computed. If a program turns a sum into a
+code and never decreases, it is determined by its steps: the sums at which the code changes. Programs that agree on both
+sides of every step, and at the ends of the range, are equal. Otherwise, variants that are equal by construction are
+found, see `qdebug.arithmetic.canonical`. Begin at `same_functions`.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from qdebug.replay.variant import Variant
 __all__ = ["Shape", "same_functions", "shape_of"]
 
 _ENDS = -(2**31), 2**31 - 1
-"""Sums of 32 bits."""
-_NEAR = 8
-"""How far apart the sums are, mostly, at which two programs go from one code to the next."""
-_SPARSE = 61
-"""Of so many combinations of codes one is computed first."""
+"""Range of 32-bit sums."""
+_STEP_SLACK = 8
+"""Typical distance between the steps of two programs, in sums."""
+_SPARSE_STRIDE = 61
+"""A first trial computes one of this many combinations of codes."""
 _SUMMED = frozenset({"conv", "linear", "mul", "requantize", "global_average_pool", "reduce_mean"})
 
 
@@ -40,8 +40,8 @@ class Shape:
     """A unit and its columns without their values: scales, zero points, attributes and shapes.
 
     Args:
-        unit: The unit; its codes are all 0 and take no memory.
-        columns: Its columns, which hold nothing, by what variants start from.
+        unit: The unit; its codes are zeros that take no memory.
+        columns: Its columns without values, by heavy part.
     """
 
     unit: Unit
@@ -51,22 +51,22 @@ class Shape:
         # Pickling writes zeros that take no memory out in full, so that only their shapes travel.
         bare = tuple(replace(o, codes=np.zeros((), o.codes.dtype)) for o in self.unit.operands)
         shapes = tuple(o.codes.shape for o in self.unit.operands)
-        return _spread_out, (replace(self.unit, operands=bare), shapes, dict(self.columns))
+        return _restore_shape, (replace(self.unit, operands=bare), shapes, dict(self.columns))
 
 
-def _spread_out(unit: Unit, shapes: Sequence[tuple[int, ...]], columns: Mapping[HeavyPart, Columns]) -> Shape:
-    """Make a shape again of what travelled."""
+def _restore_shape(unit: Unit, shapes: Sequence[tuple[int, ...]], columns: Mapping[HeavyPart, Columns]) -> Shape:
+    """Rebuild a pickled shape."""
     pairs = zip(unit.operands, shapes, strict=True)
     hollow = tuple(replace(o, codes=np.broadcast_to(o.codes, shape)) for o, shape in pairs)
     return Shape(unit=replace(unit, operands=hollow), columns=columns)
 
 
 def shape_of(unit: Unit, columns: Mapping[HeavyPart, Columns]) -> Shape:
-    """Take the values out of a unit and its columns.
+    """Strip the values from a unit and its columns.
 
     Args:
         unit: The unit.
-        columns: Its columns.
+        columns: Its columns, by heavy part.
     """
     hollow = tuple(replace(o, codes=np.broadcast_to(np.zeros((), o.codes.dtype), o.codes.shape)) for o in unit.operands)
     bare = {
@@ -77,42 +77,46 @@ def shape_of(unit: Unit, columns: Mapping[HeavyPart, Columns]) -> Shape:
 
 
 def same_functions(variants: Sequence[Variant], shapes: Sequence[Shape]) -> tuple[int, ...]:
-    """Number variants by the function that they are of all of some nodes.
+    """Group variants that compute the same function on every given node.
 
     Args:
         variants: Variants that fit these nodes.
         shapes: The nodes.
 
     Returns:
-        A number for each variant, the same for those that give the same codes whatever the nodes' operands are.
+        A number for each variant; variants with equal numbers give equal codes for all operands of these nodes.
     """
     numbers = (0,) * len(variants)
-    left = EQUAL_FUNCTIONS_MAX_CODES
+    codes_left = EQUAL_FUNCTIONS_MAX_CODES
     for shape in shapes:
-        again = [position for position, number in enumerate(numbers) if numbers.count(number) > 1]
-        if not again:
+        tied_positions = [position for position, number in enumerate(numbers) if numbers.count(number) > 1]
+        if not tied_positions:
             break
-        tied = [numbers[position] for position in again]
-        own, cost = _of_one([variants[position] for position in again], tied, shape, left)
-        left -= cost
-        found = dict(zip(again, own, strict=True))
-        numbers = _renumbered([(number, found.get(at, -1)) for at, number in enumerate(numbers)])
+        tied = [numbers[position] for position in tied_positions]
+        node_numbers, cost = _number_for_node(
+            [variants[position] for position in tied_positions], tied, shape, codes_left
+        )
+        codes_left -= cost
+        number_at = dict(zip(tied_positions, node_numbers, strict=True))
+        numbers = _numbers_by_key([(number, number_at.get(at, -1)) for at, number in enumerate(numbers)])
     return numbers
 
 
-def _renumbered(keys: Sequence[object]) -> tuple[int, ...]:
-    known: dict[object, int] = {}
-    return tuple(known.setdefault(key, len(known)) for key in keys)
+def _numbers_by_key(keys: Sequence[object]) -> tuple[int, ...]:
+    number_of: dict[object, int] = {}
+    return tuple(number_of.setdefault(key, len(number_of)) for key in keys)
 
 
-def _of_one(variants: Sequence[Variant], tied: Sequence[int], shape: Shape, most: int) -> tuple[tuple[int, ...], int]:
-    """Number variants by their function of one node; also give how many codes were computed.
+def _number_for_node(
+    variants: Sequence[Variant], tied: Sequence[int], shape: Shape, max_codes: int
+) -> tuple[tuple[int, ...], int]:
+    """Number variants by their function of one node; return the number of computed codes too.
 
     Args:
         variants: The variants.
-        tied: Equal for those that no other node tells apart; where all of these have one form, nothing is computed.
+        tied: Group of each variant by the nodes so far; if canonical forms agree within groups, nothing is computed.
         shape: The node.
-        most: Codes that may be computed.
+        max_codes: Maximum number of codes to compute.
     """
     labels = functions(variants, shape.unit, shape.columns)
     cost = 0
@@ -120,12 +124,12 @@ def _of_one(variants: Sequence[Variant], tied: Sequence[int], shape: Shape, most
     if len(set(zip(tied, labels, strict=True))) == len(set(tied)):
         return labels, cost
     for sums in dict.fromkeys(variant.sums for variant in variants):
-        first = {labels[at]: at for at in reversed(range(len(variants))) if variants[at].sums == sums}
-        domain = _Domain.of(shape, sums)
-        if domain is None or len(first) < 2:
+        position_of_label = {labels[at]: at for at in reversed(range(len(variants))) if variants[at].sums == sums}
+        domain = _ProofInputs.of(shape, sums)
+        if domain is None or len(position_of_label) < 2:
             continue
-        able = [at for at in first.values() if domain.every or never_decreases(variants[at])]
-        if cost + len(able) * domain.price > most:
+        able = [at for at in position_of_label.values() if domain.every or never_decreases(variants[at])]
+        if cost + len(able) * domain.price > max_codes:
             continue
         cost += len(able) * domain.price
         try:
@@ -139,16 +143,16 @@ def _of_one(variants: Sequence[Variant], tied: Sequence[int], shape: Shape, most
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _Domain:
-    """What a program of one node can start from.
+class _ProofInputs:
+    """Numbers that the programs of one node can start from.
 
     Args:
         unit: The node.
-        columns: All that it can start from, if `every`; else one number for each set of parameters.
-        every: Whether the columns hold everything.
-        price: Codes that are computed for each variant.
-        ends: The least and the largest number that it can start from, unless `every`.
-        steps: Sums at which the last variant looked at goes from one code to the next; empty before the first.
+        columns: All such numbers, if `every`; else a single number for each set of parameters.
+        every: Whether the columns hold all numbers.
+        price: Codes computed for each variant.
+        ends: Least and largest possible number, unless `every`.
+        steps: Steps of the last variant examined; empty before the first.
     """
 
     unit: Unit
@@ -159,19 +163,19 @@ class _Domain:
     steps: list[np.ndarray] = field(default_factory=list)
 
     @classmethod
-    def of(cls, shape: Shape, sums: HeavyPart) -> _Domain | None:
-        """Return what can be put in; None if that is too much, or not known."""
-        unit, own = shape.unit, shape.columns.get(sums)
-        if own is None or unit.out.scale.size > 1 or unit.out.dtype.kind not in "iu":
+    def of(cls, shape: Shape, sums: HeavyPart) -> _ProofInputs | None:
+        """Return the inputs of a node's programs; None if they are too many or unknown."""
+        unit, unit_columns = shape.unit, shape.columns.get(sums)
+        if unit_columns is None or unit.out.scale.size > 1 or unit.out.dtype.kind not in "iu":
             return None
         if sums.columns == "codes" and not unit.per_channel:
             return cls._of_codes(unit, sums)
-        if sums.columns != "sum" or unit.kind not in _SUMMED or (unit.kind != "conv" and _along(unit) is None):
+        if sums.columns != "sum" or unit.kind not in _SUMMED or (unit.kind != "conv" and _scaled_operand(unit) is None):
             return None
-        return cls._of_sums(unit, own)
+        return cls._of_sums(unit, unit_columns)
 
     @classmethod
-    def _of_codes(cls, unit: Unit, sums: HeavyPart) -> _Domain | None:
+    def _of_codes(cls, unit: Unit, sums: HeavyPart) -> _ProofInputs | None:
         every = []
         for operand in unit.operands:
             if operand.codes.dtype.kind not in "iu" or operand.codes.dtype.itemsize > 1:
@@ -186,52 +190,56 @@ class _Domain:
         return cls(unit=unit, columns=columns, every=True, price=columns.size)
 
     @classmethod
-    def _of_sums(cls, unit: Unit, own: Columns) -> _Domain:
-        """Return one sum for each channel that has parameters of its own; they lie along the last axis but one."""
+    def _of_sums(cls, unit: Unit, unit_columns: Columns) -> _ProofInputs:
+        """Return one sum for each channel with parameters of its own, along the last axis but one."""
         channels = 1
-        if unit.per_channel or own.sums.bias == "float":
-            channels = own.shape[1] if unit.kind == "conv" else own.shape[-1]
-        shape = (1, channels, *(1,) * (len(own.shape) - 2)) if unit.kind == "conv" else (channels,)
-        columns = Columns(sums=own.sums, values=(np.zeros(shape, np.int64),), shape=shape, count=own.count)
+        if unit.per_channel or unit_columns.sums.bias == "float":
+            channels = unit_columns.shape[1] if unit.kind == "conv" else unit_columns.shape[-1]
+        shape = (1, channels, *(1,) * (len(unit_columns.shape) - 2)) if unit.kind == "conv" else (channels,)
+        columns = Columns(
+            sums=unit_columns.sums, values=(np.zeros(shape, np.int64),), shape=shape, count=unit_columns.count
+        )
         low, high = unit.out.limits
-        ends = _reach(unit, own)
+        ends = _sum_range(unit, unit_columns)
         return cls(unit=unit, columns=columns, every=False, price=4 * channels * (high - low), ends=ends)
 
     def number(self, variants: Sequence[Variant]) -> tuple[int, ...]:
-        """Number variants by the codes that they give."""
+        """Number variants by the codes that they compute."""
         if self.every:
             return self._number_codes(variants)
         numbers = [0] * len(variants)
-        todo, used = [list(range(len(variants)))], 1
+        todo, next_number = [list(range(len(variants)))], 1
         while todo:
             group = todo.pop()
-            rows = self._on_both_sides(variants[group[0]], [variants[at] for at in group])
-            alike: dict[bytes, list[int]] = {}
+            rows = self._around_steps(variants[group[0]], [variants[at] for at in group])
+            positions_by_codes: dict[bytes, list[int]] = {}
             for at, row in zip(group, rows, strict=True):
-                alike.setdefault(row.tobytes(), []).append(at)
-            same, *others = alike.values()
-            del same  # what agrees with the first on both sides of all its steps is the first
-            for members in others:
+                positions_by_codes.setdefault(row.tobytes(), []).append(at)
+            same, *differing = positions_by_codes.values()
+            del same  # equal to the first variant on both sides of all its steps, so the same function
+            for members in differing:
                 for at in members:
-                    numbers[at] = used
-                used += 1
-            todo += [members for members in others if len(members) > 1]
+                    numbers[at] = next_number
+                next_number += 1
+            todo += [members for members in differing if len(members) > 1]
         return tuple(numbers)
 
     def _number_codes(self, variants: Sequence[Variant]) -> tuple[int, ...]:
-        """Compute all codes of those variants alone that give the same on some of them."""
-        few = replace(self.columns, values=tuple(array[::_SPARSE] for array in self.columns.values), spreads={})
-        few = replace(few, shape=few.values[0].shape)
-        known: list[object] = [row.tobytes() for row in finish_many(self.unit, few, variants)]
-        left = [at for at, row in enumerate(known) if known.count(row) > 1]
-        if left:
-            rows = finish_many(self.unit, self.columns, [variants[at] for at in left])
-            for at, row in zip(left, rows, strict=True):
-                known[at] = row.tobytes()
-        return _renumbered(known)
+        """Compute a sparse sample first, and all codes of those variants that agree on it."""
+        sparse = replace(
+            self.columns, values=tuple(array[::_SPARSE_STRIDE] for array in self.columns.values), spreads={}
+        )
+        sparse = replace(sparse, shape=sparse.values[0].shape)
+        codes_of: list[object] = [row.tobytes() for row in finish_many(self.unit, sparse, variants)]
+        undecided = [at for at, row in enumerate(codes_of) if codes_of.count(row) > 1]
+        if undecided:
+            rows = finish_many(self.unit, self.columns, [variants[at] for at in undecided])
+            for at, row in zip(undecided, rows, strict=True):
+                codes_of[at] = row.tobytes()
+        return _numbers_by_key(codes_of)
 
-    def _on_both_sides(self, base: Variant, variants: Sequence[Variant]) -> np.ndarray:
-        """Compute variants on both sides of every step of one of them, and at the ends of the range."""
+    def _around_steps(self, base: Variant, variants: Sequence[Variant]) -> np.ndarray:
+        """Compute variants on both sides of every step of `base`, and at the ends of the range."""
         low, high = self.unit.out.clamp or self.unit.out.limits
         codes = np.arange(low, high) + 1
         below, above = self._bracket(base, codes)
@@ -245,18 +253,18 @@ class _Domain:
         return self._codes(np.concatenate([below, above, ends], axis=-1), variants)
 
     def _bracket(self, base: Variant, codes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the sums just below and at each code's threshold: near where the scales put it, or all."""
+        """Return sums below and at each step: close to where the scales put it, else the whole range."""
         shape = (*self.columns.values[0].shape, codes.size)
         below, above = (np.full(shape, end, np.int64) for end in self.ends)
-        for known in self.steps or self._foreseen(shape, codes):
-            low, high = (np.clip(known + by, *self.ends) for by in (-_NEAR, _NEAR))
-            given = self._codes(np.concatenate([low, high], axis=-1), [base])[0]
-            inside = (given[..., : codes.size] < codes) & (given[..., codes.size :] >= codes)
-            below, above = np.where(inside, low, below), np.where(inside, high, above)
+        for guess in self.steps or self._expected_steps(shape, codes):
+            low, high = (np.clip(guess + by, *self.ends) for by in (-_STEP_SLACK, _STEP_SLACK))
+            guessed_codes = self._codes(np.concatenate([low, high], axis=-1), [base])[0]
+            is_bracketed = (guessed_codes[..., : codes.size] < codes) & (guessed_codes[..., codes.size :] >= codes)
+            below, above = np.where(is_bracketed, low, below), np.where(is_bracketed, high, above)
         return below, above
 
-    def _foreseen(self, shape: tuple[int, ...], codes: np.ndarray) -> list[np.ndarray]:
-        """Return the sums that the scales put half a code below each code; none where they do not tell."""
+    def _expected_steps(self, shape: tuple[int, ...], codes: np.ndarray) -> list[np.ndarray]:
+        """Return the sums half a code below each code, from the scales; none if the scales do not determine them."""
         ratio = real_multiplier(scales_of(self.unit, self.columns.count), "d:xw/y")
         with np.errstate(all="ignore"):
             sums = np.rint((codes - 0.5 - float(self.unit.out.zero_point.reshape(-1)[0])) / ratio[..., None])
@@ -267,16 +275,16 @@ class _Domain:
         return [np.clip(near, *self.ends).astype(np.int64)] if np.isfinite(near).all() else []
 
     def _codes(self, numbers: np.ndarray, variants: Sequence[Variant]) -> np.ndarray:
-        """Compute variants on numbers that have one more axis than the parameters: (variants, ..., numbers)."""
+        """Compute variants on numbers with an extra last axis: (variants, *parameters, numbers)."""
         flat = np.moveaxis(numbers, -1, 0)  # along the batch, which no parameter goes along
-        whole = np.ascontiguousarray(flat)
-        columns = replace(self.columns, values=(whole,), shape=whole.shape, spreads={})
+        batch = np.ascontiguousarray(flat)
+        columns = replace(self.columns, values=(batch,), shape=batch.shape, spreads={})
         codes = finish_many(self.unit, columns, variants).reshape(len(variants), *flat.shape)
         return np.moveaxis(codes, 1, -1).astype(np.int64)
 
 
-def _along(unit: Unit) -> Operand | None:
-    """Return the operand whose scales go along the last axis, or any if none has several; None for other scales."""
+def _scaled_operand(unit: Unit) -> Operand | None:
+    """Return the operand with scales along the last axis, or any operand if none has several; None for other scales."""
     for operand in unit.operands:
         if operand.scale.size > 1 and operand.scale.size != operand.scale.shape[-1]:
             return None
@@ -286,19 +294,19 @@ def _along(unit: Unit) -> Operand | None:
     return unit.operands[0]
 
 
-def _reach(unit: Unit, own: Columns) -> tuple[int, int]:
-    """Return the least and the largest sum that codes can add up to, in 32 bits."""
-    most = 1
+def _sum_range(unit: Unit, columns: Columns) -> tuple[int, int]:
+    """Return the least and the largest 32-bit sum that codes can add up to."""
+    largest = 1
     for operand in unit.operands:
         low, high = code_limits(logical_name(operand.codes.dtype))
-        most *= int(high or 0) - int(low or 0)
+        largest *= int(high or 0) - int(low or 0)
     if unit.kind in ("conv", "linear"):
         weight = unit.operands[1].codes.shape
-        most *= int(np.prod(weight[1:] if unit.kind == "conv" else weight[-2:-1], dtype=np.int64))
+        largest *= int(np.prod(weight[1:] if unit.kind == "conv" else weight[-2:-1], dtype=np.int64))
         if unit.transposed:
-            most *= weight[0]
-    elif own.count is not None:
-        most *= int(np.max(own.count))
-    if unit.bias is not None and own.sums.bias != "float":
-        most += int(np.abs(unit.bias).max(initial=0)) if unit.bias.dtype.kind in "iu" else _ENDS[1]
-    return max(-most, _ENDS[0]), min(most, _ENDS[1])
+            largest *= weight[0]
+    elif columns.count is not None:
+        largest *= int(np.max(columns.count))
+    if unit.bias is not None and columns.sums.bias != "float":
+        largest += int(np.abs(unit.bias).max(initial=0)) if unit.bias.dtype.kind in "iu" else _ENDS[1]
+    return max(-largest, _ENDS[0]), min(largest, _ENDS[1])

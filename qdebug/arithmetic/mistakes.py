@@ -1,7 +1,6 @@
-"""Known mistakes of a node on real numbers or whole sums: the node as it would be if its kernel confused something.
+"""Known kernel mistakes of a node on real numbers or integer sums. Begin at `mistakes`.
 
-They follow public reports of wrong kernels. What codes are computed of has mistakes of its own, see
-`qdebug.arithmetic.suspects`.
+They follow public bug reports. `qdebug.arithmetic.suspects` has the mistakes on codes.
 """
 
 from __future__ import annotations
@@ -30,28 +29,28 @@ def mistakes(node: Node, values: Mapping[str, np.ndarray], opset: Mapping[str, i
         values: Its inputs.
         opset: Version of each operator set of its graph.
     """
-    yield from _of_zero_points(node, values)
-    yield from _of_operands(node, values)
-    yield from _of_factors(node, values)
-    yield from _of_broadcasts(node, values)
-    yield from _of_matrices(node, values)
-    yield from _of_attributes(node, values)
-    yield from _of_operator_sets(node)
-    yield from _of_padding(node, values)
-    yield from _of_activation(node, values)
-    yield from _of_blocks(node, values)
-    yield from _of_sums(node, values)
-    yield from _of_gate(node, values)
-    yield from _of_dilation(node, values)
-    yield from _of_order(node, values)
-    yield from _of_rounding(node, values)
-    yield from _of_casts(node, values)
-    yield from _of_writing(node, values)
+    yield from _ignored_zero_points(node, values)
+    yield from _exchanged_operands(node, values)
+    yield from _misapplied_factors(node, values)
+    yield from _wrong_broadcasts(node, values)
+    yield from _repeated_matrices(node, values)
+    yield from _wrong_attributes(node, values)
+    yield from _other_operator_sets(node)
+    yield from _shifted_padding(node, values)
+    yield from _missing_activations(node, values)
+    yield from _neighbouring_block_scales(node, values)
+    yield from _incomplete_sums(node, values)
+    yield from _usual_gate_parameters(node, values)
+    yield from _wrong_dilations(node, values)
+    yield from _column_major_operands(node, values)
+    yield from _rounded_inputs(node, values)
+    yield from _overflowing_casts(node, values)
+    yield from _late_writes(node, values)
     yield from layer_mistakes(node, values, opset)
 
 
-def _of_casts(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
-    """Cast numbers that an integer type does not hold: their result is undefined, and processors differ."""
+def _overflowing_casts(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
+    """Yield casts of numbers beyond an integer type; their result is undefined, and processors differ."""
     data = values.get(node.inputs[0]) if node.inputs else None
     target = node.attrs.get("to")
     if not operators.of(node.op).casts or data is None or data.dtype.kind != "f" or not isinstance(target, int):
@@ -61,23 +60,25 @@ def _of_casts(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]
         return
     name, low, high = dtype.name, *map(float, (np.iinfo(dtype).min, np.iinfo(dtype).max))
     wide = np.nan_to_num(np.trunc(data.astype(np.float64)), nan=0.0)
-    beyond = (wide < low) | (wide > high) | np.isnan(data)
-    if not beyond.any():
+    is_beyond = (wide < low) | (wide > high) | np.isnan(data)
+    if not is_beyond.any():
         return
-    whole = np.where(np.isinf(data), 0.0, wide)
-    kept = np.mod(whole, 2.0 ** (8 * dtype.itemsize)).astype(np.uint64).astype(dtype)
-    inside = np.where(beyond, 0.0, wide).astype(dtype)
+    finite = np.where(np.isinf(data), 0.0, wide)
+    wrapped = np.mod(finite, 2.0 ** (8 * dtype.itemsize)).astype(np.uint64).astype(dtype)
+    representable = np.where(is_beyond, 0.0, wide).astype(dtype)
     for words, becomes in (
         (f"numbers beyond {name} saturate", np.where(wide > 0, np.iinfo(dtype).max, np.iinfo(dtype).min)),
-        (f"numbers beyond {name} wrap around: its low bits are kept", kept),
+        (f"numbers beyond {name} wrap around: its low bits are kept", wrapped),
         (f"numbers beyond {name} become its lowest number", np.full(wide.shape, np.iinfo(dtype).min)),
     ):
-        made = np.where(beyond, np.where(np.isnan(data), 0, becomes) if "saturate" in words else becomes, inside)
-        yield Mistake(likely=words, node=node, values={}, after=partial(_instead, made=made.astype(dtype)))
+        result = np.where(
+            is_beyond, np.where(np.isnan(data), 0, becomes) if "saturate" in words else becomes, representable
+        )
+        yield Mistake(likely=words, node=node, values={}, after=partial(_replaced, result=result.astype(dtype)))
 
 
-def _instead(_: np.ndarray, *, made: np.ndarray) -> np.ndarray:
-    return made
+def _replaced(_: np.ndarray, *, result: np.ndarray) -> np.ndarray:
+    return result
 
 
 def _without(node: Node, *places: int) -> Node:
@@ -85,22 +86,22 @@ def _without(node: Node, *places: int) -> Node:
     return replace(node, inputs=tuple("" if place in places else name for place, name in enumerate(node.inputs)))
 
 
-def _of_zero_points(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
+def _ignored_zero_points(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
     if not operators.of(node.op).sums_codes:
         return
-    given = [place for place in (2, 3) if place < len(node.inputs) and node.inputs[place]]
-    told = [place for place in given if np.any(values[node.inputs[place]])]
+    present = [place for place in (2, 3) if place < len(node.inputs) and node.inputs[place]]
+    nonzero = [place for place in present if np.any(values[node.inputs[place]])]
     names = {2: "the first operand", 3: "the second operand"}
-    for place in told:
-        said = f"the zero point of {names[place]} is not subtracted"
-        yield Mistake(likely=said, node=_without(node, place), values={})
-    if len(told) > 1:
+    for place in nonzero:
+        likely = f"the zero point of {names[place]} is not subtracted"
+        yield Mistake(likely=likely, node=_without(node, place), values={})
+    if len(nonzero) > 1:
         yield Mistake(
-            likely="the zero points of both operands are not subtracted", node=_without(node, *told), values={}
+            likely="the zero points of both operands are not subtracted", node=_without(node, *nonzero), values={}
         )
 
 
-def _of_operands(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
+def _exchanged_operands(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
     row = operators.of(node.op)
     shapes = [values[name].shape for name in node.inputs[:2] if name]
     if len(shapes) == 2 and not row.commutes and shapes[0] == shapes[1] and (row.rounds_by_element or row.product):
@@ -115,8 +116,8 @@ def _of_operands(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mista
             yield Mistake(likely="the bias is read one channel off", node=node, values={name: np.roll(bias, 1, -1)})
 
 
-def _of_factors(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
-    """Yield a small factor or term that is left out, or that acts twice."""
+def _misapplied_factors(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
+    """Yield a small factor or term that is left out, or applied twice."""
     row = operators.of(node.op)
     names = [name for name in node.inputs if name]
     if len(names) != 2 or not row.rounds_by_element or not (row.adds or row.neutral == 1):
@@ -124,46 +125,54 @@ def _of_factors(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistak
     for small, large in (names, names[::-1]):
         if values[small].size >= values[large].size or values[small].dtype.kind != "f":
             continue
-        what = "term" if row.adds else "factor"
+        title = "term" if row.adds else "factor"
         neutral, twice = (0.0, values[small] * 2) if row.adds else (1.0, values[small] ** 2)
         yield Mistake(
-            likely=f"the {what} {small!r} is left out",
+            likely=f"the {title} {small!r} is left out",
             node=node,
             values={small: np.full_like(values[small], neutral)},
         )
-        yield Mistake(likely=f"the {what} {small!r} is applied twice", node=node, values={small: twice})
+        yield Mistake(likely=f"the {title} {small!r} is applied twice", node=node, values={small: twice})
 
 
-def _of_broadcasts(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
+def _wrong_broadcasts(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
     """Yield a smaller operand that is repeated along other axes than its own."""
     names = [name for name in node.inputs if name]
     if len(names) != 2 or not operators.of(node.op).rounds_by_element:
         return
     for small, large in (names, names[::-1]):
-        few, many = values[small], values[large]
-        if not 1 < few.size < many.size or few.ndim > many.ndim:
+        small_values, large_values = values[small], values[large]
+        if not 1 < small_values.size < large_values.size or small_values.ndim > large_values.ndim:
             continue
-        repeated = np.resize(few.reshape(-1), many.shape)
-        if few.shape != many.shape[many.ndim - few.ndim :]:
-            said = f"{small!r} is repeated along the last axis, over all elements one after the other"
-            yield Mistake(likely=said, node=node, values={small: repeated})
-        own = many.ndim - few.ndim + int(np.argmax(few.shape))
-        for axis in range(many.ndim) if max(few.shape) == few.size == many.shape[own] else ():
-            if axis != own and many.shape[axis] == few.size:
-                turned = few.reshape([-1 if at == axis else 1 for at in range(many.ndim)])
-                said = f"{small!r} is broadcast along axis {axis}, not {own}"
-                yield Mistake(likely=said, node=node, values={small: turned})
+        repeated = np.resize(small_values.reshape(-1), large_values.shape)
+        if small_values.shape != large_values.shape[large_values.ndim - small_values.ndim :]:
+            likely = f"{small!r} is repeated along the last axis, over all elements one after the other"
+            yield Mistake(likely=likely, node=node, values={small: repeated})
+        own_axis = large_values.ndim - small_values.ndim + int(np.argmax(small_values.shape))
+        for axis in (
+            range(large_values.ndim)
+            if max(small_values.shape) == small_values.size == large_values.shape[own_axis]
+            else ()
+        ):
+            if axis != own_axis and large_values.shape[axis] == small_values.size:
+                reshaped = small_values.reshape([-1 if at == axis else 1 for at in range(large_values.ndim)])
+                likely = f"{small!r} is broadcast along axis {axis}, not {own_axis}"
+                yield Mistake(likely=likely, node=node, values={small: reshaped})
 
 
-def _of_matrices(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
-    """Yield the matrices of an operand that are repeated one after the other, not along their own axes."""
+def _repeated_matrices(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
+    """Yield the matrices of an operand repeated one after the other, not broadcast along their axes."""
     if operators.of(node.op).sums is not Sums.MATRIX or len(node.inputs) < 2:
         return
     for small, large in (node.inputs[:2], node.inputs[1::-1]):
-        few, many = values[small], values[large].shape[:-2]
-        if few.ndim != len(many) + 2 or not 1 < math.prod(few.shape[:-2]) < math.prod(many):
+        small_values, batch_shape = values[small], values[large].shape[:-2]
+        if small_values.ndim != len(batch_shape) + 2 or not 1 < math.prod(small_values.shape[:-2]) < math.prod(
+            batch_shape
+        ):
             continue
-        repeated = np.resize(few, (math.prod(many), *few.shape[-2:])).reshape(*many, *few.shape[-2:])
+        repeated = np.resize(small_values, (math.prod(batch_shape), *small_values.shape[-2:])).reshape(
+            *batch_shape, *small_values.shape[-2:]
+        )
         yield Mistake(
             likely=f"the matrices of {small!r} are repeated one after the other, not broadcast along their axes",
             node=node,
@@ -175,157 +184,161 @@ _IGNORED = (
     "alpha", "beta", "gamma", "epsilon", "exclude_outside", "scale", "bias", "lambd", "clip", "softcap",
     "cubic_coeff_a", "extrapolation_value", "size", "k", "offset", "p", "layout",
 )  # fmt: skip
-"""Attributes that kernels are known to ignore; those that are 0 or 1 are taken for their opposite."""
+"""Attributes that kernels are known to ignore; `layer_mistakes` inverts those with the values 0 and 1."""
 
 
-def _of_attributes(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
+def _wrong_attributes(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
     for name in _IGNORED:
         if name in node.attrs and node.attrs[name] not in (0, 0.0):
-            rest = {key: value for key, value in node.attrs.items() if key != name}
-            yield Mistake(likely=f"{name} is ignored", node=replace(node, attrs=rest), values={}, about=name)
+            other_attrs = {key: value for key, value in node.attrs.items() if key != name}
+            yield Mistake(likely=f"{name} is ignored", node=replace(node, attrs=other_attrs), values={}, about=name)
     if node.attrs.get("epsilon"):
-        nothing = replace(node, attrs={**node.attrs, "epsilon": 0.0})
-        yield Mistake(likely="epsilon is taken for 0", node=nothing, values={}, about="epsilon")
-        for usual in _EPSILONS:
-            if usual != node.attrs["epsilon"]:
-                taken = replace(node, attrs={**node.attrs, "epsilon": usual})
-                yield Mistake(likely=f"epsilon is taken for {usual:g}", node=taken, values={}, about="epsilon")
+        without_epsilon = replace(node, attrs={**node.attrs, "epsilon": 0.0})
+        yield Mistake(likely="epsilon is taken for 0", node=without_epsilon, values={}, about="epsilon")
+        for default in _EPSILONS:
+            if default != node.attrs["epsilon"]:
+                other_epsilon = replace(node, attrs={**node.attrs, "epsilon": default})
+                yield Mistake(
+                    likely=f"epsilon is taken for {default:g}", node=other_epsilon, values={}, about="epsilon"
+                )
     for name, stated in node.attrs.items():
         if isinstance(stated, float) and stated:
-            twice = replace(node, attrs={**node.attrs, name: 2 * stated})
-            yield Mistake(likely=f"{name} counts twice: as {2 * stated:g}", node=twice, values={}, about=name)
-    yield from _of_divisors(node, values)
-    yield from _of_reductions(node, values)
+            doubled = replace(node, attrs={**node.attrs, name: 2 * stated})
+            yield Mistake(likely=f"{name} counts twice: as {2 * stated:g}", node=doubled, values={}, about=name)
+    yield from _wrong_divisors(node, values)
+    yield from _reduced_other_axes(node, values)
     row, axis = operators.of(node.op), node.attrs.get("axis")
     data = values.get(node.inputs[0]) if node.inputs else None
     if isinstance(axis, int) and data is not None and (row.hides_low or row.reduces):
-        for other in range(data.ndim):
-            if other != axis % data.ndim:
-                said = f"it goes along axis {other}, not {axis}"
-                yield Mistake(likely=said, node=replace(node, attrs={**node.attrs, "axis": other}), values={})
+        for other_axis in range(data.ndim):
+            if other_axis != axis % data.ndim:
+                likely = f"it goes along axis {other_axis}, not {axis}"
+                yield Mistake(likely=likely, node=replace(node, attrs={**node.attrs, "axis": other_axis}), values={})
 
 
-def _of_reductions(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
-    """Yield a reduction, or a sum up to each place, along another axis than the one that it is said to go along."""
+def _reduced_other_axes(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
+    """Yield a reduction or a cumulative sum along another axis."""
     row = operators.of(node.op)
     if not (row.reduces or row.accumulates) or not node.inputs or node.inputs[0] not in values:
         return
     data, name = values[node.inputs[0]], node.inputs[1] if len(node.inputs) > 1 else ""
-    axes = _whole(node.attrs.get("axes")) or (tuple(values[name].reshape(-1).tolist()) if name in values else ())
-    for other in range(data.ndim) if len(axes) == 1 else ():
-        if other == axes[0] % data.ndim:
+    axes = _int_tuple(node.attrs.get("axes")) or (tuple(values[name].reshape(-1).tolist()) if name in values else ())
+    for other_axis in range(data.ndim) if len(axes) == 1 else ():
+        if other_axis == axes[0] % data.ndim:
             continue
-        said = f"it goes along axis {other}, not {axes[0]}"
+        likely = f"it goes along axis {other_axis}, not {axes[0]}"
         if name in values:
-            yield Mistake(likely=said, node=node, values={name: np.full_like(values[name], other)})
+            yield Mistake(likely=likely, node=node, values={name: np.full_like(values[name], other_axis)})
         else:
-            yield Mistake(likely=said, node=replace(node, attrs={**node.attrs, "axes": (other,)}), values={})
+            yield Mistake(likely=likely, node=replace(node, attrs={**node.attrs, "axes": (other_axis,)}), values={})
 
 
 _EPSILONS = (1e-3, 1e-5, 1e-6, 1e-12)
-"""Those that frameworks have by default."""
-_ALONG_ONE = 13
-"""Operator set since which Softmax and its like go along one axis; before, they go along all from one on."""
+"""Defaults of frameworks."""
+_ONE_AXIS_OPSET = 13
+"""Operator set since which Softmax and the like reduce one axis; before, they reduce all axes from one on."""
 
 
-def _of_operator_sets(node: Node) -> Iterator[Mistake]:
-    """Yield a Softmax or the like as an older or a newer operator set has it."""
+def _other_operator_sets(node: Node) -> Iterator[Mistake]:
+    """Yield a Softmax or the like as defined in an older or a newer operator set."""
     if not operators.of(node.op).hides_low:
         return
     axis = node.attrs.get("axis")
-    one = "its last axis" if axis is None else f"axis {axis}"
-    several = "all axes from 1 on" if axis is None else f"all axes from {axis} on"
-    for version, said in (
-        (_ALONG_ONE, f"it goes along {one} alone, as since operator set {_ALONG_ONE}"),
-        (_ALONG_ONE - 2, f"it goes along {several}, as before operator set {_ALONG_ONE}"),
+    single_axis_text = "its last axis" if axis is None else f"axis {axis}"
+    all_axes_text = "all axes from 1 on" if axis is None else f"all axes from {axis} on"
+    for version, likely in (
+        (_ONE_AXIS_OPSET, f"it goes along {single_axis_text} alone, as since operator set {_ONE_AXIS_OPSET}"),
+        (_ONE_AXIS_OPSET - 2, f"it goes along {all_axes_text}, as before operator set {_ONE_AXIS_OPSET}"),
     ):
-        yield Mistake(likely=said, node=node, values={}, opset={"": version})
+        yield Mistake(likely=likely, node=node, values={}, opset={"": version})
 
 
-def _of_divisors(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
-    """Yield averages over windows that are divided by elements which the windows do not have."""
+def _wrong_divisors(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
+    """Yield average pools that divide by elements outside their windows."""
     if operators.plain(node).unit != "average_pool":
         return
     counted = {**node.attrs, "count_include_pad": 1}
     if not node.attrs.get("count_include_pad"):
-        said = "the padding is counted, though count_include_pad is 0"
-        yield Mistake(likely=said, node=replace(node, attrs=counted), values={})
-    kernel, data = _whole(node.attrs.get("kernel_shape")), values.get(node.inputs[0]) if node.inputs else None
+        likely = "the padding is counted, though count_include_pad is 0"
+        yield Mistake(likely=likely, node=replace(node, attrs=counted), values={})
+    kernel, data = _int_tuple(node.attrs.get("kernel_shape")), values.get(node.inputs[0]) if node.inputs else None
     if data is None or not kernel or not node.attrs.get("ceil_mode") or data.ndim != len(kernel) + 2:
         return
-    none, ones = (0,) * len(kernel), (1,) * len(kernel)
-    pads = _whole(node.attrs.get("pads")) or none * 2
-    strides, dilations = (_whole(node.attrs.get(name)) or ones for name in ("strides", "dilations"))
+    zeros, ones = (0,) * len(kernel), (1,) * len(kernel)
+    pads = _int_tuple(node.attrs.get("pads")) or zeros * 2
+    strides, dilations = (_int_tuple(node.attrs.get(name)) or ones for name in ("strides", "dilations"))
     begins, ends = pads[: len(kernel)], pads[len(kernel) :]
     sizes = [size + begin + end for size, begin, end in zip(data.shape[2:], begins, ends, strict=True)]
     spans = [(taps - 1) * step + 1 for taps, step in zip(kernel, dilations, strict=True)]
-    beyond = [-(size - span) % stride for size, span, stride in zip(sizes, spans, strides, strict=True)]
-    if any(beyond):
-        reached = (*begins, *(end + more for end, more in zip(ends, beyond, strict=True)))
-        whole = replace(node, attrs={**counted, "ceil_mode": 0, "pads": reached})
+    overhang = [-(size - span) % stride for size, span, stride in zip(sizes, spans, strides, strict=True)]
+    if any(overhang):
+        extended_pads = (*begins, *(end + more for end, more in zip(ends, overhang, strict=True)))
+        full_windows = replace(node, attrs={**counted, "ceil_mode": 0, "pads": extended_pads})
         yield Mistake(
-            likely="the last windows are divided by all taps, though some lie beyond the padding", node=whole, values={}
+            likely="the last windows are divided by all taps, though some lie beyond the padding",
+            node=full_windows,
+            values={},
         )
 
 
-def _of_gate(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
-    """Yield a gate whose parameters are the usual ones of its operator, and not those of this one."""
+def _usual_gate_parameters(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
+    """Yield a gated operator whose gate has the default parameters of its own operator."""
     gate = operators.of(node.op).gate
     data = values.get(node.inputs[0]) if node.inputs else None
     if gate is not None and gate.attrs and data is not None:
-        own = ", ".join(f"{name} {value:.4g}" for name, value in gate.attrs.items())
-        said = f"its {gate.op} has the usual parameters of that operator, not {own}"
+        own_parameters = ", ".join(f"{name} {value:.4g}" for name, value in gate.attrs.items())
+        likely = f"its {gate.op} has the usual parameters of that operator, not {own_parameters}"
         usual = replace(node, op=gate.op, attrs={})
-        yield Mistake(likely=said, node=usual, values={}, after=lambda made: np.asarray(made * data))
+        yield Mistake(likely=likely, node=usual, values={}, after=lambda result: np.asarray(result * data))
 
 
-def _whole(value: object) -> tuple[int, ...]:
-    """Return the integers of an attribute; none if it holds none."""
+def _int_tuple(value: object) -> tuple[int, ...]:
+    """Return the integers of an attribute; empty if there are none."""
     return tuple(each for each in value if isinstance(each, int)) if isinstance(value, tuple) else ()
 
 
-def _of_dilation(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
+def _wrong_dilations(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
     """Yield dilations that are ignored or confused."""
     weight = values.get(node.inputs[1]) if len(node.inputs) > 1 else None
     if weight is not None:
-        for said, attrs in other_dilations(node.attrs, weight.shape[2:]):
-            yield Mistake(likely=said, node=replace(node, attrs=attrs), values={})
+        for likely, attrs in other_dilations(node.attrs, weight.shape[2:]):
+            yield Mistake(likely=likely, node=replace(node, attrs=attrs), values={})
 
 
 def other_dilations(
     attrs: Mapping[str, AttrValue], kernel: Sequence[int]
 ) -> Iterator[tuple[str, dict[str, AttrValue]]]:
-    """Yield the attributes of a convolution whose dilations are ignored or confused, and the mistake in words.
+    """Yield the attributes of a convolution with ignored or confused dilations, and the mistake in words.
 
-    What that adds to the span of a window is padding, or is taken from it, so that the result keeps its extents: half
-    of it on either side, or all of it at the end.
+    Padding compensates the changed span of a window, so that the result keeps its extents: half of it on either side,
+    or all of it at the end.
 
     Args:
         attrs: The attributes of the convolution.
         kernel: Extents of its filters.
     """
-    dilations, pads = _whole(attrs.get("dilations")), _whole(attrs.get("pads")) or (0,) * (2 * len(kernel))
+    dilations, pads = _int_tuple(attrs.get("dilations")), _int_tuple(attrs.get("pads")) or (0,) * (2 * len(kernel))
     if not any(each != 1 for each in dilations) or len(dilations) != len(kernel) or len(pads) != 2 * len(kernel):
         return
-    ways = {
+    mistake_of = {
         (1,) * len(dilations): "the dilation is ignored",
         dilations[::-1]: "the dilations of rows and columns are exchanged",
         (dilations[0],) * len(dilations): "the first dilation is used for all axes",
         (dilations[-1],) * len(dilations): "the last dilation is used for all axes",
     }
-    rest = {key: value for key, value in attrs.items() if key not in ("dilations", "pads")}
-    for taken, said in ways.items():
-        spans = [(size - 1) * (new - old) for size, new, old in zip(kernel, taken, dilations, strict=True)]
+    other_attrs = {key: value for key, value in attrs.items() if key not in ("dilations", "pads")}
+    for mistaken, likely in mistake_of.items():
+        spans = [(size - 1) * (new - old) for size, new, old in zip(kernel, mistaken, dilations, strict=True)]
         halves = [span // 2 for span in spans]
         ends = [span - half for span, half in zip(spans, halves, strict=True)]
-        for more in ([*halves, *ends], [*[0] * len(spans), *spans]) if taken != dilations else ():
-            around = tuple(pad + span for pad, span in zip(pads, more, strict=True))
+        for padding in ([*halves, *ends], [*[0] * len(spans), *spans]) if mistaken != dilations else ():
+            around = tuple(pad + span for pad, span in zip(pads, padding, strict=True))
             if min(around) >= 0:
-                yield said, {**rest, "dilations": taken, "pads": around}
+                yield likely, {**other_attrs, "dilations": mistaken, "pads": around}
 
 
-def _of_order(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
-    """Yield operands of a product with a matrix that are read in column-major order."""
+def _column_major_operands(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
+    """Yield operands of a matrix product that are read in column-major order."""
     if operators.of(node.op).sums is not Sums.MATRIX:
         return
     for name in dict.fromkeys(filter(None, node.inputs[:2])):
@@ -336,7 +349,7 @@ def _of_order(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]
         yield Mistake(likely=f"{name!r} is read in column-major order", node=node, values={name: turned}, about=name)
 
 
-def _of_padding(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
+def _shifted_padding(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
     del values
     pads = node.attrs.get("pads")
     if not isinstance(pads, tuple) or not operators.plain(node).ordered or not any(map(bool, pads)):
@@ -347,14 +360,14 @@ def _of_padding(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistak
         return
     sums = [begin + end for begin, end in zip(sizes[:half], sizes[half:], strict=True)]
     for begins in ([0] * half, sums, sizes[half:]):
-        other = (*begins, *(total - begin for total, begin in zip(sums, begins, strict=True)))
-        if other != tuple(sizes):
-            said = f"the padding is {list(other)}, not {sizes}"
-            yield Mistake(likely=said, node=replace(node, attrs={**node.attrs, "pads": other}), values={})
+        shifted = (*begins, *(total - begin for total, begin in zip(sums, begins, strict=True)))
+        if shifted != tuple(sizes):
+            likely = f"the padding is {list(shifted)}, not {sizes}"
+            yield Mistake(likely=likely, node=replace(node, attrs={**node.attrs, "pads": shifted}), values={})
 
 
-def _of_activation(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
-    """Yield an activation that is missing, or one too many."""
+def _missing_activations(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
+    """Yield a missing or an extra activation."""
     row = operators.of(node.op)
     data = values.get(node.inputs[0]) if node.inputs else None
     if row.activation and data is not None and len(list(filter(None, node.inputs))) == 1:
@@ -362,12 +375,12 @@ def _of_activation(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mis
             likely=f"the {node.op} is missing",
             node=node,
             values={},
-            after=lambda made: data if data.shape == made.shape else made,
+            after=lambda result: data if data.shape == result.shape else result,
         )
     fused = str(node.attrs.get("activation", ""))
     if fused:
-        rest = {key: value for key, value in node.attrs.items() if not key.startswith("activation")}
-        yield Mistake(likely=f"the {fused} within it is missing", node=replace(node, attrs=rest), values={})
+        other_attrs = {key: value for key, value in node.attrs.items() if not key.startswith("activation")}
+        yield Mistake(likely=f"the {fused} within it is missing", node=replace(node, attrs=other_attrs), values={})
     if not row.activation and not fused and (row.product or row.adds):
         yield Mistake(likely="a Relu is applied to its result", node=node, values={}, after=_clamped)
 
@@ -376,34 +389,36 @@ def _clamped(values: np.ndarray) -> np.ndarray:
     return np.asarray(np.maximum(values, 0))
 
 
-def _of_rounding(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
-    """Yield inputs that are rounded to a format of few digits first; a product's are another matter."""
+def _rounded_inputs(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
+    """Yield inputs that are rounded to a short format first; products are checked elsewhere."""
     if operators.of(node.op).product:
         return
-    real = {name: array for name, array in values.items() if array.dtype == np.float32}
+    float_values = {name: array for name, array in values.items() if array.dtype == np.float32}
     for short in SHORT_FORMATS:
         if short.bits < 8:
             continue
-        said = f"what it reads is rounded to {short.name} first"
-        yield Mistake(likely=said, node=node, values={name: short.rounded(array) for name, array in real.items()})
+        likely = f"what it reads is rounded to {short.name} first"
+        yield Mistake(
+            likely=likely, node=node, values={name: short.rounded(array) for name, array in float_values.items()}
+        )
 
 
-def _of_blocks(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
-    """Yield scales of blocks, and their zero points, that are those of the next block or the one before."""
+def _neighbouring_block_scales(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
+    """Yield scales of the block before or after the right one."""
     packed = operators.of(node.op).packed
     places = packed.inputs[1:] if packed else (1, 2) if node.attrs.get("block_size") else ()
     names = [node.inputs[place] for place in places if place < len(node.inputs) and node.inputs[place]]
-    yield from _of_packed_zero_points(node, values)
-    yield from _of_packed_codes(node, values)
+    yield from _wrong_packed_zero_points(node, values)
+    yield from _misread_packed_codes(node, values)
     for name in names[:1]:
-        for shift, which in ((1, "before"), (-1, "after")):
+        for shift, side in ((1, "before"), (-1, "after")):
             moved = np.roll(values[name], shift, -1)
             if values[name].ndim and not np.array_equal(moved, values[name]):
-                yield Mistake(likely=f"the scale of the block {which} is used", node=node, values={name: moved})
+                yield Mistake(likely=f"the scale of the block {side} is used", node=node, values={name: moved})
 
 
-def _of_packed_zero_points(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
-    """Yield zero points of a packed weight that are ignored, or that are 0 where none is given."""
+def _wrong_packed_zero_points(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
+    """Yield a packed weight whose zero points are ignored, or are 0 instead of their default."""
     packed = operators.of(node.op).packed
     if packed is None or packed.layout != "columns" or len(packed.inputs) < 3:
         return
@@ -416,18 +431,18 @@ def _of_packed_zero_points(node: Node, values: Mapping[str, np.ndarray]) -> Iter
     shifted = replace(node, inputs=(*inputs[:place], name, *inputs[place + 1 :]))
     bits = node.attrs.get("bits", 4)
     usual = 2 ** (bits - 1) if isinstance(bits, int) else 8
-    said = {
+    readings = {
         0: "is not subtracted",
         usual - 1: f"is {usual - 1}, not {usual}",
         usual + 1: f"is {usual + 1}, not {usual}",
     }
-    for zero, words in said.items():
-        each = np.full(values[node.inputs[place - 1]].shape, zero, np.float32)  # one for each scale
-        yield Mistake(likely=f"the zero point of the weight {words}", node=shifted, values={name: each})
+    for zero, words in readings.items():
+        zeros = np.full(values[node.inputs[place - 1]].shape, zero, np.float32)  # one for each scale
+        yield Mistake(likely=f"the zero point of the weight {words}", node=shifted, values={name: zeros})
 
 
-def _of_packed_codes(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
-    """Yield codes of a packed weight that are unpacked in another order, or read in another form."""
+def _misread_packed_codes(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
+    """Yield the codes of a packed weight unpacked in another order, or in another form."""
     packed = operators.of(node.op).packed
     name = node.inputs[packed.inputs[0]] if packed is not None else ""
     if packed is None or packed.layout != "columns" or node.attrs.get("bits", 4) != 4:
@@ -438,7 +453,7 @@ def _of_packed_codes(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[M
     low, high = codes & 15, codes >> 4
     halves = np.concatenate([low, high], axis=-1)
     evens = np.stack([low, high], axis=-1).reshape(*codes.shape[:-1], -1)
-    for said, order in (
+    for likely, order in (
         ("the two codes of each byte of {} are exchanged", np.stack([high, low], axis=-1).reshape(evens.shape)),
         ("each block of {} is read as its low codes and then its high ones, not in turn", halves),
         (
@@ -448,12 +463,12 @@ def _of_packed_codes(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[M
         ("the codes of {} are read in two's complement", evens ^ 8),
         ("the codes of {} are read in reverse in each block", evens[..., ::-1]),
     ):
-        held = (order[..., ::2] | (order[..., 1::2] << 4)).astype(np.uint8)
-        yield Mistake(likely=said.format(repr(name)), node=node, values={name: held})
+        repacked = (order[..., ::2] | (order[..., 1::2] << 4)).astype(np.uint8)
+        yield Mistake(likely=likely.format(repr(name)), node=node, values={name: repacked})
 
 
-def _of_sums(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
-    """Yield matrix products without the last terms of each sum: the remainder of a tile, or a part such as half."""
+def _incomplete_sums(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
+    """Yield matrix products that omit the last terms of each sum: the remainder of a tile, or a part such as half."""
     if operators.of(node.op).sums is not Sums.MATRIX or len(node.inputs) < 2 or not node.inputs[1]:
         return
     name = node.inputs[1]
@@ -466,34 +481,34 @@ def _of_sums(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
     for end in sorted(ends - {0, terms}, reverse=True):
         cut = weight.copy()
         np.moveaxis(cut, axis, 0)[end:] = 0
-        said = f"the last {terms - end} of the {terms} products of each sum are left out"
-        yield Mistake(likely=said, node=node, values={name: cut})
+        likely = f"the last {terms - end} of the {terms} products of each sum are left out"
+        yield Mistake(likely=likely, node=node, values={name: cut})
 
 
 _TILES = (4, 8, 16, 32, 64, 128)
-"""Terms that kernels sum at once."""
+"""Terms that kernels sum at a time."""
 _PARTS = (2, 4, 8)
 
 
-def _of_writing(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
+def _late_writes(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
     """Yield rows or columns of a product that are written one place late."""
     del values
-    for axis, what in ((-2, "row"), (-1, "column")) if operators.of(node.op).product else ():
+    for axis, title in ((-2, "row"), (-1, "column")) if operators.of(node.op).product else ():
         part = (Ellipsis, slice(1, None), *[slice(None)] * (-axis - 1))
         late = partial(np.roll, shift=1, axis=axis)
-        yield Mistake(likely=f"each {what} is written one {what} late", node=node, values={}, after=late, told=part)
+        yield Mistake(likely=f"each {title} is written one {title} late", node=node, values={}, after=late, told=part)
     for tile in _TILES if operators.of(node.op).product else ():
-        said = f"the rows of the result are padded to a multiple of {tile} elements, and read without these gaps"
-        yield Mistake(likely=said, node=node, values={}, after=partial(_with_gaps, tile=tile))
+        likely = f"the rows of the result are padded to a multiple of {tile} elements, and read without these gaps"
+        yield Mistake(likely=likely, node=node, values={}, after=partial(_with_gaps, tile=tile))
 
 
-def _with_gaps(made: np.ndarray, tile: int) -> np.ndarray:
-    """Return a result whose rows are padded with zeros to a multiple of so many elements, from its start on.
+def _with_gaps(result: np.ndarray, tile: int) -> np.ndarray:
+    """Return a result whose rows are padded with zeros to a multiple of some elements, cut to its size.
 
-    Where the next smaller multiple pads as much, that tells it.
+    If the next smaller multiple needs the same padding, it is left to that.
     """
-    gap = -made.shape[-1] % tile if made.ndim > 1 else 0
-    if not gap or gap == -made.shape[-1] % (tile // 2):
-        return made
-    padded = np.pad(made, [(0, 0)] * (made.ndim - 1) + [(0, gap)])
-    return padded.reshape(-1)[: made.size].reshape(made.shape)
+    gap = -result.shape[-1] % tile if result.ndim > 1 else 0
+    if not gap or gap == -result.shape[-1] % (tile // 2):
+        return result
+    padded = np.pad(result, [(0, 0)] * (result.ndim - 1) + [(0, gap)])
+    return padded.reshape(-1)[: result.size].reshape(result.shape)

@@ -1,9 +1,9 @@
-"""Arithmetics of known backends by name, one row each, with where each is known from.
+"""Arithmetics of known backends by name, one row each, with their provenance.
 
-A row states how the backend computes the kinds of unit that something is known of. What it does not state is computed
-as ONNX Runtime's x86 kernels do, and `Preset.states` tells the two apart. The same package may compute differently on
-another processor; the names say so. Fingerprints that `qdebug probe` measured are presets too. Formulas and their
-sources stand with the words of a variant, in `qdebug.replay`.
+A row states the variants that are known of a backend. Kinds of unit that it does not state are computed as in ONNX
+Runtime's x86 kernels, and `Preset.states` lists the stated ones. A package may compute differently on another
+processor; the names say so. Fingerprints measured by `qdebug probe` are presets too. The words of a variant and their
+formulas with sources are in `qdebug.replay`.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ PROVENANCES: Mapping[str, str] = MappingProxyType(
         "file": "a file that was written by a search or by hand",
     }
 )
-"""How an arithmetic is known, and what the word means."""
+"""Provenances of an arithmetic, and their meaning."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -77,14 +77,14 @@ class Preset:
 
     Args:
         name: Its name.
-        provenance: How it is known: a key of `PROVENANCES`.
-        about: What was measured or read, and where.
-        variants: Variants by kind of unit, or by kind and dtypes, as `Arithmetic` takes them.
+        provenance: Its provenance: a key of `PROVENANCES`.
+        about: The measurement or the source.
+        variants: Variants by kind of unit, or by kind and dtypes, as in `Arithmetic`.
         fused: Whether the backend computes groups of a QDQ graph as one node on codes.
         aliases: Other names for it.
-        apart: How kinds are known that are known otherwise than the rest.
-        backend: The backend that it was measured on by probes; empty otherwise.
-        also: Variants by kind that it computes some nodes by, which neither types nor branch tell apart.
+        apart: Provenance of single kinds that differ from the rest.
+        backend: The backend that probes measured; empty otherwise.
+        also: Further variants by kind, of nodes that neither types nor branch tell apart.
     """
 
     name: str
@@ -99,49 +99,49 @@ class Preset:
 
     @property
     def arithmetic(self) -> Arithmetic:
-        """How each kind of unit is computed."""
+        """The arithmetic with the variants of the preset."""
         return Arithmetic(variants=self.variants, name=self.name)
 
     def known(self, kind: str) -> str:
-        """Say how the arithmetic of a kind of unit is known: a key of `PROVENANCES`."""
+        """Return the provenance of a kind's arithmetic: a key of `PROVENANCES`."""
         return self.apart.get(kind, self.provenance)
 
     @property
     def states(self) -> tuple[str, ...]:
-        """Kinds of unit that something is known of; the others take the default."""
+        """Kinds of unit that the preset states; the others take the default."""
         return tuple(self.variants)
 
     def variant(self, kind: str) -> Variant:
-        """Return the variant for a kind of unit, whatever its dtypes are."""
+        """Return the variant of a kind of unit, without regard to dtypes."""
         return self.variants.get(kind, DEFAULTS[kind])
 
 
-def _read(texts: Mapping[str, str]) -> dict[str, Variant]:
+def _parse(texts: Mapping[str, str]) -> dict[str, Variant]:
     return {key: parse_variant(text) for key, text in texts.items()}
 
 
-def _products(text: str, **others: str) -> dict[str, Variant]:
-    """Return the same variant to convolutions and matrix products, and others to other kinds."""
-    return _read({"conv": text, "linear": text, **others})
+def _with_products(text: str, **others: str) -> dict[str, Variant]:
+    """Return one variant for convolutions and matrix products, and others for other kinds."""
+    return _parse({"conv": text, "linear": text, **others})
 
 
-def _pairs(text: str) -> dict[str, Variant]:
-    """Return a variant to products, with pair sums held to 16 bits where unsigned codes meet signed weights."""
-    return _products(text) | dict.fromkeys(_SATURATED, parse_variant(f"acc=pairsat16:hwc {text}"))
+def _with_pair_sums(text: str) -> dict[str, Variant]:
+    """Return a variant for products whose pair sums saturate at 16 bits for unsigned codes and signed weights."""
+    return _with_products(text) | dict.fromkeys(_SATURATED, parse_variant(f"acc=pairsat16:hwc {text}"))
 
 
-def _activations(leaky: str, softmax: str, table: str) -> dict[str, str]:
-    """Return TensorFlow Lite's functions of 8-bit codes: tables, but for those that it computes in fixed point."""
+def _tflite_functions(leaky: str, softmax: str, table: str) -> dict[str, str]:
+    """Return TensorFlow Lite's functions of 8-bit codes: tables, except those in fixed point."""
     fixed = {"lookup.HardSwish": _HARD_SWISH} | ({"softmax": softmax} if softmax == _EXP31 else {})
     typed = {f"{key}:{dtype},{dtype}": text for key, text in fixed.items() for dtype in ("int8", "uint8")}
-    plain = {} if softmax == _EXP31 else {"softmax": softmax}
-    return {"lookup": table, "lookup.LeakyRelu": leaky} | plain | typed
+    untyped = {} if softmax == _EXP31 else {"softmax": softmax}
+    return {"lookup": table, "lookup.LeakyRelu": leaky} | untyped | typed
 
 
 _LEAKY = "form=leaky m=q31 operand=shl,mulhi.up,shr.away steps=zp,sat"
 _SQUARES = "form=ls shift=7 m=q31:d:xw/y operand=shl,mulhi.up,shr.away steps=shl,mulhi.up,shr.away,zp,sat"
 _ROOT = "form=root31 steps=shl,mulhi.up,shr.away,zp,sat"
-_REFERENCE = _read(
+_REFERENCE = _parse(
     {
         "mul": _DOUBLE,
         "add": _ADD_DOUBLE,
@@ -155,11 +155,11 @@ _REFERENCE = _read(
         "quantize": _QUANTIZE_AWAY,
         "lookup.Rsqrt": _ROOT,
     }
-    | _activations(_LEAKY, softmax=_EXP31, table=_TABLE_AWAY)
+    | _tflite_functions(_LEAKY, softmax=_EXP31, table=_TABLE_AWAY)
     | {"conv:uint8,uint8,uint8": _DOUBLE.replace("d:xw/y", "d:f(xw)/y")}
     | {"resize:uint8,uint8": "form=corners32 steps=plus,sat"}
 )
-"""What TensorFlow Lite's reference kernels do beside products."""
+"""TensorFlow Lite's reference kernels, except products."""
 
 
 _REAL_BIAS = "bias=float steps=scale,bias,inv,even,zp,sat"
@@ -171,7 +171,7 @@ _TORCH = {
     "lookup": _TABLE,
     "softmax": _EXP32,
 }
-"""What PyTorch computes in the same way with every engine."""
+"""Kinds that PyTorch computes alike with every engine."""
 
 
 ROWS = (
@@ -195,26 +195,26 @@ ROWS = (
         name="ort-mlas-avx2-nonvnni",
         provenance="measured",
         about="ONNX Runtime 1.31.1 on an emulated Haswell: uint8 x int8 saturates sums of pairs to 16 bits",
-        variants=_pairs(_EVEN_AFTER),
+        variants=_with_pair_sums(_EVEN_AFTER),
     ),
     Preset(
         name="ort-arm",
         provenance="source",
         about="onnxruntime mlas/lib/qladd.cpp, the NEON code",
-        variants=_products(_EVEN_AFTER, add="form=common21 steps=shr.away,zp,sat"),
+        variants=_with_products(_EVEN_AFTER, add="form=common21 steps=shr.away,zp,sat"),
     ),
     Preset(
         name="float-unfused",
         provenance="source",
         about="dequantize, compute in float32, quantize: a QDQ graph that nobody fused",
-        variants=_products(_UNFUSED),
+        variants=_with_products(_UNFUSED),
         fused=False,
     ),
     Preset(
         name="xnnpack-fp32",
         provenance="measured",
         about="ai-edge-litert 2.3.0 with its default kernels; xnnpack/requantization.h",
-        variants=_products(
+        variants=_with_products(
             _EVEN_AFTER,
             mul=_EVEN_AFTER,
             add=_COMMON,
@@ -227,7 +227,7 @@ ROWS = (
             quantize=_QUANTIZE_IN,
             squared_difference=_SQUARES,
             **{"lookup.Rsqrt": _ROOT},
-            **_activations("form=leaky m=p8 operand=mul,shr.up steps=zp,sat", softmax=_EXP32, table=_TABLE),
+            **_tflite_functions("form=leaky m=p8 operand=mul,shr.up steps=zp,sat", softmax=_EXP32, table=_TABLE),
         ),
         aliases=("tflite-default",),
         apart={"quantize": "source"},
@@ -236,25 +236,25 @@ ROWS = (
         name="xnnpack-rndnu",
         provenance="source",
         about="xnnpack/requantization.h: 24 bits of the multiplier, one shift, ties up",
-        variants=_products(_RNDNU, average_pool=_RNDNU),
+        variants=_with_products(_RNDNU, average_pool=_RNDNU),
     ),
     Preset(
         name="xnnpack-rndnu16",
         provenance="source",
         about="xnnpack/requantization.h and gemm-config.c: 15 bits of the multiplier, for NEON kernels of uint8",
-        variants=_products(_RNDNU16),
+        variants=_with_products(_RNDNU16),
     ),
     Preset(
         name="qnnpack",
         provenance="source",
         about="qnnpack/requantization.h: a float's 24 bits as fixed point, two roundings",
-        variants=_products(_MANTISSA, average_pool=_RNDNU, add="form=common21 steps=shr.away,zp,sat"),
+        variants=_with_products(_MANTISSA, average_pool=_RNDNU, add="form=common21 steps=shr.away,zp,sat"),
     ),
     Preset(
         name="torch-qnnpack-x86",
         provenance="measured",
         about="torch 2.13.0, engine qnnpack on x86",
-        variants=_products(
+        variants=_with_products(
             _EVEN_AFTER,
             mul=_EVEN_AFTER,
             add="form=common21 steps=shr.away,zp,sat",
@@ -267,7 +267,7 @@ ROWS = (
         name="fbgemm",
         provenance="measured",
         about="torch 2.13.0, engine fbgemm on x86 with VNNI; fbgemm RefImplementations.cc",
-        variants=_products(
+        variants=_with_products(
             _EVEN_AFTER,
             mul=_EVEN_AFTER,
             add="form=deq-fma steps=inv,even,zp,sat",
@@ -275,20 +275,20 @@ ROWS = (
             reduce_mean=_EVEN_IN,
             **_TORCH,
         ),
-        also=_products(_REAL_BIAS),
+        also=_with_products(_REAL_BIAS),
     ),
     Preset(
         name="fbgemm-nonvnni",
         provenance="measured",
         about="torch 2.13.0, engine fbgemm on an emulated Haswell",
-        variants=_pairs(_EVEN_AFTER) | _read({"add": "form=deq-fma steps=inv,even,zp,sat"}),
+        variants=_with_pair_sums(_EVEN_AFTER) | _parse({"add": "form=deq-fma steps=inv,even,zp,sat"}),
         apart={"conv": "memory"},
     ),
     Preset(
         name="onednn",
         provenance="measured",
         about="torch 2.13.0, engines onednn and x86, with VNNI: the zero point is added before rounding",
-        variants=_products(
+        variants=_with_products(
             _EVEN_IN,
             mul=_EVEN_AFTER,
             add="form=deq-fma steps=inv,even,zp,sat",
@@ -298,15 +298,15 @@ ROWS = (
         ),
         aliases=("torch-x86",),
         apart={"linear": "memory"},
-        also=_products(_REAL_BIAS),
+        also=_with_products(_REAL_BIAS),
     ),
     Preset(
         name="onednn-nonvnni",
         provenance="measured",
         about="torch 2.13.0, engine onednn on an emulated Haswell (linear), inductor on AVX2; convolutions follow",
-        variants=_pairs(_EVEN_IN),
+        variants=_with_pair_sums(_EVEN_IN),
         apart={"conv": "memory"},
-        also=_read(
+        also=_parse(
             {
                 "conv": "acc=pairsat16:tap bias=float steps=scale,bias,inv,zp,even,sat",
                 "linear": "acc=pairsat16:hwc bias=float steps=scale,bias,inv,zp,even,sat",
@@ -317,7 +317,7 @@ ROWS = (
         name="openvino-cpu",
         provenance="measured",
         about="openvino 2026.4.1 on x86 with AMX, operators between Q and DQ; average pools on AVX2",
-        variants=_products(
+        variants=_with_products(
             _EVEN_IN,
             average_pool="form=levels-raw steps=even,zp,sat",
             quantize="form=levels steps=even,zp,sat",
@@ -328,28 +328,28 @@ ROWS = (
             **dict.fromkeys(("sub", "mul", "div", "prelu"), f"form=deq {_LEVELS}"),
         ),
         apart={"linear": "memory"},
-        also=_read({"conv": "form=levels-fma acc=pairsat16:tap steps=even,sat"}),
+        also=_parse({"conv": "form=levels-fma acc=pairsat16:tap steps=even,sat"}),
     ),
     Preset(
         name="openvino-cpu-f16",
         provenance="measured",
         about="openvino 2026.4.1 on x86 with AMX in float16, operators between Q and DQ",
-        variants=_products(
+        variants=_with_products(
             f"bias=float steps=scale,bias,{_HALF}",
             **dict.fromkeys(("concat", "requantize"), f"steps=scale,{_HALF}"),
             add=f"form=deq steps={_HALF}",
             lookup=f"form=table steps={_HALF_CUT}",
             **dict.fromkeys(("sub", "mul", "div"), f"form=deq steps={_HALF_CUT}"),
         ),
-        also=_read({"conv": f"steps=scale,{_HALF}"}),
+        also=_parse({"conv": f"steps=scale,{_HALF}"}),
     ),
     Preset(
         name="gemmlowp",
         provenance="measured",
         about="LiteRT 2.3.0, reference kernels but for FULLY_CONNECTED; tflite-micro; gemmlowp fixedpoint.h; CMSIS-NN",
-        variants=_products(_DOUBLE)
+        variants=_with_products(_DOUBLE)
         | _REFERENCE
-        | _read(
+        | _parse(
             dict.fromkeys(("lookup.Sigmoid:int8,int8", "lookup.Tanh:int8,int8"), "form=fixed31 steps=shr.away,zp,sat")
         ),
         aliases=("cmsis-nn", "tflite-micro"),
@@ -358,30 +358,30 @@ ROWS = (
         name="tflite-reference",
         provenance="measured",
         about="LiteRT 2.3.0, reference kernels: convolutions round twice, FULLY_CONNECTED once, half away",
-        variants=_products(_DOUBLE, linear=_SINGLE_AWAY) | _REFERENCE,
+        variants=_with_products(_DOUBLE, linear=_SINGLE_AWAY) | _REFERENCE,
     ),
     Preset(
         name="tflite-opt-avx",
         provenance="measured",
         about="LiteRT 2.3.0, optimized kernels on AVX2 and AVX-512: both roundings half up",
-        variants=_products(_DOUBLE_UP)
+        variants=_with_products(_DOUBLE_UP)
         | _REFERENCE
-        | _read(
+        | _parse(
             {"add": _ADD_MIXED, "sub": _ADD_MIXED, "requantize": _DOUBLE_UP, "quantize": "steps=inv,even,zp,sat"}
-            | _activations(_LEAKY, softmax=_EXP32, table=_TABLE_AWAY)
+            | _tflite_functions(_LEAKY, softmax=_EXP32, table=_TABLE_AWAY)
             | dict.fromkeys(
                 ("lookup.Sigmoid:int16,int16", "lookup.Tanh:int16,int16"), "form=fixed16 steps=shr.away,zp,sat"
             )
             | {"conv:uint8,uint8,uint8": _DOUBLE_UP.replace("d:xw/y", "d:f(xw)/y")}
             | {"resize:uint8,uint8": "form=weights32 steps=plus,sat"}
         ),
-        also=_read({"reduce_mean": "form=offset m=q31:x/(y*n) steps=shl,mulhi.up,shr.up,zp,sat"}),
+        also=_parse({"reduce_mean": "form=offset m=q31:x/(y*n) steps=shl,mulhi.up,shr.up,zp,sat"}),
     ),
     Preset(
         name="tflite-opt-sse4",
         provenance="measured",
         about="LiteRT 2.3.0, optimized CONV_2D on an emulated Nehalem; ruy/apply_multiplier.cc",
-        variants=_products(_SINGLE_UP),
+        variants=_with_products(_SINGLE_UP),
         aliases=("ruy", "tflite-single-rounding", "cmsis-nn-single", "tosa-single"),
         apart={"linear": "source"},
     ),
@@ -389,19 +389,19 @@ ROWS = (
         name="tvm-qnn-tonearest",
         provenance="source",
         about="TVM Relay qnn.requantize, TONEAREST, in 64 bits",
-        variants=_products(_SINGLE_AWAY, add=_ADD_TVM),
+        variants=_with_products(_SINGLE_AWAY, add=_ADD_TVM),
     ),
     Preset(
         name="tvm-relay-pow2",
         provenance="source",
         about="TVM relay/quantize/realize.cc: scales are powers of two, and so is the multiplier",
-        variants=_products(_POWER),
+        variants=_with_products(_POWER),
     ),
     Preset(
         name="glow-interpreter",
         provenance="source",
         about="glow Interpreter/InterpreterNodes.cpp: float32, ties away from zero",
-        variants=_products(
+        variants=_with_products(
             _AWAY_IN,
             linear=_AWAY_AFTER,
             mul=_AWAY_AFTER,
@@ -416,7 +416,7 @@ ROWS = (
         name="glow-cpu",
         provenance="source",
         about="glow libjit_defs.h: shift, an 8-bit multiplier, shift",
-        variants=_products(
+        variants=_with_products(
             _GLOW,
             mul=_GLOW,
             add=_ADD_GLOW,
@@ -430,62 +430,72 @@ ROWS = (
         name="mxnet",
         provenance="source",
         about="mxnet operator/quantization: to real numbers, add one half, cut off; no zero point",
-        variants=_products(_AWAY_AFTER),
+        variants=_with_products(_AWAY_AFTER),
     ),
 )
 """All presets."""
 
 
 DEFAULT_PRESET = "onnx-spec"
-"""The preset of a backend that says nothing of its arithmetic."""
+"""The preset of a backend of unknown arithmetic."""
 
 
-def _probed(found: Fingerprint) -> Preset:
+def _preset_of_fingerprint(fingerprint: Fingerprint) -> Preset:
     """Return a fingerprint as a preset.
 
-    Of a class it states what fits the kind with most types, then what the measured row states that agrees most with
-    the fingerprint, then what any measured row does.
+    From each class it takes the variant that fits the kind with most types, then the variant of the measured row that
+    agrees most with the fingerprint, then any variant of a measured row.
     """
     measured = [row for row in ROWS if row.provenance == "measured"]
-    known = {variant for row in measured for variant in row.variants.values()}
-    seen = Counter((kind_of(key), variant) for key, variants in found.kinds.items() for variant in variants)
-    near = max(measured, key=lambda row: sum(1 if said in fit else -1 for said, fit in _stated(row, found) if said))
-    nearest = dict(zip(found.kinds, (said for said, _ in _stated(near, found)), strict=True))
+    measured_variants = {variant for row in measured for variant in row.variants.values()}
+    type_counts = Counter(
+        (kind_of(key), variant) for key, variants in fingerprint.kinds.items() for variant in variants
+    )
+    nearest_row = max(
+        measured,
+        key=lambda row: sum(1 if said in fit else -1 for said, fit in _compare_with_row(row, fingerprint) if said),
+    )
+    nearest = dict(
+        zip(fingerprint.kinds, (said for said, _ in _compare_with_row(nearest_row, fingerprint)), strict=True)
+    )
     chosen = {
-        key: max(variants, key=lambda each: (seen[kind_of(key), each], each == nearest[key], each in known))
-        for key, variants in found.kinds.items()
+        key: max(
+            variants,
+            key=lambda each: (type_counts[kind_of(key), each], each == nearest[key], each in measured_variants),
+        )
+        for key, variants in fingerprint.kinds.items()
     }
     return Preset(
-        name=found.name,
+        name=fingerprint.name,
         provenance="measured",
-        about=f"{found.about}, by probes",
+        about=f"{fingerprint.about}, by probes",
         variants=chosen,
-        backend=found.backend,
+        backend=fingerprint.backend,
     )
 
 
-def _stated(row: Preset, found: Fingerprint) -> Iterator[tuple[Variant | None, tuple[Variant, ...]]]:
-    """Yield what a row states of each kind of a fingerprint, None if nothing, and the class that was measured."""
-    for key, variants in found.kinds.items():
+def _compare_with_row(row: Preset, fingerprint: Fingerprint) -> Iterator[tuple[Variant | None, tuple[Variant, ...]]]:
+    """Yield the variant that a row states for each kind of a fingerprint, or None, and the measured class."""
+    for key, variants in fingerprint.kinds.items():
         keys = dict.fromkeys((key, key.partition(":")[0], kind_of(key)))
         yield next((row.variants[each] for each in keys if each in row.variants), None), variants
 
 
 @cache
 def known_presets() -> Mapping[str, Preset]:
-    """Return the presets by name: those above, and one for each packaged fingerprint.
+    """Return all presets by name: `ROWS`, and one for each packaged fingerprint.
 
-    The fingerprints are read when presets are first asked for, so that a comparison starts sooner.
+    Fingerprints are read on first use, which lets a comparison start sooner.
     """
-    return MappingProxyType({one.name: one for one in (*ROWS, *map(_probed, packaged().values()))})
+    return MappingProxyType({one.name: one for one in (*ROWS, *map(_preset_of_fingerprint, packaged().values()))})
 
 
 ALIASES: Mapping[str, str] = MappingProxyType({alias: one.name for one in ROWS for alias in one.aliases})
-"""Other names that backends' arithmetics go by, and the preset that each stands for."""
+"""Presets by their other names."""
 
 
 def preset(name: str) -> Preset:
-    """Return a preset by its name or another name that it goes by.
+    """Return a preset by its name or an alias.
 
     Raises:
         UsageError: There is none of this name.
@@ -493,27 +503,27 @@ def preset(name: str) -> Preset:
     name = ALIASES.get(name, name)
     if name not in known_presets():
         near = get_close_matches(name.lower().replace("_", "-"), known_presets(), n=3)
-        meant = f" Near names: {', '.join(near)}." if near else ""
+        suggestion = f" Near names: {', '.join(near)}." if near else ""
         raise UsageError(
-            f"There is no arithmetic {name!r}.{meant} Known are {', '.join(known_presets())}.",
+            f"There is no arithmetic {name!r}.{suggestion} Known are {', '.join(known_presets())}.",
             hint="Choose one, or give the path of a file that qdebug explain --write-arithmetic wrote.",
         )
     return known_presets()[name]
 
 
 def other_sums() -> Mapping[str, Arithmetic]:
-    """Return an arithmetic for each way in which a known backend adds products otherwise than in 32 bits, in words."""
-    found: dict[str, Arithmetic] = {}
+    """Return an arithmetic for each known way of adding products other than in 32 bits, by its description."""
+    by_sums: dict[str, Arithmetic] = {}
     for row in ROWS:
         for variant in row.variants.values():
             if variant.limited_sums is not None:
-                found.setdefault(variant.limited_sums, row.arithmetic)
-    return found
+                by_sums.setdefault(variant.limited_sums, row.arithmetic)
+    return by_sums
 
 
 @dataclass(frozen=True, slots=True)
 class KnownRuntime:
-    """What fingerprints say of the runtime of a run: that of its own version, kernels and processor, or of its backend.
+    """The measured arithmetic of a run's runtime: of its own version, kernels and processor, or of its backend.
 
     Args:
         run: Facts of the run.
@@ -523,47 +533,49 @@ class KnownRuntime:
 
     @property
     def own(self) -> str:
-        """What the fingerprint of its own version, kernels and processor goes by, be there one or not."""
+        """Name of the fingerprint of its version, kernels and processor, whether packaged or not."""
         return fingerprint_name(self.run.to_dict())
 
     @property
     def arithmetic(self) -> Arithmetic:
-        """How it computes codes: as the fingerprints of its backend say, its own before others."""
+        """The arithmetic on codes by the fingerprints of its backend, its own first."""
         presets = known_presets()
-        stated = [presets[name].variants for name in self.ordered(presets) if presets[name].backend == self.run.backend]
-        merged = {key: variant for variants in reversed(stated) for key, variant in variants.items()}
+        variant_tables = [
+            presets[name].variants for name in self.ordered(presets) if presets[name].backend == self.run.backend
+        ]
+        merged = {key: variant for variants in reversed(variant_tables) for key, variant in variants.items()}
         return Arithmetic(variants=merged) if merged and self.run.backend else Arithmetic()
 
     def ordered(self, names: Iterable[str]) -> list[str]:
-        """Return presets with its own first, and then others of its backend."""
+        """Sort presets: its own first, then those of its backend."""
         own, backend = self.own, self.run.backend
         return sorted(names, key=lambda name: (name != own, not backend or known_presets()[name].backend != backend))
 
     def variants(self, kind: str, dtypes: tuple[str, ...] = (), branch: str = "") -> frozenset[Variant]:
-        """Return how units of a kind are computed: by its own fingerprint if it says, else by any of its backend.
+        """Return the variants of a kind of unit: by its own fingerprint, else by any of its backend.
 
         Args:
             kind: The kind of unit.
             dtypes: Dtypes of operands and output.
             branch: Its branch of the kind.
         """
-        stating = self._stating(kind, dtypes, branch)
-        own = stating.get(self.own)
-        return frozenset(stating.values() if own is None else (own,))
+        stating = self._variants_by_preset(kind, dtypes, branch)
+        own_variant = stating.get(self.own)
+        return frozenset(stating.values() if own_variant is None else (own_variant,))
 
     def variant(self, kind: str, dtypes: tuple[str, ...] = (), branch: str = "") -> Variant | None:
-        """Return how its own fingerprint says that units of a kind are computed; None if that says nothing.
+        """Return the variant of a kind of unit by its own fingerprint; None if that states none.
 
-        Another version, or another processor, may compute otherwise: what is known of these says nothing of it.
+        Fingerprints of other versions or processors prove nothing about this one.
 
         Args:
             kind: The kind of unit.
             dtypes: Dtypes of operands and output.
             branch: Its branch of the kind.
         """
-        return self._stating(kind, dtypes, branch).get(self.own)
+        return self._variants_by_preset(kind, dtypes, branch).get(self.own)
 
-    def _stating(self, kind: str, dtypes: tuple[str, ...], branch: str) -> dict[str, Variant]:
+    def _variants_by_preset(self, kind: str, dtypes: tuple[str, ...], branch: str) -> dict[str, Variant]:
         keys = keys_of(kind, branch, dtypes)
         return {
             name: next(found.variants[key] for key in keys if key in found.variants)
@@ -583,19 +595,12 @@ def _all_variants() -> frozenset[Variant]:
 
 
 def is_known(variant: Variant) -> bool:
-    """Tell whether a known backend computes any kind of node by a variant, or its multiplier was recorded."""
+    """Return whether any preset contains a variant, or its multiplier was recorded."""
     return variant.multiplier.number == GIVEN or variant in _all_variants()
 
 
 def names_of(variant: Variant, kind: str, dtypes: tuple[str, ...] = (), branch: str = "") -> tuple[str, ...]:
-    """Name the presets that state a variant.
-
-    Args:
-        variant: The variant.
-        kind: The kind of unit that it computes.
-        dtypes: Dtypes of operands and output, where a preset tells them apart.
-        branch: Its branch of the kind, where a preset tells them apart.
-    """
+    """Return the names of the presets that state a variant."""
     keys = keys_of(kind, branch, dtypes)
 
     def states(found: Preset) -> bool:

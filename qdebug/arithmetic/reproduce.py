@@ -1,12 +1,12 @@
-"""Tell quickly whether a known arithmetic reproduces a node: what a comparison asks of every node that differs.
+"""Check quickly whether a known arithmetic reproduces a node; a comparison asks this for every node that differs.
 
-The first known variant that fits is the answer, so that most nodes cost one replay. Which others would do as well, and
-step programs that nobody is known to use, are left to `qdebug.compare.explaining.explain`.
+The first known variant that fits is the answer, so that most nodes cost one replay. Other fitting variants and step
+programs of no known backend are left to `qdebug.compare.explaining.explain`.
 
-Nodes of one operator and types mostly have one arithmetic, and of some nodes several fit. So the usual arithmetic of
-such siblings is found first, in the first few with many elements, and is tried before all others. In a node of few
-elements, where many would fit by chance, it is believed. An answer depends on the recording alone, and not on what was
-asked before, so workers that share a comparison give the same answers.
+Nodes of one operator and types mostly share one arithmetic, and several variants may fit a single node. The usual
+arithmetic of such siblings is found first, from the first few with many elements, and is tried before all others. It is
+also believed for a node of few elements, where many variants fit by chance. An answer depends on the recording alone
+and not on earlier questions, so that workers of one comparison agree.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ class Reproduced:
     """Whether a known arithmetic reproduces a node's output bit for bit.
 
     Args:
-        by: The arithmetic in words; None if none of the known ones does.
-        firm: Whether that can hardly be chance: many elements, the arithmetic of a sibling with many, or sums in few
-            bits, which foretell the elements that are far off, and their codes.
-        variant: The arithmetic; None likewise.
+        by: The arithmetic in words; None if none does.
+        firm: Whether chance is ruled out: by many elements, by a sibling of many elements with this arithmetic, or by
+            sums in few bits, which predict the elements that are far off and their codes.
+        variant: The arithmetic; None if none does.
     """
 
     by: str | None
@@ -50,14 +50,14 @@ class Reproduced:
 
 
 class _Answer(NamedTuple):
-    """The arithmetic that reproduces a node, if one does, and whether the node alone shows that it is no chance."""
+    """The arithmetic that reproduces a node, if any, and whether the node alone rules out chance."""
 
     variant: Variant | None = None
     firm: bool = False
 
 
 class ReproductionCheck:
-    """Looks for the arithmetic of nodes.
+    """Finds the arithmetic of nodes.
 
     Args:
         recording: The backend's recording.
@@ -66,14 +66,14 @@ class ReproductionCheck:
     def __init__(self, recording: Recording) -> None:
         self._recording = recording
         self._answers: dict[str, _Answer | None] = {}
-        self._usual_of: dict[tuple[object, ...], tuple[Variant, ...]] = {}  # by operator and types
+        self._usual_by_kind: dict[tuple[object, ...], tuple[Variant, ...]] = {}  # by operator and types
 
     @cached_property
     def _units(self) -> Units:
         return Units(self._recording)
 
     def reproduce(self, node: Node, tensor: str) -> Reproduced | None:
-        """Look for the arithmetic of a node; None if it only moves codes, is no quantized unit or lacks values.
+        """Find the arithmetic of a node; None if it only moves codes, is no quantized unit or lacks values.
 
         Args:
             node: A node of the recording.
@@ -82,23 +82,23 @@ class ReproductionCheck:
         answer = self._answer(node, tensor)
         if answer is None or answer.variant is None:
             return None if answer is None else Reproduced(by=None)
-        firm = answer.firm or answer.variant in self._usual(node, tensor)
+        firm = answer.firm or answer.variant in self._usual_variants(node, tensor)
         return Reproduced(by=describe(answer.variant), firm=firm, variant=answer.variant)
 
     def variant(self, node: Node, tensor: str, first: Variant | None = None, *, firmly: bool = False) -> Variant | None:
-        """Look for the arithmetic of a node by itself; None if none is known.
+        """Find the arithmetic of a node by itself; None if none is known.
 
         Args:
             node: A node of the recording.
             tensor: One of its outputs.
-            first: An arithmetic that is tried before all others.
-            firmly: Return none that may give the same bits by chance.
+            first: An arithmetic to try before all others.
+            firmly: Reject an arithmetic that may fit by chance.
         """
         answer = self._answer(node, tensor) if first is None else self._search(node, tensor, first)
         return None if answer is None or (firmly and not answer.firm) else answer.variant
 
     def compute(self, node: Node, tensor: str, place: Place, variant: Variant) -> np.ndarray:
-        """Compute a node by some arithmetic on its recorded inputs.
+        """Compute a node with an arithmetic on its recorded inputs.
 
         Args:
             node: A node that `reproduce` has an answer for.
@@ -132,18 +132,18 @@ class ReproductionCheck:
             RecordingError: An operand cannot be read.
         """
         source = self._units.find(node, tensor)
-        known = known_variants(source.unit(place)) if isinstance(source, UnitSource) else ()
-        if not known:
+        variants = known_variants(source.unit(place)) if isinstance(source, UnitSource) else ()
+        if not variants:
             raise KernelError(f"No arithmetic is known for node {node.name!r}.")
-        made, codes = self.compute(node, tensor, place, known[0]), self._recording.load(tensor, *place)
-        if made.dtype.kind not in "iu" or made.size != codes.size:
+        computed, codes = self.compute(node, tensor, place, variants[0]), self._recording.load(tensor, *place)
+        if computed.dtype.kind not in "iu" or computed.size != codes.size:
             raise KernelError(f"Node {node.name!r} gives other codes than were recorded.")
-        return int(np.max(np.abs(made.reshape(codes.shape).astype(np.int64) - codes.astype(np.int64)), initial=0))
+        return int(np.max(np.abs(computed.reshape(codes.shape).astype(np.int64) - codes.astype(np.int64)), initial=0))
 
     def _answer(self, node: Node, tensor: str) -> _Answer | None:
-        """Search for the arithmetic of a node once; None if it only moves codes, is no unit or lacks values."""
+        """Find the arithmetic of a node, cached; None if it only moves codes, is no unit or lacks values."""
         if tensor not in self._answers:
-            self._answers[tensor] = self._search(node, tensor, *self._usual(node, tensor))
+            self._answers[tensor] = self._search(node, tensor, *self._usual_variants(node, tensor))
         return self._answers[tensor]
 
     def _search(self, node: Node, tensor: str, *first: Variant) -> _Answer | None:
@@ -165,26 +165,26 @@ class ReproductionCheck:
         source = None if self._units.missing(node, tensor) is not None else self._units.find(node, tensor)
         return source if isinstance(source, UnitSource) and not source.moves else None
 
-    def _usual(self, node: Node, tensor: str) -> tuple[Variant, ...]:
-        """Return the arithmetic of the first large siblings of a node: the one of all of them, else that of each."""
+    def _usual_variants(self, node: Node, tensor: str) -> tuple[Variant, ...]:
+        """Return the arithmetic common to the first large siblings of a node, else the arithmetic of each."""
         kind = self._kind(node, tensor)
-        if kind not in self._usual_of:
+        if kind not in self._usual_by_kind:
             large = islice(filter(self._is_large, self._siblings.get(kind, ())), LARGE_SIBLINGS_TRIED)
             answers = {name: self._search(sibling, name) for sibling, name in large}
             reproduced = {name: each.variant for name, each in answers.items() if each is not None and each.variant}
-            found = tuple(dict.fromkeys(reproduced.values()))
-            common = self._common(reproduced) if len(found) > 1 else next(iter(found), None)
-            self._usual_of[kind] = found if common is None else (common,)
-            if common is not None or not found:
+            distinct = tuple(dict.fromkeys(reproduced.values()))
+            common = self._common_variant(reproduced) if len(distinct) > 1 else next(iter(distinct), None)
+            self._usual_by_kind[kind] = distinct if common is None else (common,)
+            if common is not None or not distinct:
                 self._answers |= answers | {name: _Answer(common, firm=True) for name in reproduced}
-        return self._usual_of[kind]
+        return self._usual_by_kind[kind]
 
-    def _common(self, tensors: Iterable[str]) -> Variant | None:
+    def _common_variant(self, tensors: Iterable[str]) -> Variant | None:
         """Return the first known arithmetic that reproduces each of some tensors."""
         graph = self._recording.graph
-        found = [self._source(node, name) for name in tensors if (node := graph.producer(name)) is not None]
+        sources = [self._source(node, name) for name in tensors if (node := graph.producer(name)) is not None]
         with one_thread():
-            return search_common([source for source in found if source is not None])
+            return search_common([source for source in sources if source is not None])
 
     def _is_large(self, sibling: tuple[Node, str]) -> bool:
         node, tensor = sibling
@@ -196,11 +196,11 @@ class ReproductionCheck:
     @cached_property
     def _siblings(self) -> dict[tuple[object, ...], list[tuple[Node, str]]]:
         """All nodes with their first output, by operator and types."""
-        found: dict[tuple[object, ...], list[tuple[Node, str]]] = {}
+        siblings: dict[tuple[object, ...], list[tuple[Node, str]]] = {}
         for node in self._recording.graph.nodes:
             for tensor in islice(filter(None, node.outputs), 1):
-                found.setdefault(self._kind(node, tensor), []).append((node, tensor))
-        return found
+                siblings.setdefault(self._kind(node, tensor), []).append((node, tensor))
+        return siblings
 
     def _kind(self, node: Node, tensor: str) -> tuple[object, ...]:
         tensors = self._recording.graph.tensors

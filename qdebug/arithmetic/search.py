@@ -1,13 +1,13 @@
-"""Search for the arithmetic of one quantized node: every known variant, on the elements that decide.
+"""Search for the arithmetic of one quantized node: every known variant, tried on the elements that decide.
 
-The heavy part of a unit is computed once for all variants that share it. A variant that misses one recorded element is
-out: variants that agree on 99.99 % are common, and are no explanation.
+The heavy part of a unit is computed once for all variants that share it. A variant that misses a single recorded
+element is rejected: variants that agree on 99.99 % are common, and explain nothing.
 
-Step programs beyond the known ones: a bounded grammar that a search goes through before it gives up. Real multipliers:
-scale, round and add the zero point in any order. Integer multipliers: an optional shift left, a product kept in part or
-whole, one or two roundings. Operators on two operands combine a program for the operands with one for the result. How a
-program ends makes no difference well inside the range of the codes, so that `endings` is only asked for programs that
-fit there. None wraps around where it should saturate: that is no arithmetic but a mistake.
+If no known variant fits, step programs of a bounded grammar are tried. Real multipliers: scale, round and add the zero
+point in any order. Integer multipliers: an optional shift left, a product kept in part or whole, one or two roundings.
+Operators on two operands combine a program for the operands with a program for the result. How a program ends makes no
+difference well inside the range of the codes, so `endings` is only called for programs that fit there. No program wraps
+around where it should saturate: that is a mistake and no arithmetic. Begin at `search`.
 """
 
 from __future__ import annotations
@@ -62,83 +62,85 @@ _HIGH = STEPS["mulhi"].roundings
 
 
 def programs(unit: Unit, sums: HeavyPart) -> Iterator[Variant]:
-    """Yield variants with the given heavy part, the simplest first; some of them may not fit the unit.
+    """Yield variants with a given heavy part, the simplest first; some may not fit the unit.
 
     Args:
-        unit: What is computed.
+        unit: The unit.
         sums: The heavy part.
     """
-    known = [variant for variant in candidates(unit) if variant.sums == sums]
-    if not known:
+    same_sums = [variant for variant in candidates(unit) if variant.sums == sums]
+    if not same_sums:
         return
-    if any(variant.operand for variant in known):
-        yield from _two_stages(known)
-    if sums.columns == "sum" and known[0].form == "sum" and not any(s.op == "bias" for s in known[0].requantize):
-        for text in (*_real(unit), *_whole(unit)):
-            for found in ways(text):
-                yield replace(known[0], multiplier=found.multiplier, requantize=found.requantize)
+    if any(variant.operand for variant in same_sums):
+        yield from _two_stages(same_sums)
+    if (
+        sums.columns == "sum"
+        and same_sums[0].form == "sum"
+        and not any(s.op == "bias" for s in same_sums[0].requantize)
+    ):
+        for text in (*_real_programs(unit), *_integer_programs(unit)):
+            for program in ways(text):
+                yield replace(same_sums[0], multiplier=program.multiplier, requantize=program.requantize)
     else:
-        yield from _rerounded(known)
+        yield from _with_other_roundings(same_sums)
 
 
 def endings(variant: Variant) -> Iterator[Variant]:
-    """Yield a program with each other way to end.
-
-    Args:
-        variant: A variant whose program ends with `zp,sat`.
-    """
+    """Yield a variant with every other ending of its program."""
     if steps_of("zp,sat") == variant.requantize[-2:]:
         for end in ("sat",) if variant.multiplier.real else ("sat", "sat16,zp,sat"):
             yield replace(variant, requantize=(*variant.requantize[:-2], *steps_of(end)))
 
 
-def _expressions(unit: Unit, *, most: int = len(EXPRESSIONS)) -> list[str]:
-    """List the expressions that give different multipliers for a unit, those in float64 with one representative."""
+def _expressions(unit: Unit, *, limit: int = len(EXPRESSIONS)) -> list[str]:
+    """List the expressions that give different multipliers for a unit, equal ones in float64 once."""
     scales = scales_of(unit)
-    found: dict[bytes, str] = {}
+    by_multiplier: dict[bytes, str] = {}
     for expression in EXPRESSIONS:
-        found.setdefault(real_multiplier(scales, expression).astype(np.float64).tobytes(), expression)
-    return list(found.values())[:most]
+        by_multiplier.setdefault(real_multiplier(scales, expression).astype(np.float64).tobytes(), expression)
+    return list(by_multiplier.values())[:limit]
 
 
-def _real(unit: Unit) -> Iterator[str]:
-    """Real multipliers: where the zero point is added and how it is rounded."""
-    numbers = [*product(("f32", "f64"), _expressions(unit)), *product(("f16", "bf16"), _expressions(unit, most=1))]
+def _real_programs(unit: Unit) -> Iterator[str]:
+    """Yield programs with a real multiplier: every place of the zero point and every rounding."""
+    numbers = [*product(("f32", "f64"), _expressions(unit)), *product(("f16", "bf16"), _expressions(unit, limit=1))]
     rounded = any_of(*(f"<zp,{rounding}|{rounding},zp>" for rounding in STEPS["round"].roundings))
     for number, expression in numbers:
         yield f"m={number}:{expression} steps=<mul|scale,div|scale,inv>,{rounded},sat"
 
 
-def _whole(unit: Unit) -> Iterator[str]:
-    """Integer multipliers: one rounding, or two."""
-    plain, high = ("|".join(roundings) for roundings in (_ROUNDINGS, _HIGH))
+def _integer_programs(unit: Unit) -> Iterator[str]:
+    """Yield programs with an integer multiplier: one or two roundings."""
+    low_roundings, high_roundings = ("|".join(roundings) for roundings in (_ROUNDINGS, _HIGH))
     programs = any_of(
-        f"<|shl,>mul,shr.<{plain}|tosa>", f"<|shl,>mulhi.<{high}>,shr.<{plain}>", f"pre.<floor|up>,mul,shr.<{plain}>"
+        f"<|shl,>mul,shr.<{low_roundings}|tosa>",
+        f"<|shl,>mulhi.<{high_roundings}>,shr.<{low_roundings}>",
+        f"pre.<floor|up>,mul,shr.<{low_roundings}>",
     )
-    recorded = unit.out.multiplier is not None or unit.out.shift is not None
+    has_multiplier = unit.out.multiplier is not None or unit.out.shift is not None
     numbers = [number for number, row in NUMBERS.items() if row.orders and number != GIVEN]
-    for number in (GIVEN, *numbers) if recorded else numbers:
-        for expression in _expressions(unit, most=1 if NUMBERS[number].orders == "one" else len(EXPRESSIONS)):
+    for number in (GIVEN, *numbers) if has_multiplier else numbers:
+        for expression in _expressions(unit, limit=1 if NUMBERS[number].orders == "one" else len(EXPRESSIONS)):
             yield f"m={number}:{expression} steps={programs},zp,sat"
 
 
 def _two_stages(known: list[Variant]) -> Iterator[Variant]:
-    """Combine every known program for the operands, and its roundings, with every one for the result."""
+    """Combine every known operand program, in all roundings, with every known result program."""
     for form_shift in dict.fromkeys((variant.form, variant.shift) for variant in known):
-        same = [variant for variant in known if (variant.form, variant.shift) == form_shift]
-        operands = dict.fromkeys(o for variant in same for o in _roundings_of(variant.operand))
-        results = dict.fromkeys(r for variant in same for r in _roundings_of(variant.requantize))
-        for multiplier in dict.fromkeys(variant.multiplier for variant in same):
+        same_form = [variant for variant in known if (variant.form, variant.shift) == form_shift]
+        operands = dict.fromkeys(o for variant in same_form for o in _roundings_of(variant.operand))
+        results = dict.fromkeys(r for variant in same_form for r in _roundings_of(variant.requantize))
+        for multiplier in dict.fromkeys(variant.multiplier for variant in same_form):
             for operand, result in product(operands, results):
-                yield replace(same[0], multiplier=multiplier, operand=operand, requantize=result)
+                yield replace(same_form[0], multiplier=multiplier, operand=operand, requantize=result)
 
 
-def _rerounded(known: list[Variant]) -> Iterator[Variant]:
-    """Yield the known programs with every rounding, and with the zero point on either side of it."""
+def _with_other_roundings(known: list[Variant]) -> Iterator[Variant]:
+    """Yield known programs with every rounding, and with the zero point on either side of it."""
     for variant in known:
         for steps in _roundings_of(variant.requantize):
             yield replace(variant, requantize=steps)
-            yield replace(variant, requantize=_swapped(steps))
+            yield replace(variant, requantize=_with_swapped_zero_point(steps))
 
 
 def _roundings_of(steps: tuple[Step, ...]) -> Iterator[tuple[Step, ...]]:
@@ -154,7 +156,7 @@ def _roundings_of(steps: tuple[Step, ...]) -> Iterator[tuple[Step, ...]]:
     yield from product(*ways)
 
 
-def _swapped(steps: tuple[Step, ...]) -> tuple[Step, ...]:
+def _with_swapped_zero_point(steps: tuple[Step, ...]) -> tuple[Step, ...]:
     """Exchange a rounding and the zero point beside it."""
     out = list(steps)
     for at in range(len(out) - 1):
@@ -167,59 +169,63 @@ def _swapped(steps: tuple[Step, ...]) -> tuple[Step, ...]:
 _CODES_AT_ONCE = 1 << 24
 
 
-def _fits(made: tuple[int, ...], recorded: tuple[int, ...]) -> bool:
-    """Tell whether a shape may be that of recorded elements: the same, or as many in another number of dimensions."""
-    return made == recorded if len(made) == len(recorded) else math.prod(made) == math.prod(recorded)
+def _is_same_shape(computed: tuple[int, ...], recorded: tuple[int, ...]) -> bool:
+    """Return whether shapes are equal, or have equal sizes and different ranks."""
+    return computed == recorded if len(computed) == len(recorded) else math.prod(computed) == math.prod(recorded)
 
 
 def channels_first(codes: np.ndarray, unit: Unit) -> np.ndarray:
-    """Return recorded codes in the order that units are computed in."""
+    """Return recorded codes in the channels-first order of units."""
     return np.moveaxis(codes, -1, 1) if unit.channels_last else codes
 
 
-def same_values(ours: np.ndarray, theirs: np.ndarray) -> np.ndarray:
-    """Tell which elements are equal; not-a-numbers are."""
-    same = ours == theirs
-    if ours.dtype.kind == "f":
-        same |= np.isnan(ours) & np.isnan(theirs)
+def same_values(computed: np.ndarray, recorded: np.ndarray) -> np.ndarray:
+    """Return a mask of equal elements; NaN equals NaN."""
+    same = computed == recorded
+    if computed.dtype.kind == "f":
+        same |= np.isnan(computed) & np.isnan(recorded)
     return np.asarray(same)
 
 
 def known_variants(unit: Unit) -> tuple[Variant, ...]:
-    """Return what a unit may be computed by.
+    """Return the known variants of a unit.
 
-    First the programs with the multiplier that was recorded with it, then the variants of the catalogue, the simplest
-    first, and those that known backends are said to use.
+    Programs with the recorded multiplier come first, then the catalogue, the simplest first, then the variants of
+    presets.
     """
     return tuple(
-        dict.fromkeys((*given_variants(unit), *candidates(unit), *_stated(unit.kind, unit.branch, unit.dtypes)))
+        dict.fromkeys(
+            (*given_variants(unit), *candidates(unit), *_preset_variants(unit.kind, unit.branch, unit.dtypes))
+        )
     )
 
 
 @lru_cache(maxsize=64)
-def _stated(kind: str, branch: str, dtypes: tuple[str, ...]) -> tuple[Variant, ...]:
+def _preset_variants(kind: str, branch: str, dtypes: tuple[str, ...]) -> tuple[Variant, ...]:
     keys = keys_of(kind, branch, dtypes)
     variants = [known.variants for known in known_presets().values()]
     return tuple(dict.fromkeys(own[key] for own in variants for key in keys if key in own))
 
 
 def telling(places: np.ndarray, wrong: np.ndarray) -> np.ndarray:
-    """Choose a few elements: up to half of them wrong, the others spread over the rest.
+    """Choose a few elements: up to half of them wrong, the others evenly spread.
 
     Args:
         places: Positions to choose from.
-        wrong: Which of them the best known variant gets wrong.
+        wrong: Mask of the positions that the best known variant gets wrong.
     """
     if places.size <= UNKNOWN_PROGRAM_TRIAL_ELEMENTS:
         return places
     order = np.argsort(~wrong, kind="stable")
-    half = order[: min(int(np.count_nonzero(wrong)), UNKNOWN_PROGRAM_TRIAL_ELEMENTS // 2)]
-    rest = order[half.size :: max(1, (order.size - half.size) // (UNKNOWN_PROGRAM_TRIAL_ELEMENTS - half.size))]
-    return np.asarray(places[np.concatenate([half, rest])])
+    first_half = order[: min(int(np.count_nonzero(wrong)), UNKNOWN_PROGRAM_TRIAL_ELEMENTS // 2)]
+    rest = order[
+        first_half.size :: max(1, (order.size - first_half.size) // (UNKNOWN_PROGRAM_TRIAL_ELEMENTS - first_half.size))
+    ]
+    return np.asarray(places[np.concatenate([first_half, rest])])
 
 
 def all_codes(unit: Unit, columns: Columns, variants: Sequence[Variant]) -> Iterator[tuple[Variant, np.ndarray]]:
-    """Compute many variants on the same columns; those whose program does not fit the unit are left out."""
+    """Compute many variants on the same columns; variants that do not fit the unit are skipped."""
     at_once = max(1, _CODES_AT_ONCE // max(columns.size, 1))
     for first in range(0, len(variants), at_once):
         batch = variants[first : first + at_once]
@@ -235,50 +241,50 @@ def all_codes(unit: Unit, columns: Columns, variants: Sequence[Variant]) -> Iter
 
 
 def products(unit: Unit) -> int:
-    """Estimate the number of products that the heavy part of a unit takes."""
+    """Estimate the number of products of the heavy part of a unit."""
     if unit.kind not in ("conv", "linear"):
         return 0
     x, weight = (operand.codes for operand in unit.operands)
-    each: int = weight.shape[-1] if unit.kind == "linear" else weight.size // max(weight.shape[0], 1)
-    return x.size * each
+    per_output: int = weight.shape[-1] if unit.kind == "linear" else weight.size // max(weight.shape[0], 1)
+    return x.size * per_output
 
 
 _WINDOWED = ("conv", "average_pool", "max_pool")
 _BATCH = 256
 _WITNESSES = 1 << 16
-_GUESSED_ON = 512
-"""Elements that a guess is tried on first: most that are wrong are wrong there."""
+_TRIAL_ELEMENTS = 512
+"""Elements of a first trial; most wrong variants fail on them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchResult:
-    """What a search has found for one node.
+    """The result of a search for one node.
 
     Args:
         source: The node and its recorded values.
-        kind: What it computes.
+        kind: Kind of its unit.
         dtypes: Types of its operands and its output.
         per_channel: Whether an operand has a scale for each channel.
-        branch: What of its kind it is, where backends have a kernel for each: a lookup's function.
+        branch: Function of a lookup and the like, where backends have a kernel for each; "" otherwise.
         elements: Recorded elements of all samples.
         matching: Variants that reproduce every element, the simplest first.
         best: The variant that reproduces most elements.
         match: The share of elements that it reproduces.
-        plain: The simplest known variant, unless another gets less than half as many elements wrong, then that.
-        runner_up: The best variant that does not reproduce every element, if another was tried.
+        plain: The simplest known variant, or a variant that gets less than half as many elements wrong.
+        runner_up: The best variant that does not reproduce every element; None if there is none.
         runner_up_match: The share that it reproduces.
-        witnesses: Different numbers (sums, or codes, and the channel's parameters) that the runner-up gets wrong: what
-            the answer rests on. Counted on the first 65,536 wrong elements of each sample.
-        witness_elements: Recorded elements that hold them.
-        tried: Variants tried.
-        unknown: Whether step programs that nobody is known to use would have been tried.
+        witnesses: Distinct inputs of the program (sums or codes, with the channel's parameters) that the runner-up gets
+            wrong: the evidence for the answer. Counted on the first 65,536 wrong elements of each sample.
+        witness_elements: Recorded elements with these inputs.
+        tried: Number of variants tried.
+        unknown: Whether step programs of no known backend were allowed.
         reason: Why nothing could be tried; None if something was.
         given: The recorded multiplier over the quotient of the scales; None if none was recorded.
         shape: The node without its values, if something reproduces it.
-        inside: What was replayed inside a layer to look at its end, in a clause; None if nothing was.
-        unrounded: Whether numbers were not made codes inside it.
-        novel: Of a node that only step programs reproduce which nobody is known to use, the elements among those that
-            decide which the best known variant gets wrong; None of any other.
+        inside: A clause with the nodes replayed inside a layer to examine its end; None if there are none.
+        unrounded: Whether numbers were not rounded to codes inside it.
+        novel: If only step programs of no known backend reproduce the node: deciding elements that the best known
+            variant gets wrong. None otherwise.
     """
 
     source: UnitSource
@@ -305,7 +311,7 @@ class SearchResult:
     unrounded: bool = False
 
     def without_novel(self) -> SearchResult:
-        """Return the finding without the programs that nobody is known to use."""
+        """Return the result without the programs of no known backend."""
         return replace(
             self,
             matching=(),
@@ -321,33 +327,28 @@ class SearchResult:
 
 
 def search(source: UnitSource, *, unknown: bool = True) -> SearchResult:
-    """Find the variants that reproduce a node's recorded output, or the one that comes closest.
+    """Find the variants that reproduce a node's recorded output, or the closest variant.
 
     Args:
         source: The node and its recorded values.
-        unknown: Whether to try step programs that nobody is known to use where no known variant reproduces the node.
+        unknown: Whether to try step programs of no known backend if no known variant reproduces the node.
     """
     return _Search(source).run(unknown=unknown)
 
 
 def search_known(source: UnitSource, first: Sequence[Variant]) -> SearchResult:
-    """Find the first known variant that reproduces a node, the simplest of them.
-
-    Args:
-        source: The node and its recorded values.
-        first: Variants to try before all known ones.
-    """
+    """Find the first variant that reproduces a node, of some guesses and then of the known variants."""
     return _Search(source).run_known(first)
 
 
 def search_common(sources: Sequence[UnitSource]) -> Variant | None:
-    """Find the first known variant that reproduces each of some nodes; None if there is none, or no node."""
+    """Find the first known variant that reproduces each of some nodes; None if there is no variant or no node."""
     first, *others = map(_Search, sources) if sources else (None,)
     return None if first is None else first.run_common(others)
 
 
 def reproduces(source: UnitSource, variant: Variant) -> bool:
-    """Tell whether a variant gives every recorded element of a node."""
+    """Return whether a variant gives every recorded element of a node."""
     return _Search(source).reproduces(variant)
 
 
@@ -356,11 +357,11 @@ class _Search:
 
     def __init__(self, source: UnitSource) -> None:
         self._source = source
-        first = source.batches[0]
-        self._unit = source.unit(*first)
-        self._recorded = channels_first(source.codes(*first), self._unit).reshape(-1)
-        each = self._recorded.size // len(first)
-        self._sizes = {position: each * len(batch) for position, batch in enumerate(source.batches)}
+        first_batch = source.batches[0]
+        self._unit = source.unit(*first_batch)
+        self._recorded = channels_first(source.codes(*first_batch), self._unit).reshape(-1)
+        sample_size = self._recorded.size // len(first_batch)
+        self._sizes = {position: sample_size * len(batch) for position, batch in enumerate(source.batches)}
         self._columns: dict[HeavyPart, Columns] = {}
         self._deciding: dict[HeavyPart, Decisive] = {}
         self._rates: dict[Variant, float] = {}
@@ -370,58 +371,59 @@ class _Search:
         self._novel: int | None = None
 
     def run(self, *, unknown: bool) -> SearchResult:
-        """Go through all known variants, and the unknown ones if none of them reproduces the node."""
-        for sums, known in self._known().items():
+        """Try all known variants, and the unknown ones if none reproduces the node."""
+        for sums, variants in self._known().items():
             if self._matching and products(self._unit) > OTHER_SUMS_MAX_PRODUCTS * len(self._source.batches[0]):
                 break
             if self._prepare(sums):
-                self._try(sums, known)
+                self._try(sums, variants)
         if unknown and not self._matching and self._elements >= VARIANT_MIN_ELEMENTS:
             missed = [self._try_programs(sums) for sums in self._columns]
             if self._matching:
                 self._novel = min((count for count in missed if count), default=0)
-        return replace(self._finding(), unknown=unknown)
+        return replace(self._result(), unknown=unknown)
 
     def run_known(self, first: Sequence[Variant]) -> SearchResult:
-        """Go through the known variants until one reproduces the node."""
+        """Try known variants until one reproduces the node."""
         groups = [*((variant.sums, [variant]) for variant in first), *self._known().items()]
         fitting = (variant for sums, variants in groups for variant in self._fitting(sums, variants))
         self._matching += islice(fitting, 1)
-        return self._finding(ranked=False)
+        return self._result(ranked=False)
 
     def run_common(self, others: Sequence[_Search]) -> Variant | None:
-        """Return the first known variant that reproduces this node and some others."""
+        """Return the first known variant that reproduces this node and others."""
         fitting = (variant for sums, variants in self._known().items() for variant in self._fitting(sums, variants))
         return next((variant for variant in fitting if all(other.reproduces(variant) for other in others)), None)
 
     def reproduces(self, variant: Variant) -> bool:
-        """Try one variant."""
+        """Return whether a variant reproduces the node."""
         return any(self._fitting(variant.sums, [variant]))
 
     def _fitting(self, sums: HeavyPart, variants: Sequence[Variant]) -> Iterator[Variant]:
-        """Yield those that reproduce the node: tried on a few elements, ever more of them together, then on all.
+        """Yield the variants that reproduce the node, tried on a few elements, then on all.
 
-        To choose the elements that decide takes longer, if one of the first fits.
+        Batches of variants double in size. This is faster than choosing the elements that decide if an early variant
+        fits.
         """
         if not self._elements or not self._accumulated(sums):
             return
         columns, recorded = self._columns[sums], self._recorded
-        few = np.arange(0, recorded.size, max(1, recorded.size // _GUESSED_ON))
-        taken, expected, start = columns.take(few), recorded[few], 0
-        fresh = [variant for variant in variants if variant not in self._rates]
-        while start < len(fresh):
-            for variant, codes in all_codes(self._unit, taken, fresh[start : 2 * start + 1]):
+        trial_places = np.arange(0, recorded.size, max(1, recorded.size // _TRIAL_ELEMENTS))
+        trial_columns, expected, start = columns.take(trial_places), recorded[trial_places], 0
+        untried = [variant for variant in variants if variant not in self._rates]
+        while start < len(untried):
+            for variant, codes in all_codes(self._unit, trial_columns, untried[start : 2 * start + 1]):
                 self._tried += 1
                 self._rates[variant] = rate = float(np.mean(same_values(codes, expected)))
                 if rate == 1.0 and all(
                     same_values(finish(unit, columns, variant), recorded).all()
-                    for unit, columns, recorded in self._every(sums, start=0)
+                    for unit, columns, recorded in self._batches(sums, start=0)
                 ):
                     yield variant
             start = 2 * start + 1
 
     def _known(self) -> Mapping[HeavyPart, Sequence[Variant]]:
-        """Group the known variants by the heavy part that they share; none of a node without elements."""
+        """Group the known variants by their heavy part; empty for a node without elements."""
         groups: dict[HeavyPart, list[Variant]] = {}
         for variant in known_variants(self._unit) if self._elements else ():
             groups.setdefault(variant.sums, []).append(variant)
@@ -429,7 +431,7 @@ class _Search:
 
     @property
     def _elements(self) -> int:
-        """Recorded elements of all samples; a sample that was not read yet counts like the first."""
+        """Recorded elements of all samples; a sample not yet read counts like the first."""
         return sum(self._sizes.values())
 
     def _prepare(self, sums: HeavyPart) -> bool:
@@ -441,7 +443,7 @@ class _Search:
         return True
 
     def _accumulated(self, sums: HeavyPart) -> bool:
-        """Compute a heavy part of the first sample; tell whether that is possible."""
+        """Compute a heavy part of the first sample; return whether that is possible."""
         if sums in self._columns:
             return True
         try:
@@ -450,18 +452,20 @@ class _Search:
             self._failure = self._failure or error.message
             return False
         recorded = self._source.codes(*self._source.batches[0])
-        if not _fits(columns.shape, channels_first(recorded, self._unit).shape):
-            found = recorded.shape
-            bare = self._unit.kind in _WINDOWED and not self._unit.attrs
-            hint = "; no attributes were recorded, such as pads and strides" if bare else ""
-            self._failure = f"the replay gives shape {columns.shape} and the recording has {found}{hint}"
+        if not _is_same_shape(columns.shape, channels_first(recorded, self._unit).shape):
+            recorded_shape = recorded.shape
+            lacks_attributes = self._unit.kind in _WINDOWED and not self._unit.attrs
+            hint = "; no attributes were recorded, such as pads and strides" if lacks_attributes else ""
+            self._failure = f"the replay gives shape {columns.shape} and the recording has {recorded_shape}{hint}"
             return False
-        alike = next((own for own in self._columns.values() if own.sums.columns == sums.columns), columns)
-        self._columns[sums] = replace(columns, memo=alike.memo)  # programs start from the same, however it was summed
+        equal_columns = next((own for own in self._columns.values() if own.sums.columns == sums.columns), columns)
+        self._columns[sums] = replace(
+            columns, memo=equal_columns.memo
+        )  # a memo is valid for equal columns, however they were summed
         return True
 
     def _try(self, sums: HeavyPart, variants: Sequence[Variant], *, rated: bool = True) -> None:
-        """Try variants of one heavy part on the elements that decide, and those that pass on whatever is left."""
+        """Try variants of one heavy part on the deciding elements, and those that pass on all others."""
         deciding = self._deciding[sums]
         expected = self._recorded[deciding.places]
         passing = []
@@ -476,22 +480,24 @@ class _Search:
 
     def _verified(self, sums: HeavyPart, variants: Sequence[Variant]) -> list[Variant]:
         """Return the variants that reproduce every recorded element of every sample."""
-        left = list(variants)
+        remaining = list(variants)
         deciding: Decisive | None = self._deciding[sums]
-        for unit, columns, recorded in self._every(sums, start=0 if left else len(self._source.batches)):
+        for unit, columns, recorded in self._batches(sums, start=0 if remaining else len(self._source.batches)):
             if deciding is None:
                 deciding = decisive(unit, columns, recorded)
                 expected = recorded[deciding.places]
-                found = all_codes(unit, columns.take(deciding.places), left)
-                left = [variant for variant, codes in found if same_values(codes, expected).all()]
-            left = [v for v in left if deciding.settles(v) or same_values(finish(unit, columns, v), recorded).all()]
+                trials = all_codes(unit, columns.take(deciding.places), remaining)
+                remaining = [variant for variant, codes in trials if same_values(codes, expected).all()]
+            remaining = [
+                v for v in remaining if deciding.settles(v) or same_values(finish(unit, columns, v), recorded).all()
+            ]
             deciding = None
-            if not left:
+            if not remaining:
                 break
-        return left
+        return remaining
 
-    def _every(self, sums: HeavyPart, *, start: int = 0) -> Iterator[tuple[Unit, Columns, np.ndarray]]:
-        """Go through the samples, batch by batch: the unit, its columns, the recorded codes."""
+    def _batches(self, sums: HeavyPart, *, start: int = 0) -> Iterator[tuple[Unit, Columns, np.ndarray]]:
+        """Yield the unit, its columns and the recorded codes of each batch of samples."""
         for position, batch in enumerate(self._source.batches[start:], start):
             checkpoint()
             if position == 0:
@@ -503,38 +509,39 @@ class _Search:
             yield unit, accumulate(unit, sums), recorded
 
     def _try_programs(self, sums: HeavyPart) -> int:
-        """Try programs that no known backend is on record for, first on a few elements that the best one misses.
+        """Try programs of no known backend, first on a few elements that the best known variant misses.
 
         Returns:
-            How many of the elements that decide the best known variant misses.
+            Deciding elements that the best known variant misses.
         """
-        hard = self._hardest(sums)
-        if hard is None:
+        sample = self._hardest(sums)
+        if sample is None:
             return 0
-        unit, columns, recorded, places, missed = hard
-        few = columns.take(places)
+        unit, columns, recorded, places, missed = sample
+        trial_columns = columns.take(places)
         expected = recorded[places]
-        fresh = [variant for variant in programs(unit, sums) if variant not in self._rates]
+        untried = [variant for variant in programs(unit, sums) if variant not in self._rates]
         passing: list[Variant] = []
-        for start in range(0, len(fresh), _BATCH):
-            made = all_codes(unit, few, fresh[start : start + _BATCH])
-            passing += [variant for variant, codes in made if np.array_equal(codes, expected)]
-        others = [other for variant in passing for other in endings(variant)]
-        self._tried += len(fresh) + len(others)
-        self._try(sums, [*passing, *others], rated=False)
+        for start in range(0, len(untried), _BATCH):
+            trials = all_codes(unit, trial_columns, untried[start : start + _BATCH])
+            passing += [variant for variant, codes in trials if np.array_equal(codes, expected)]
+        other_endings = [other for variant in passing for other in endings(variant)]
+        self._tried += len(untried) + len(other_endings)
+        self._try(sums, [*passing, *other_endings], rated=False)
         return missed
 
     def _hardest(self, sums: HeavyPart) -> tuple[Unit, Columns, np.ndarray, np.ndarray, int] | None:
-        """Find the first sample that the best known variant of some sums gets wrong, and a few telling elements of it.
+        """Find the first sample that the best known variant of some sums gets wrong.
 
-        The last number is that of the wrong ones among the elements that decide. Gives None if no program can
-        reproduce that sample.
+        Returns:
+            Unit, columns, recorded codes, a few positions to try, and the number of wrong deciding elements; None if no
+            program can reproduce that sample.
         """
-        best = max((v for v in self._rates if v.sums == sums), key=self._rates.__getitem__, default=None)
-        if best is None:
+        best_variant = max((v for v in self._rates if v.sums == sums), key=self._rates.__getitem__, default=None)
+        if best_variant is None:
             return None
-        for unit, columns, recorded in self._every(sums):
-            codes = finish(unit, columns, best)
+        for unit, columns, recorded in self._batches(sums):
+            codes = finish(unit, columns, best_variant)
             if np.array_equal(codes, recorded):
                 continue
             deciding = decisive(unit, columns, recorded)
@@ -543,15 +550,15 @@ class _Search:
             places = deciding.places
             if unit.out.dtype.kind in "iu":
                 low, high = unit.out.limits
-                middle = (
+                is_unsaturated = (
                     np.abs(codes[places].astype(np.int64) * 2 - low - high) < (high - low) * UNSATURATED_RANGE_SHARE
                 )
-                places = places[middle] if middle.any() else places
+                places = places[is_unsaturated] if is_unsaturated.any() else places
             wrong = codes[places] != recorded[places]
             return unit, columns, recorded, telling(places, wrong), int(np.count_nonzero(wrong))
         return None
 
-    def _finding(self, *, ranked: bool = True) -> SearchResult:
+    def _result(self, *, ranked: bool = True) -> SearchResult:
         finding = SearchResult(
             source=self._source,
             kind=self._unit.kind,
@@ -564,16 +571,16 @@ class _Search:
             given=given_ratio(self._unit),
         )
         if not self._rates or not self._elements:
-            empty = "its output has no elements" if not self._elements else "nothing could be tried"
-            return replace(finding, reason=self._failure or empty)
+            reason = "its output has no elements" if not self._elements else "nothing could be tried"
+            return replace(finding, reason=self._failure or reason)
         matching = tuple(self._matching)
         fitting = set(matching)
-        others = [variant for variant in self._rates if variant not in fitting]
+        rejected = [variant for variant in self._rates if variant not in fitting]
         if not ranked:
             return replace(finding, matching=matching)
-        others.sort(key=lambda variant: -self._rates[variant])
+        rejected.sort(key=lambda variant: -self._rates[variant])
         simplest = next(iter(self._rates))
-        rivals = others[:RUNNER_UP_CANDIDATES]
+        rivals = rejected[:RUNNER_UP_CANDIDATES]
         shares, missed = self._shares(rivals if matching else dict.fromkeys([simplest, *rivals]))
         finding = replace(finding, elements=self._elements)  # every sample was read by now
         places = {variant: place for place, variant in enumerate(self._rates)}  # of equals the first, the simplest
@@ -582,44 +589,46 @@ class _Search:
             shape = shape_of(self._unit, {sums: self._columns[sums] for sums in {v.sums for v in matching}})
             finding = replace(finding, matching=matching, best=matching[0], match=1.0, shape=shape)
         else:
-            best_share, best = order[0]
-            clear = 1 - best_share < CLEARLY_BETTER_MAX_WRONG_RATIO * (1 - shares[simplest])
-            plain = best if clear else simplest
-            finding = replace(finding, best=best, match=best_share, plain=plain)
+            best_share, best_variant = order[0]
+            is_clearly_better = 1 - best_share < CLEARLY_BETTER_MAX_WRONG_RATIO * (1 - shares[simplest])
+            plain_variant = best_variant if is_clearly_better else simplest
+            finding = replace(finding, best=best_variant, match=best_share, plain=plain_variant)
             order = order[1:]
         if not order:
             return finding
         share, runner = order[0]
         if matching:
             elements = round((1 - share) * finding.elements)
-            finding = replace(finding, witnesses=_different(missed[runner]), witness_elements=elements)
+            finding = replace(finding, witnesses=_count_distinct(missed[runner]), witness_elements=elements)
         return replace(finding, runner_up=runner, runner_up_match=share)
 
     def _shares(self, variants: Iterable[Variant]) -> tuple[dict[Variant, float], dict[Variant, list[np.ndarray]]]:
-        """Return the share of elements that each variant reproduces, and the numbers of those that it gets wrong."""
-        wanted = list(variants)
-        same = dict.fromkeys(wanted, 0)
-        missed: dict[Variant, list[np.ndarray]] = {variant: [] for variant in wanted}
-        for sums in dict.fromkeys(variant.sums for variant in wanted):
-            own = [variant for variant in wanted if variant.sums == sums]
-            for unit, columns, recorded in self._every(sums):
-                for variant in own:
-                    right = same_values(finish(unit, columns, variant), recorded)
-                    same[variant] += int(np.count_nonzero(right))
-                    if not right.all():
-                        missed[variant].append(_numbers(unit, columns, np.flatnonzero(~right)[:_WITNESSES]))
-        return {variant: count / self._elements for variant, count in same.items()}, missed
+        """Return the share of elements that each variant reproduces, and the program inputs that it gets wrong."""
+        all_variants = list(variants)
+        right_counts = dict.fromkeys(all_variants, 0)
+        missed: dict[Variant, list[np.ndarray]] = {variant: [] for variant in all_variants}
+        for sums in dict.fromkeys(variant.sums for variant in all_variants):
+            with_sums = [variant for variant in all_variants if variant.sums == sums]
+            for unit, columns, recorded in self._batches(sums):
+                for variant in with_sums:
+                    is_right = same_values(finish(unit, columns, variant), recorded)
+                    right_counts[variant] += int(np.count_nonzero(is_right))
+                    if not is_right.all():
+                        missed[variant].append(_inputs_at(unit, columns, np.flatnonzero(~is_right)[:_WITNESSES]))
+        return {variant: count / self._elements for variant, count in right_counts.items()}, missed
 
 
-def _numbers(unit: Unit, columns: Columns, places: np.ndarray) -> np.ndarray:
-    """Return what programs start from at some elements, and which parameters they have there: (elements, numbers)."""
+def _inputs_at(unit: Unit, columns: Columns, places: np.ndarray) -> np.ndarray:
+    """Return the program inputs at some elements, with the number of their parameters: (elements, numbers)."""
     key = parameters(unit, columns)
-    own = np.zeros(places.size) if key is None else np.broadcast_to(key, (columns.size,))[places]
-    return np.stack([own, *(np.broadcast_to(a, columns.shape).reshape(-1)[places] for a in columns.values)], axis=1)
+    parameter_sets = np.zeros(places.size) if key is None else np.broadcast_to(key, (columns.size,))[places]
+    return np.stack(
+        [parameter_sets, *(np.broadcast_to(a, columns.shape).reshape(-1)[places] for a in columns.values)], axis=1
+    )
 
 
-def _different(parts: Sequence[np.ndarray]) -> int:
-    """Count the different rows of some arrays."""
+def _count_distinct(parts: Sequence[np.ndarray]) -> int:
+    """Count the distinct rows of some arrays."""
     rows = np.concatenate(parts)
     rows = rows[np.lexsort(rows.T)]
     return 1 + int(np.count_nonzero((rows[1:] != rows[:-1]).any(axis=1))) if len(rows) else 0

@@ -1,11 +1,11 @@
-"""Which recorded elements decide between arithmetics: mostly a few hundred, however large the tensor is.
+"""Choose the recorded elements that decide between arithmetics: mostly a few hundred, for a tensor of any size.
 
-A program turns one number into one code and never decreases where the number increases, as long as no step wraps
-around. A program that gives the recorded code for the smallest and for the largest number recorded with that code
-therefore gives it for all numbers between: these two elements of each code (and each channel, where parameters go along
-the channels) decide for the whole tensor. They are also the elements closest to the limits between codes, where
-arithmetics differ. Of functions of one or two codes, one element of each combination decides. Only where a program
-reads several real numbers is a sample all there is, and everything has to be computed for those that pass it.
+A program maps one number to one code and never decreases, as long as no step wraps around. If it gives the recorded
+code for the smallest and for the largest number recorded with that code, it gives that code for all numbers between.
+These two elements of each code (and each channel, if parameters vary along the channels) decide for the whole tensor.
+They are also the elements closest to the limits between codes, where arithmetics differ. For functions of one or two
+codes, one element of each combination decides. Only if a program reads several real numbers, a random sample is used,
+and variants that pass it are computed in full. Begin at `decisive`.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ __all__ = ["Decisive", "decisive", "never_decreases", "parameters"]
 _MONOTONE = frozenset(
     {"conv", "linear", "average_pool", "global_average_pool", "reduce_mean", "requantize", "quantize", "mul"}
 )
-_TABLE = 1 << 22
-"""Different numbers up to which a table is faster than sorting."""
+_MAX_TABLE = 1 << 22
+"""Distinct numbers up to which a table is faster than sorting."""
 _BLOCK = 1 << 20
-"""Elements looked at between two questions whether to go on."""
-_SMALL_TABLE = 1 << 18
-"""Groups that a table is made for however few numbers there are."""
-_PACKED = np.iinfo(np.int64).max
-"""The largest number and position that are packed into one integer."""
+"""Elements between two checkpoints."""
+_MIN_TABLE = 1 << 18
+"""Groups up to which a table is used for any count of numbers."""
+_MAX_PACKED = np.iinfo(np.int64).max
+"""Limit of a number packed with its position in one integer."""
 _SEED = 20250217
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Decisive:
-    """Elements that decide.
+    """Elements that decide between variants.
 
     Args:
         places: Their flat positions.
@@ -58,12 +58,12 @@ class Decisive:
     consistent: bool = True
 
     def settles(self, variant: Variant) -> bool:
-        """Tell whether a variant that reproduces these elements needs no further look."""
+        """Return whether a variant that reproduces these elements reproduces all."""
         return self.every or (self.complete and never_decreases(variant))
 
 
 def never_decreases(variant: Variant) -> bool:
-    """Tell whether a variant's program gives larger codes for larger numbers, and never wraps around."""
+    """Return whether a variant's program gives larger codes for larger numbers, and never wraps around."""
     return not any(STEPS[step.op].wraps for step in (*variant.requantize, *variant.operand))
 
 
@@ -71,19 +71,21 @@ def decisive(unit: Unit, columns: Columns, recorded: np.ndarray) -> Decisive:
     """Choose the elements of a tensor that decide between variants.
 
     Args:
-        unit: What is computed.
-        columns: The numbers that programs start from, all of them.
+        unit: The unit.
+        columns: The numbers that programs start from, complete.
         recorded: Recorded codes, flat, channels first.
     """
     if recorded.size <= ALL_DECIDING_MAX_ELEMENTS:
         return Decisive(places=np.arange(recorded.size), every=True)
     key = parameters(unit, columns)
     if key is not None and len(columns.values) == 1 and unit.kind in _MONOTONE and _positive(unit):
-        return _extremes(columns.values[0].reshape(-1), recorded, key)
+        return _extremes_of_codes(columns.values[0].reshape(-1), recorded, key)
     if key is not None and all(array.dtype.kind in "iu" for array in columns.values):
-        found = _combinations([np.broadcast_to(a, columns.shape).reshape(-1) for a in columns.values], recorded, key)
-        if found is not None:
-            return found
+        combinations = _combinations(
+            [np.broadcast_to(a, columns.shape).reshape(-1) for a in columns.values], recorded, key
+        )
+        if combinations is not None:
+            return combinations
     rng = np.random.default_rng(_SEED)
     if recorded.size <= DECIDING_MAX_ELEMENTS:
         return Decisive(places=np.arange(recorded.size), every=True)
@@ -96,15 +98,7 @@ def _positive(unit: Unit) -> bool:
 
 
 def parameters(unit: Unit, columns: Columns) -> np.ndarray | None:
-    """Number the sets of parameters that elements are computed with, flat; None if that takes too long to tell.
-
-    Args:
-        unit: What is computed.
-        columns: Its columns, all of them.
-
-    Returns:
-        One number for all elements, or one for each.
-    """
+    """Number the parameter sets of the elements, flat; None if that takes too long."""
     shape = columns.shape
     parts = [part for part in (columns.member, columns.count) if part is not None and np.size(part) > 1]
     if len(parts) > 1 or unit.out.scale.size > 1 or any(operand.scale.size > 1 for operand in unit.operands[:1]):
@@ -121,33 +115,33 @@ def parameters(unit: Unit, columns: Columns) -> np.ndarray | None:
     return np.broadcast_to(line, shape).reshape(-1)
 
 
-def _extremes(numbers: np.ndarray, recorded: np.ndarray, key: np.ndarray) -> Decisive:
+def _extremes_of_codes(numbers: np.ndarray, recorded: np.ndarray, key: np.ndarray) -> Decisive:
     """Choose the smallest and the largest number of each code and each set of parameters."""
     sets = None if key.size == 1 else key
     low, high = _ends(numbers, recorded, sets) if recorded.size <= _BLOCK else _ends_of_blocks(numbers, recorded, sets)
     # The largest number of a code must lie below the smallest of the next, or nothing that never decreases fits.
     together = np.ones(low.size - 1, bool) if sets is None else sets[low[1:]] == sets[low[:-1]]
     consistent = bool(np.all(numbers[high[:-1]][together] < numbers[low[1:]][together]))
-    return Decisive(places=_distinct(low, high), complete=True, consistent=consistent)
+    return Decisive(places=_sorted_union(low, high), complete=True, consistent=consistent)
 
 
 def _ends_of_blocks(
     numbers: np.ndarray, recorded: np.ndarray, sets: np.ndarray | None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """As `_ends`, block by block: the ends of the whole are among those of its blocks."""
-    found = []
+    """Like `_ends`, block by block: the ends of the whole are among the ends of its blocks."""
+    positions = []
     for begin in range(0, recorded.size, _BLOCK):
         checkpoint()
         block = slice(begin, begin + _BLOCK)
-        own = None if sets is None else sets[block]
-        found += [places + begin for places in _ends(numbers[block], recorded[block], own)]
-    few = _distinct(*found)
-    low, high = _ends(numbers[few], recorded[few], None if sets is None else sets[few])
-    return few[low], few[high]
+        block_sets = None if sets is None else sets[block]
+        positions += [places + begin for places in _ends(numbers[block], recorded[block], block_sets)]
+    block_ends = _sorted_union(*positions)
+    low, high = _ends(numbers[block_ends], recorded[block_ends], None if sets is None else sets[block_ends])
+    return block_ends[low], block_ends[high]
 
 
-def _distinct(*places: np.ndarray) -> np.ndarray:
-    """Return all of some positions once, in order."""
+def _sorted_union(*places: np.ndarray) -> np.ndarray:
+    """Return the sorted union of positions."""
     every = np.sort(np.concatenate(places))
     return np.asarray(every[_starts(every)])
 
@@ -160,9 +154,9 @@ def _ends(numbers: np.ndarray, recorded: np.ndarray, sets: np.ndarray | None) ->
         recorded: Their codes.
         sets: Numbers of their sets of parameters, from 0 on; None for one set.
     """
-    found = _ends_in_a_table(numbers, recorded, sets)
-    if found is not None:
-        return found
+    ends = _ends_in_a_table(numbers, recorded, sets)
+    if ends is not None:
+        return ends
     if sets is None and recorded.nbytes == recorded.size:
         order = np.argsort(recorded, kind="stable")  # a radix sort: much faster than sorting the numbers
         starts = _starts(recorded[order])
@@ -178,38 +172,38 @@ def _ends(numbers: np.ndarray, recorded: np.ndarray, sets: np.ndarray | None) ->
 def _ends_in_a_table(
     numbers: np.ndarray, recorded: np.ndarray, sets: np.ndarray | None
 ) -> tuple[np.ndarray, np.ndarray] | None:
-    """Find the ends without sorting: each number is packed with its position; None if a table of them is too large."""
-    whole = _integers(numbers)
-    if whole is None or recorded.dtype.kind not in "iu":
+    """Find the ends without sorting, each number packed with its position; None if the table is too large."""
+    integers = _integers(numbers)
+    if integers is None or recorded.dtype.kind not in "iu":
         return None
-    numbers = whole
-    least, first = int(numbers.min()), int(recorded.min())
-    many = int(recorded.max()) - first + 1
-    size = many * (1 if sets is None else int(sets.max()) + 1)
-    if size > max(_SMALL_TABLE, numbers.size) or (int(numbers.max()) - least + 1) * numbers.size > _PACKED:
+    numbers = integers
+    lowest, lowest_code = int(numbers.min()), int(recorded.min())
+    code_count = int(recorded.max()) - lowest_code + 1
+    size = code_count * (1 if sets is None else int(sets.max()) + 1)
+    if size > max(_MIN_TABLE, numbers.size) or (int(numbers.max()) - lowest + 1) * numbers.size > _MAX_PACKED:
         return None
-    group = recorded.astype(np.int64) - first
+    group = recorded.astype(np.int64) - lowest_code
     if sets is not None:
-        group += sets * many
-    packed = (numbers.astype(np.int64) - least) * numbers.size
+        group += sets * code_count
+    packed = (numbers.astype(np.int64) - lowest) * numbers.size
     places = np.arange(numbers.size)
-    low, high = np.full(size, _PACKED), np.full(size, -1)
+    low, high = np.full(size, _MAX_PACKED), np.full(size, -1)
     np.minimum.at(low, group, packed + places)
     # Of equal numbers the last, as in sorted order; of one set of codes of 8 bits the first.
     first_of_equals = sets is None and recorded.nbytes == recorded.size
     np.maximum.at(high, group, packed + (places[::-1] if first_of_equals else places))
-    used = high >= 0
-    low, high = low[used] % numbers.size, high[used] % numbers.size
+    is_used = high >= 0
+    low, high = low[is_used] % numbers.size, high[is_used] % numbers.size
     return low, numbers.size - 1 - high if first_of_equals else high
 
 
 def _integers(numbers: np.ndarray) -> np.ndarray | None:
-    """Return numbers as integers; None if some are none. Exact sums are kept in floating point, too."""
+    """Return numbers as integers; None if one is fractional. Exact sums may be stored in floating point."""
     if numbers.dtype.kind in "iu":
         return numbers
     with np.errstate(invalid="ignore"):
-        whole = numbers.astype(np.int64)
-    return whole if np.array_equal(whole, numbers) else None
+        integers = numbers.astype(np.int64)
+    return integers if np.array_equal(integers, numbers) else None
 
 
 def _starts(*sorted_columns: np.ndarray) -> np.ndarray:
@@ -222,7 +216,7 @@ def _starts(*sorted_columns: np.ndarray) -> np.ndarray:
 
 
 def _combinations(numbers: list[np.ndarray], recorded: np.ndarray, key: np.ndarray) -> Decisive | None:
-    """Choose one element of each combination of numbers; None if they are too many to number."""
+    """Choose one element of each combination of numbers; None if there are too many to number."""
     size = int(key.max(initial=0)) + 1
     ranges = []
     for array in numbers:
@@ -232,46 +226,51 @@ def _combinations(numbers: list[np.ndarray], recorded: np.ndarray, key: np.ndarr
         size *= high - low + 1
         if size > DECIDING_MAX_COMBINATIONS:
             return None
-    small = size <= _TABLE
+    small = size <= _MAX_TABLE
     combined = np.empty(recorded.size, np.int32 if small else np.int64)
     for begin in range(0, recorded.size, _BLOCK):
         checkpoint()
         block = slice(begin, begin + _BLOCK)
         value = combined[block]
         value[:] = key if key.size == 1 else key[block]
-        for array, (low, many) in zip(numbers, ranges, strict=True):
+        for array, (low, count) in zip(numbers, ranges, strict=True):
             part = array[block] if array.dtype.itemsize >= combined.dtype.itemsize else array[block].astype(value.dtype)
-            np.multiply(value, many, out=value)
+            np.multiply(value, count, out=value)
             np.add(value, part - low, out=value, casting="unsafe")
-    places, odd = _first_in_a_table(combined, size, recorded) if small else _first_of_each(combined, recorded)
-    # where equal numbers were recorded with unequal codes, nothing fits, and the element that shows it must be chosen
+    places, inconsistent = _first_in_a_table(combined, size, recorded) if small else _first_of_each(combined, recorded)
+    # If equal numbers were recorded with unequal codes, no function fits; an element that proves this must be chosen.
     return Decisive(
-        places=_distinct(places, odd[:DECIDING_MAX_ELEMENTS]), complete=True, every=True, consistent=not odd.size
+        places=_sorted_union(places, inconsistent[:DECIDING_MAX_ELEMENTS]),
+        complete=True,
+        every=True,
+        consistent=not inconsistent.size,
     )
 
 
 def _first_in_a_table(numbers: np.ndarray, size: int, recorded: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Find the first element with each number, and those with another code than the first with their number.
+    """Find the first element of each number, and the elements with another code than the first of their number.
 
     Args:
-        numbers: At least 0 and below `size`.
-        size: How many different numbers there can be.
+        numbers: Numbers in 0..size-1.
+        size: Number of distinct values.
         recorded: The codes.
     """
     table = np.full(size, -1, np.int64)
     for begin in reversed(range(0, numbers.size, _BLOCK)):
         checkpoint()
-        some = numbers[begin : begin + _BLOCK]
-        table[some[::-1]] = np.arange(begin + some.size - 1, begin - 1, -1)  # what is written last is the first
-    odd, codes = [], recorded[table]
+        block_numbers = numbers[begin : begin + _BLOCK]
+        table[block_numbers[::-1]] = np.arange(
+            begin + block_numbers.size - 1, begin - 1, -1
+        )  # reversed, so the first element of each number is written last
+    inconsistent, codes = [], recorded[table]
     for begin in range(0, numbers.size, _BLOCK):
         checkpoint()
         block = slice(begin, begin + _BLOCK)
-        odd.append(begin + np.flatnonzero(codes[numbers[block]] != recorded[block]))
-    return table[table >= 0], np.concatenate(odd)
+        inconsistent.append(begin + np.flatnonzero(codes[numbers[block]] != recorded[block]))
+    return table[table >= 0], np.concatenate(inconsistent)
 
 
 def _first_of_each(numbers: np.ndarray, recorded: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """As `_first_in_a_table`, for any numbers."""
-    _, first, which = np.unique(numbers, return_index=True, return_inverse=True)
-    return first, np.flatnonzero(recorded[first[which]] != recorded)
+    """Like `_first_in_a_table`, for any numbers."""
+    _, first, inverse = np.unique(numbers, return_index=True, return_inverse=True)
+    return first, np.flatnonzero(recorded[first[inverse]] != recorded)

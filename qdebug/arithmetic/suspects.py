@@ -1,7 +1,7 @@
-"""Known mistakes as units: the node as it would be if its kernel left out or confused one of its parameters.
+"""Known kernel mistakes on codes, as units: the node as computed if its kernel ignored or confused a parameter.
 
-If computing a node with one of them gives what was recorded, it is the likely cause. A suspect that reproduces every
-recorded element says more than any pattern of the wrong ones.
+If a mistake reproduces every recorded element, it is the likely cause, and says more than any pattern of the wrong
+elements. Begin at `suspects`; `qdebug.arithmetic.mistakes` has the mistakes on real numbers.
 """
 
 from __future__ import annotations
@@ -23,24 +23,23 @@ from qdebug.replay.registry import Call
 from qdebug.replay.unit import Operand, Unit
 from qdebug.replay.variant import Variant
 
-__all__ = ["Suspect", "suspects", "turned_sign"]
+__all__ = ["Suspect", "flip_sign_bit", "suspects"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Suspect:
-    """A mistake.
+    """A mistake of a kernel.
 
     Args:
-        name: Tells it from the others.
+        name: Unique name.
         pattern: The pattern that it makes: a key of `qdebug.arithmetic.patterns.residual.PATTERNS`.
         likely: The mistake in words.
         unit: The node with the mistake.
-        accumulate: How products are summed, besides; "" for as they should be.
-        casts: How results are held to the output's type, besides: to so many bits before the zero point is added, and
-            after; see `_CASTS`.
-        resigned: Whether the recorded codes are those of the other signedness, besides.
-        late: The axis along which each index is written so many places late, channels first; None if none is. What the
-            first place, or the last, then holds is not told.
+        accumulate: Another way to sum products; "" for the right one.
+        casts: Bit widths that results are cast to before the zero point is added, and after; see `_CASTS`.
+        resigned: Whether the recorded codes are of the other signedness.
+        late: Axis (channels first) and number of places by which each index is written late; None if none is. The
+            content of the first or last place is then undetermined.
     """
 
     name: str
@@ -52,8 +51,8 @@ class Suspect:
     resigned: bool = False
     late: tuple[int, int] | None = None
 
-    def told(self, recorded: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return recorded codes where they belong, flat, and the positions of those that the mistake tells.
+    def determined_codes(self, recorded: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return recorded codes moved back to their places, flat, and the positions that the mistake determines.
 
         Args:
             recorded: The codes, channels first.
@@ -61,9 +60,9 @@ class Suspect:
         if self.late is None:
             return recorded.reshape(-1), np.arange(recorded.size)
         axis, places = self.late
-        told = np.ones(recorded.shape, bool)
-        np.moveaxis(told, axis, 0)[-1 if places > 0 else 0] = False
-        return np.roll(recorded, -places, axis).reshape(-1), np.flatnonzero(told)
+        is_determined = np.ones(recorded.shape, bool)
+        np.moveaxis(is_determined, axis, 0)[-1 if places > 0 else 0] = False
+        return np.roll(recorded, -places, axis).reshape(-1), np.flatnonzero(is_determined)
 
     def codes(self, variant: Variant) -> np.ndarray:
         """Compute the node with the mistake, channels first.
@@ -87,18 +86,18 @@ class Suspect:
         before, after = self.casts
         low, high = out.clamp or out.limits
         if before:
-            codes = _held(codes - zero, before, out.dtype) + zero
+            codes = _cast_whole(codes - zero, before, out.dtype) + zero
         if after == "wrap":
-            codes = _held(codes, "wrap", out.dtype)
+            codes = _cast_whole(codes, "wrap", out.dtype)
         return np.asarray(np.clip(codes, low, high).astype(out.dtype))
 
 
-def _held(values: np.ndarray, how: str, dtype: np.dtype) -> np.ndarray:
-    """Hold whole numbers to a type, or to as wide a one of 16 bits."""
-    kept = np.dtype(f"{dtype.kind}2") if how.endswith("16") else dtype
+def _cast_whole(values: np.ndarray, how: str, dtype: np.dtype) -> np.ndarray:
+    """Cast whole numbers to a type, or to 16 bits of its signedness, by saturating or wrapping."""
+    target = np.dtype(f"{dtype.kind}2") if how.endswith("16") else dtype
     if how.startswith("wrap"):
-        return np.asarray(values.astype(kept).astype(np.int64))
-    return np.asarray(np.clip(values, np.iinfo(kept).min, np.iinfo(kept).max))
+        return np.asarray(values.astype(target).astype(np.int64))
+    return np.asarray(np.clip(values, np.iinfo(target).min, np.iinfo(target).max))
 
 
 _CASTS = {
@@ -111,32 +110,32 @@ _CASTS = {
         "results saturate before the output's zero point is added, and wrap around after",
     ),
 }
-"""What may be wrong with how results are held to their type before and after the zero point is added."""
+"""Casts of results before and after the zero point is added, and the mistake in words."""
 
 
 def suspects(unit: Unit) -> Iterator[Suspect]:
-    """Yield the mistakes that a kernel could make with a unit, and that would show."""
-    yield from _of_bias(unit)
-    yield from _of_zero_points(unit)
-    yield from _of_early_zero_point(unit)
-    yield from _of_scales(unit)
-    yield from _of_conventions(unit)
-    yield from _of_padding(unit)
-    yield from _of_dilations(unit)
-    yield from _of_signs(unit)
-    yield from _of_kernel(unit)
-    yield from _of_sums(unit)
-    yield from _of_casts(unit)
-    yield from _of_writing(unit)
-    yield from _of_tables(unit)
+    """Yield the mistakes that a kernel could make with a unit and that would show in its codes."""
+    yield from _bias_mistakes(unit)
+    yield from _zero_point_mistakes(unit)
+    yield from _early_zero_point(unit)
+    yield from _scale_mistakes(unit)
+    yield from _other_conventions(unit)
+    yield from _padding_mistakes(unit)
+    yield from _dilation_mistakes(unit)
+    yield from _sign_mistakes(unit)
+    yield from _filter_layouts(unit)
+    yield from _short_sums(unit)
+    yield from _casts(unit)
+    yield from _late_writes(unit)
+    yield from _table_mistakes(unit)
     if unit.out.clamp is not None:
         free = replace(unit, out=replace(unit.out, clamp=None))
         yield Suspect(name="no clamp", pattern="clamp", likely="the activation's range is not applied", unit=free)
-    yield from _of_bounds(unit)
+    yield from _clip_bounds(unit)
 
 
-def _of_bounds(unit: Unit) -> Iterator[Suspect]:
-    """Yield a Clip that holds the codes that it reads, whose bounds are whole codes then.
+def _clip_bounds(unit: Unit) -> Iterator[Suspect]:
+    """Yield a Clip that clamps the codes that it reads, so that its bounds are whole codes.
 
     As the clamp of OpenVINO's low precision transformations (src/common/low_precision_transformations/src/clamp.cpp).
     """
@@ -147,13 +146,13 @@ def _of_bounds(unit: Unit) -> Iterator[Suspect]:
     step, zero, out_step, out_zero = (float(np.reshape(each, -1)[0]) for each in parameters)
     if operand.codes.dtype.kind not in "iu" or step <= 0 or out_step <= 0:
         return
-    first, last = limits(operand.codes.dtype)
-    reals = (np.arange(first, last + 1) - zero) * step
-    made = np.clip(np.rint(reals / out_step + out_zero), *out.limits)
+    lowest, highest = limits(operand.codes.dtype)
+    reals = (np.arange(lowest, highest + 1) - zero) * step
+    input_codes = np.clip(np.rint(reals / out_step + out_zero), *out.limits)
     sides = []
     for code in clamp:
         near = np.abs(reals - (code - out_zero) * out_step) < step + out_step / 2
-        sides.append(sorted({code, *(int(each) for each in made[near])}) if code != out_zero else [code])
+        sides.append(sorted({code, *(int(each) for each in input_codes[near])}) if code != out_zero else [code])
     for low, high in product(*sides):
         if low <= high and (low, high) != clamp:
             yield Suspect(
@@ -165,17 +164,17 @@ def _of_bounds(unit: Unit) -> Iterator[Suspect]:
             )
 
 
-def _of_casts(unit: Unit) -> Iterator[Suspect]:
-    """Yield results that are held to their type in another way, or too early."""
+def _casts(unit: Unit) -> Iterator[Suspect]:
+    """Yield results that are cast to their type in another way, or too early."""
     if unit.out.dtype.kind not in "iu":
         return
-    one = unit.out.zero_point.size == 1 and np.any(unit.out.zero_point)
+    has_zero_point = unit.out.zero_point.size == 1 and np.any(unit.out.zero_point)
     for name, (casts, likely) in _CASTS.items():
-        if one or not casts[0]:
+        if has_zero_point or not casts[0]:
             yield Suspect(name=name, pattern="wrapped", likely=likely, unit=unit, casts=casts)
 
 
-def _of_writing(unit: Unit) -> Iterator[Suspect]:
+def _late_writes(unit: Unit) -> Iterator[Suspect]:
     """Yield products that are written one row, column or channel late, or early."""
     if unit.kind not in ("conv", "linear"):
         return
@@ -191,17 +190,17 @@ def _of_writing(unit: Unit) -> Iterator[Suspect]:
             yield Suspect(name=f"{when} {name}", pattern="stale", likely=likely, unit=unit, late=(axis, places))
 
 
-def _of_bias(unit: Unit) -> Iterator[Suspect]:
+def _bias_mistakes(unit: Unit) -> Iterator[Suspect]:
     bias = unit.bias
     if bias is None or not np.any(bias):
         return
     pattern = "constant_per_channel"
     if unit.bias_scale is not None:
-        own = float(unit.bias_scale.reshape(-1)[0])
+        bias_scale = float(unit.bias_scale.reshape(-1)[0])
         yield Suspect(
             name="bias unit",
             pattern=pattern,
-            likely=f"the codes of the bias are added to the sums as they are, though their scale is {own:.4g}",
+            likely=f"the codes of the bias are added to the sums as they are, though their scale is {bias_scale:.4g}",
             unit=replace(unit, bias=bias.astype(np.int32), bias_scale=None),
         )
     yield Suspect(name="no bias", pattern=pattern, likely="the bias is dropped", unit=replace(unit, bias=None))
@@ -218,7 +217,7 @@ def _of_bias(unit: Unit) -> Iterator[Suspect]:
     )
 
 
-def _of_zero_points(unit: Unit) -> Iterator[Suspect]:
+def _zero_point_mistakes(unit: Unit) -> Iterator[Suspect]:
     names = ("the first operand's zero point", "the second operand's zero point")
     for position, (operand, name) in enumerate(zip(unit.operands, names, strict=False)):
         if operand.codes.dtype.kind not in "iu" or not np.any(operand.zero_point):
@@ -228,22 +227,22 @@ def _of_zero_points(unit: Unit) -> Iterator[Suspect]:
             name=f"no zero point {position}",
             pattern="constant_per_channel" if unit.kind in ("conv", "linear") else "constant",
             likely=f"{name} is dropped",
-            unit=_with(unit, position, bare),
+            unit=_with_operand(unit, position, bare),
         )
         added = replace(operand, zero_point=-operand.zero_point.astype(np.int32))
         yield Suspect(
             name=f"zero point {position} added",
             pattern="constant_per_channel" if unit.kind in ("conv", "linear") else "constant",
             likely=f"{name} is added, not subtracted",
-            unit=_with(unit, position, added),
+            unit=_with_operand(unit, position, added),
         )
-        wrapped = _wrapped(operand)
+        wrapped = _wrapped_to_8_bits(operand)
         if wrapped is not None:
             yield Suspect(
                 name=f"wrapped {position}",
                 pattern="growing",
                 likely=f"the difference from {name} wraps around in 8 bits",
-                unit=_with(unit, position, wrapped),
+                unit=_with_operand(unit, position, wrapped),
             )
     yield from _zero_points_off_by_one(unit)
     zero = unit.out.zero_point
@@ -257,11 +256,11 @@ def _of_zero_points(unit: Unit) -> Iterator[Suspect]:
         )
 
 
-def _of_early_zero_point(unit: Unit) -> Iterator[Suspect]:
-    """Yield the output's zero point as part of the sums, where it is scaled."""
+def _early_zero_point(unit: Unit) -> Iterator[Suspect]:
+    """Yield the output's zero point added to the sums, so that it is scaled too."""
     zero = unit.out.zero_point
-    whole = unit.bias is None or (unit.bias.dtype.kind in "iu" and unit.bias_scale is None)
-    if unit.kind not in ("conv", "linear") or not whole or zero.size > 1 or not np.any(zero):
+    is_integer_bias = unit.bias is None or (unit.bias.dtype.kind in "iu" and unit.bias_scale is None)
+    if unit.kind not in ("conv", "linear") or not is_integer_bias or zero.size > 1 or not np.any(zero):
         return
     weight = unit.operands[1].codes
     count = weight.shape[1] * unit.groups if unit.transposed else weight.shape[0 if unit.kind == "conv" else -1]
@@ -275,32 +274,32 @@ def _of_early_zero_point(unit: Unit) -> Iterator[Suspect]:
 
 
 def _zero_points_off_by_one(unit: Unit) -> Iterator[Suspect]:
-    """Yield zero points that are the next code, as one that was rounded in another way is; weights mostly have none."""
+    """Yield zero points off by one code, as from another rounding; weights mostly have none."""
     sides = (("output", unit.out.dtype, unit.out.zero_point), ("first operand", None, unit.operands[0].zero_point))
-    for name, dtype, zero in sides:
-        own = np.dtype(dtype or unit.operands[0].codes.dtype)
-        if own.kind not in "iu" or np.size(zero) != 1:
+    for name, dtype, zero_array in sides:
+        code_dtype = np.dtype(dtype or unit.operands[0].codes.dtype)
+        if code_dtype.kind not in "iu" or np.size(zero_array) != 1:
             continue
-        said = int(np.asarray(zero).reshape(-1)[0])
-        for value in (said - 1, said + 1):
-            if not np.iinfo(own).min <= value <= np.iinfo(own).max:
+        zero_point = int(np.asarray(zero_array).reshape(-1)[0])
+        for value in (zero_point - 1, zero_point + 1):
+            if not np.iinfo(code_dtype).min <= value <= np.iinfo(code_dtype).max:
                 continue
-            next_to = np.full_like(zero, value)
+            neighbour = np.full_like(zero_array, value)
             moved = (
-                replace(unit, out=replace(unit.out, zero_point=next_to))
+                replace(unit, out=replace(unit.out, zero_point=neighbour))
                 if dtype is not None
-                else _with(unit, 0, replace(unit.operands[0], zero_point=next_to))
+                else _with_operand(unit, 0, replace(unit.operands[0], zero_point=neighbour))
             )
             yield Suspect(
-                name=f"{name} zero point {value - said:+d}",
+                name=f"{name} zero point {value - zero_point:+d}",
                 pattern="constant",
-                likely=f"the {name}'s zero point is {value}, not {said}",
+                likely=f"the {name}'s zero point is {value}, not {zero_point}",
                 unit=moved,
             )
 
 
-def _wrapped(operand: Operand) -> Operand | None:
-    """Return an operand whose codes minus zero point are held in 8 bits; None if they fit."""
+def _wrapped_to_8_bits(operand: Operand) -> Operand | None:
+    """Return an operand whose codes minus zero point wrap around in 8 bits; None if they fit."""
     if operand.codes.dtype.itemsize > 1:
         return None
     centred = operand.centred
@@ -310,101 +309,102 @@ def _wrapped(operand: Operand) -> Operand | None:
     return replace(operand, codes=short, zero_point=np.zeros(np.shape(operand.zero_point), np.int8))
 
 
-def _of_scales(unit: Unit) -> Iterator[Suspect]:
-    yield from _of_operand_scales(unit)
-    yield from _of_missing_requantization(unit)
+def _scale_mistakes(unit: Unit) -> Iterator[Suspect]:
+    yield from _confused_operand_scales(unit)
+    yield from _missing_requantization(unit)
     for position, operand in enumerate(unit.operands):
         scale = operand.scale
         if np.unique(scale).size < 2:
             continue
         flat = scale.reshape(-1)
-        for name, other, likely in (
+        for name, mistaken, likely in (
             ("one scale", np.full_like(flat, flat[0]), "the first channel's scale is used for all channels"),
             ("mean scale", np.full_like(flat, flat.max()), "the largest channel's scale is used for all channels"),
             ("moved scale", np.roll(flat, 1), "the scales are read one channel off"),
             ("turned scale", flat[::-1], "the scales are read in reverse"),
             *_scales_of_groups(unit, flat),
         ):
-            changed = replace(operand, scale=other.reshape(scale.shape).copy())
+            changed = replace(operand, scale=mistaken.reshape(scale.shape).copy())
             yield Suspect(
                 name=f"{name} {position}",
                 pattern="factor_per_channel",
                 likely=likely,
-                unit=_with(unit, position, changed),
+                unit=_with_operand(unit, position, changed),
             )
 
 
 def _scales_of_groups(unit: Unit, scales: np.ndarray) -> Iterator[tuple[str, np.ndarray, str]]:
-    """Yield the scales of the channels of groups that are read by the number of the group, or again in each group."""
+    """Yield scales per channel that are read by the number of the group, or repeated for each group."""
     groups = unit.groups
     if unit.kind != "conv" or groups < _MANY or scales.size % groups or scales.size == groups:
         return
-    each = scales.size // groups
-    yield "group scale", np.repeat(scales[:groups], each), "the scales are read by the number of the group"
-    yield "same scales", np.tile(scales[:each], groups), "the scales of the first group are used for all groups"
+    group_size = scales.size // groups
+    yield "group scale", np.repeat(scales[:groups], group_size), "the scales are read by the number of the group"
+    yield "same scales", np.tile(scales[:group_size], groups), "the scales of the first group are used for all groups"
 
 
 _MANY = 2
+"""Groups that can be confused."""
 
 
-def _of_missing_requantization(unit: Unit) -> Iterator[Suspect]:
-    """Yield results in the scale and zero point of the operand, or in one of the two, in place of the output's."""
+def _missing_requantization(unit: Unit) -> Iterator[Suspect]:
+    """Yield results in the scale or zero point of the operand, or both, instead of the output's."""
     if len(unit.operands) != 1 or unit.out.dtype != unit.operands[0].codes.dtype or unit.out.dtype.kind not in "iu":
         return
-    out, one = unit.out, unit.operands[0]
-    if out.scale.size != 1 or one.scale.size != 1:
+    out, operand = unit.out, unit.operands[0]
+    if out.scale.size != 1 or operand.scale.size != 1:
         return
-    scale, zero = one.scale.reshape(out.scale.shape), np.reshape(one.zero_point, np.shape(out.zero_point))
+    scale, zero = operand.scale.reshape(out.scale.shape), np.reshape(operand.zero_point, np.shape(out.zero_point))
     for name, changed in (
         ("scale and zero point", {"scale": scale, "zero_point": zero}),
         ("scale", {"scale": scale}),
         ("zero point", {"zero_point": zero}),
     ):
-        taken = replace(out, **changed)
+        mistaken = replace(out, **changed)
         if not any(np.array_equal(getattr(out, key), value) for key, value in changed.items()):
             likely = f"the result has the {name} of the operand, not the output's"
-            yield Suspect(name=f"own {name}", pattern="factor", likely=likely, unit=replace(unit, out=taken))
+            yield Suspect(name=f"own {name}", pattern="factor", likely=likely, unit=replace(unit, out=mistaken))
 
 
-def _of_operand_scales(unit: Unit) -> Iterator[Suspect]:
-    """Yield the scales of operands that are taken for one another; a product does not show it."""
+def _confused_operand_scales(unit: Unit) -> Iterator[Suspect]:
+    """Yield operands with confused scales; products do not show them."""
     scales = [operand.scale for operand in unit.operands]
     if unit.kind not in ("add", "sub", "div", "concat") or len(scales) < 2 or any(scale.size > 1 for scale in scales):
         return
     if len({float(scale.reshape(-1)[0]) for scale in scales}) == 1:
         return
-    for name, taken, likely in (
+    for name, mistaken, likely in (
         ("first scale", scales[:1] * len(scales), "the first operand's scale is used for all operands"),
         ("last scale", scales[-1:] * len(scales), "the last operand's scale is used for all operands"),
         ("swapped scales", scales[::-1], "the operands' scales are exchanged"),
     ):
-        operands = tuple(replace(each, scale=scale) for each, scale in zip(unit.operands, taken, strict=True))
+        operands = tuple(replace(each, scale=scale) for each, scale in zip(unit.operands, mistaken, strict=True))
         yield Suspect(name=name, pattern="factor", likely=likely, unit=replace(unit, operands=operands))
 
 
-def _of_conventions(unit: Unit) -> Iterator[Suspect]:
-    """Yield scales and zero points as other formats mean them: an offset that is added, steps per unit."""
+def _other_conventions(unit: Unit) -> Iterator[Suspect]:
+    """Yield scales and zero points in other conventions: an added offset, steps per unit."""
     sides = [operand for operand in unit.operands if operand.codes.dtype.kind in "iu"]
     if any(np.any(side.zero_point) for side in sides) or (unit.out.dtype.kind in "iu" and np.any(unit.out.zero_point)):
-        turned = tuple(replace(side, zero_point=-side.zero_point.astype(np.int32)) for side in unit.operands)
+        negated = tuple(replace(side, zero_point=-side.zero_point.astype(np.int32)) for side in unit.operands)
         out = replace(unit.out, zero_point=-np.asarray(unit.out.zero_point, np.int32))
         likely = "the zero points are of the opposite sign, as offsets that are added to the codes"
-        yield Suspect(name="offsets", pattern="constant", likely=likely, unit=replace(unit, operands=turned, out=out))
+        yield Suspect(name="offsets", pattern="constant", likely=likely, unit=replace(unit, operands=negated, out=out))
     for position, (operand, name) in enumerate(zip(unit.operands, ("first", "second"), strict=False)):
         if np.all(operand.scale > 1):
             yield Suspect(
                 name=f"reciprocal {position}",
                 pattern="factor",
                 likely=f"the {name} operand's scale is the reciprocal of what it should be",
-                unit=_with(unit, position, replace(operand, scale=np.asarray(1 / operand.scale))),
+                unit=_with_operand(unit, position, replace(operand, scale=np.asarray(1 / operand.scale))),
             )
     if np.all(unit.out.scale > 1):
-        own = replace(unit.out, scale=np.asarray(1 / unit.out.scale))
+        reciprocal = replace(unit.out, scale=np.asarray(1 / unit.out.scale))
         likely = "the output's scale is the reciprocal of what it should be"
-        yield Suspect(name="reciprocal output", pattern="factor", likely=likely, unit=replace(unit, out=own))
+        yield Suspect(name="reciprocal output", pattern="factor", likely=likely, unit=replace(unit, out=reciprocal))
 
 
-def _of_padding(unit: Unit) -> Iterator[Suspect]:
+def _padding_mistakes(unit: Unit) -> Iterator[Suspect]:
     call = Call(inputs=(), attrs=unit.attrs)
     counts = unit.kind == "average_pool" and call.integer("count_include_pad") and not call.integer("ceil_mode")
     pads = call.integers("pads") or ()
@@ -420,98 +420,101 @@ def _of_padding(unit: Unit) -> Iterator[Suspect]:
             name="zero padding",
             pattern="borders",
             likely="the padding holds the code 0 in place of the zero point",
-            unit=replace(_with(unit, 0, padded), attrs={**unit.attrs, "pads": none}),
+            unit=replace(_with_operand(unit, 0, padded), attrs={**unit.attrs, "pads": none}),
         )
     repeated = replace(x, codes=np.pad(x.codes, around, mode="edge"))
     yield Suspect(
         name="edge padding",
         pattern="borders",
         likely="the padding repeats the outermost values",
-        unit=replace(_with(unit, 0, repeated), attrs={**unit.attrs, "pads": none}),
+        unit=replace(_with_operand(unit, 0, repeated), attrs={**unit.attrs, "pads": none}),
     )
-    yield from _shifted(unit, pads)
+    yield from _shifted_padding(unit, pads)
 
 
-def _of_dilations(unit: Unit) -> Iterator[Suspect]:
+def _dilation_mistakes(unit: Unit) -> Iterator[Suspect]:
     """Yield dilations that are ignored or confused."""
     if unit.kind != "conv" or unit.transposed:
         return
-    for number, (said, attrs) in enumerate(other_dilations(unit.attrs, unit.operands[1].codes.shape[2:])):
-        yield Suspect(name=f"dilations {number}", pattern="scattered", likely=said, unit=replace(unit, attrs=attrs))
+    for number, (likely, attrs) in enumerate(other_dilations(unit.attrs, unit.operands[1].codes.shape[2:])):
+        yield Suspect(name=f"dilations {number}", pattern="scattered", likely=likely, unit=replace(unit, attrs=attrs))
 
 
-def _shifted(unit: Unit, pads: Sequence[int]) -> Iterator[Suspect]:
+def _shifted_padding(unit: Unit, pads: Sequence[int]) -> Iterator[Suspect]:
     """Yield paddings of the same total with more at the other end."""
     half = len(pads) // 2
     sums = [begin + end for begin, end in zip(pads[:half], pads[half:], strict=True)]
     for name, begins in (("end", [0] * half), ("start", sums), ("swapped", list(pads[half:]))):
-        other = (*begins, *(total - begin for total, begin in zip(sums, begins, strict=True)))
-        if other != tuple(pads):
+        shifted = (*begins, *(total - begin for total, begin in zip(sums, begins, strict=True)))
+        if shifted != tuple(pads):
             yield Suspect(
                 name=f"padding {name}",
                 pattern="borders",
-                likely=f"the padding is {list(other)}, not {list(pads)}",
-                unit=replace(unit, attrs={**unit.attrs, "pads": other}),
+                likely=f"the padding is {list(shifted)}, not {list(pads)}",
+                unit=replace(unit, attrs={**unit.attrs, "pads": shifted}),
             )
 
 
-def _of_signs(unit: Unit) -> Iterator[Suspect]:
-    """Yield codes whose signedness was mistaken: their bits read as the other type, or half of their range away."""
+def _sign_mistakes(unit: Unit) -> Iterator[Suspect]:
+    """Yield codes of mistaken signedness: bits read as the other type, or shifted by half their range."""
     for position, (operand, name) in enumerate(zip(unit.operands, ("first", "second"), strict=False)):
         dtype = operand.codes.dtype
         if dtype.kind not in "iu":
             continue
-        other = np.dtype(f"{'i' if dtype.kind == 'u' else 'u'}{dtype.itemsize}")
+        other_dtype = np.dtype(f"{'i' if dtype.kind == 'u' else 'u'}{dtype.itemsize}")
         zero_point = operand.zero_point.astype(np.int32)
-        away = f"the {name} operand's codes are half their range away: {other} taken for {dtype}"
+        away = f"the {name} operand's codes are half their range away: {other_dtype} taken for {dtype}"
         for how, codes, likely in (
-            ("read", operand.codes.view(other), f"the {name} operand's {dtype} codes are read as {other}"),
-            ("moved", turned_sign(operand.codes), away),
+            ("read", operand.codes.view(other_dtype), f"the {name} operand's {dtype} codes are read as {other_dtype}"),
+            ("moved", flip_sign_bit(operand.codes), away),
         ):
-            held = replace(operand, codes=codes, zero_point=zero_point)
+            mistaken = replace(operand, codes=codes, zero_point=zero_point)
             yield Suspect(
-                name=f"sign {how} {position}", pattern="signedness", likely=likely, unit=_with(unit, position, held)
+                name=f"sign {how} {position}",
+                pattern="signedness",
+                likely=likely,
+                unit=_with_operand(unit, position, mistaken),
             )
     if unit.out.dtype.kind in "iu":
         likely = "the recorded output is of the other signedness than its quantization says"
         yield Suspect(name="output sign", pattern="signedness", likely=likely, unit=unit, resigned=True)
 
 
-def _of_tables(unit: Unit) -> Iterator[Suspect]:
-    """Yield tables that are one code off on one side of real 0, and those of another function."""
+def _table_mistakes(unit: Unit) -> Iterator[Suspect]:
+    """Yield tables that are read one code off on one side of real 0, and tables of other functions."""
     if unit.kind != "lookup" or unit.operands[0].codes.dtype.kind not in "iu":
         return
     operand = unit.operands[0]
     codes, zero = operand.codes.astype(np.int64), operand.zero_point.astype(np.int64)
     low, high = limits(operand.codes.dtype)
-    for where, said in ((codes > zero, " for codes above real 0"), (codes < zero, " for codes below real 0")):
-        for step, way in ((-1, "before"), (1, "after")):
+    for where, side_text in ((codes > zero, " for codes above real 0"), (codes < zero, " for codes below real 0")):
+        for step, direction in ((-1, "before"), (1, "after")):
             moved = codes + step * where
-            held = np.clip(moved, low, high).astype(operand.codes.dtype)
+            table_codes = np.clip(moved, low, high).astype(operand.codes.dtype)
             yield Suspect(
-                name=f"table {way}{said}",
+                name=f"table {direction}{side_text}",
                 pattern="scattered",
-                likely=f"the table is read one code {way} the right one{said}",
-                unit=_with(unit, 0, replace(operand, codes=held)),
+                likely=f"the table is read one code {direction} the right one{side_text}",
+                unit=_with_operand(unit, 0, replace(operand, codes=table_codes)),
             )
-    for other in sorted(operators.alike_functions(unit.function)):
+    for function in sorted(operators.alike_functions(unit.function)):
         yield Suspect(
-            name=f"table of {other}",
+            name=f"table of {function}",
             pattern="scattered",
-            likely=f"it computes {other}, not {unit.function}",
-            unit=replace(unit, function=other, attrs={}, domain=""),
+            likely=f"it computes {function}, not {unit.function}",
+            unit=replace(unit, function=function, attrs={}, domain=""),
         )
 
 
-def turned_sign(codes: np.ndarray) -> np.ndarray:
-    """Turn the highest bit of codes, which takes signed to unsigned ones of the same order."""
+def flip_sign_bit(codes: np.ndarray) -> np.ndarray:
+    """Flip the highest bit of codes, which maps signed codes to unsigned codes of the same order, and back."""
     unsigned = codes.view(np.dtype(f"u{codes.dtype.itemsize}"))
     top = unsigned.dtype.type(1 << (8 * codes.dtype.itemsize - 1))
     return np.asarray((unsigned ^ top).view(codes.dtype))
 
 
-def _of_kernel(unit: Unit) -> Iterator[Suspect]:
-    """Yield filters that are laid out in another way."""
+def _filter_layouts(unit: Unit) -> Iterator[Suspect]:
+    """Yield filters that are read in another memory layout."""
     if unit.kind != "conv" or unit.operands[1].codes.ndim != 4:
         return
     weight = unit.operands[1]
@@ -521,12 +524,12 @@ def _of_kernel(unit: Unit) -> Iterator[Suspect]:
     ):
         if codes.shape == weight.codes.shape and not np.array_equal(codes, weight.codes):
             yield Suspect(
-                name=name, pattern="scattered", likely=likely, unit=_with(unit, 1, replace(weight, codes=codes))
+                name=name, pattern="scattered", likely=likely, unit=_with_operand(unit, 1, replace(weight, codes=codes))
             )
 
 
-def _of_sums(unit: Unit) -> Iterator[Suspect]:
-    """Yield sums that are held in 16 bits throughout."""
+def _short_sums(unit: Unit) -> Iterator[Suspect]:
+    """Yield sums that are kept in 16 bits throughout."""
     if unit.kind not in ("conv", "linear") or unit.transposed or products(unit) > SEQUENTIAL_SUMS_MAX_PRODUCTS:
         return
     orders = (
@@ -539,13 +542,13 @@ def _of_sums(unit: Unit) -> Iterator[Suspect]:
     )
     likely = "the sums saturate at 16 bits when they are complete"
     yield Suspect(name="complete sums saturate", pattern="growing", likely=likely, unit=unit, accumulate="sat16")
-    for order, said in orders:
-        likely = f"the sums saturate at 16 bits after each product{said}"
+    for order, order_text in orders:
+        likely = f"the sums saturate at 16 bits after each product{order_text}"
         name = f"sums saturate {order}"
         yield Suspect(name=name, pattern="growing", likely=likely, unit=unit, accumulate=f"sat16:{order}")
 
 
-def _with(unit: Unit, position: int, operand: Operand) -> Unit:
+def _with_operand(unit: Unit, position: int, operand: Operand) -> Unit:
     operands = list(unit.operands)
     operands[position] = operand
     return replace(unit, operands=tuple(operands))

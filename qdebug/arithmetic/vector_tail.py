@@ -1,7 +1,7 @@
-"""Kernels whose vector part and whose rest are computed by two arithmetics, which together give every element.
+"""Detect kernels whose vector part and remainder are computed by two arithmetics.
 
-A kernel takes elements or channels some at a time; what is left over goes through other code, which may round in
-another way (XNNPACK and ruy have both: a vector loop, and one element at a time).
+A kernel processes a block of elements or channels at a time; the remainder takes other code, which may round
+differently (XNNPACK and ruy have both).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from qdebug.replay.variant import Variant
 __all__ = ["VectorTail", "vector_tail"]
 
 _WIDTHS = (4, 8, 16, 32, 64)
-"""Elements that vectors of 128 to 512 bits hold, of 8 to 32 bits each."""
+"""Elements of 8 to 32 bits in vectors of 128 to 512 bits."""
 
 
 class VectorTail(NamedTuple):
@@ -32,9 +32,9 @@ class VectorTail(NamedTuple):
 
     Args:
         body: The arithmetic of the vector part.
-        tail: That of what is left over.
-        where: What is left over, in words.
-        elements: How many recorded elements of them the vector part's arithmetic gets wrong.
+        tail: The arithmetic of the remainder.
+        where: The remainder in words.
+        elements: Recorded elements of the remainder that the arithmetic of the vector part gets wrong.
     """
 
     body: Variant
@@ -44,25 +44,25 @@ class VectorTail(NamedTuple):
 
 
 def vector_tail(source: UnitSource, places: Sequence[Place], variants: Iterable[Variant]) -> VectorTail | None:
-    """Find two arithmetics that give every element of a node together, one of them what vectors leave over.
+    """Find two arithmetics that together reproduce every element of a node, one for the remainder of vectors.
 
     Args:
         source: The node and its recorded values.
-        places: The samples and steps that are looked at.
-        variants: The arithmetics that are tried, none of which gives every element.
+        places: Samples and steps to examine.
+        variants: Arithmetics to try; none of them reproduces every element.
     """
     units = [source.unit(place) for place in places]
     recorded = [channels_first(source.codes(place), unit) for place, unit in zip(places, units, strict=True)]
     if len({codes.shape for codes in recorded}) > 1:
         return None
-    wrong: dict[Variant, np.ndarray] = {}
-    for sums, own in _by_sums(variants).items():
-        wrong |= _wrong(units, recorded, sums, own)
-    for where, own_order in _left_over(units[0], source.codes(places[0]).shape):
-        left_over = channels_first(own_order, units[0])
-        bodies = [variant for variant, missed in wrong.items() if not missed[:, ~left_over].any()]
-        tails = [variant for variant, missed in wrong.items() if not missed[:, left_over].any()]
-        count = int(np.count_nonzero(wrong[bodies[0]])) if bodies else 0
+    wrong_masks: dict[Variant, np.ndarray] = {}
+    for sums, with_sums in _by_sums(variants).items():
+        wrong_masks |= _wrong_elements(units, recorded, sums, with_sums)
+    for where, mask in _remainders(units[0], source.codes(places[0]).shape):
+        left_over = channels_first(mask, units[0])
+        bodies = [variant for variant, missed in wrong_masks.items() if not missed[:, ~left_over].any()]
+        tails = [variant for variant, missed in wrong_masks.items() if not missed[:, left_over].any()]
+        count = int(np.count_nonzero(wrong_masks[bodies[0]])) if bodies else 0
         if tails and count >= UNKNOWN_PROGRAM_MIN_ELEMENTS:  # fewer may fit one of many arithmetics by chance
             return VectorTail(bodies[0], tails[0], where, count)
     return None
@@ -75,35 +75,35 @@ def _by_sums(variants: Iterable[Variant]) -> dict[HeavyPart, list[Variant]]:
     return groups
 
 
-def _wrong(
+def _wrong_elements(
     units: Sequence[Unit], recorded: Sequence[np.ndarray], sums: HeavyPart, variants: Sequence[Variant]
 ) -> dict[Variant, np.ndarray]:
-    """Return which elements variants of the same sums get wrong: (samples, *output), channels first."""
-    found: dict[Variant, list[np.ndarray]] = {variant: [] for variant in variants}
+    """Return masks of the elements that variants of the same sums get wrong: (samples, *output), channels first."""
+    masks: dict[Variant, list[np.ndarray]] = {variant: [] for variant in variants}
     for unit, codes in zip(units, recorded, strict=True):
         try:
             columns = accumulate(unit, sums)
         except KernelError:
             return {}
-        for variant in list(found):
+        for variant in list(masks):
             checkpoint()
             try:
-                made = finish(unit, columns, variant).reshape(columns.shape)
+                computed = finish(unit, columns, variant).reshape(columns.shape)
             except (KernelError, UsageError):
-                del found[variant]
+                del masks[variant]
                 continue
-            if made.size != codes.size:
+            if computed.size != codes.size:
                 return {}
-            found[variant].append(made.reshape(codes.shape) != codes)
-    return {variant: np.stack(missed) for variant, missed in found.items()}
+            masks[variant].append(computed.reshape(codes.shape) != codes)
+    return {variant: np.stack(missed) for variant, missed in masks.items()}
 
 
-def _left_over(unit: Unit, shape: tuple[int, ...]) -> Iterator[tuple[str, np.ndarray]]:
-    """Yield what vectors may leave over of an output: the ends of its channels, of its rows, of all its elements.
+def _remainders(unit: Unit, shape: tuple[int, ...]) -> Iterator[tuple[str, np.ndarray]]:
+    """Yield possible remainders of an output: the ends of its channels, of its rows, of all its elements.
 
     Args:
         unit: The node.
-        shape: Shape of the output in the node's own layout, as are the masks.
+        shape: Shape of the output in the node's own layout, like the masks.
     """
     if not shape:
         return
@@ -112,9 +112,9 @@ def _left_over(unit: Unit, shape: tuple[int, ...]) -> Iterator[tuple[str, np.nda
         for name, axis in (("channels", channel), ("elements of each row", len(shape) - 1)):
             count = shape[axis] % width
             if count and count < shape[axis]:
-                line = np.arange(shape[axis]) >= shape[axis] - count
-                over = line.reshape(-1, *(1,) * (len(shape) - axis - 1))
-                yield f"the last {count} {name}", np.broadcast_to(over, shape)
+                axis_mask = np.arange(shape[axis]) >= shape[axis] - count
+                mask = axis_mask.reshape(-1, *(1,) * (len(shape) - axis - 1))
+                yield f"the last {count} {name}", np.broadcast_to(mask, shape)
         size = int(np.prod(shape))
         count = size % width
         if count and count < size:

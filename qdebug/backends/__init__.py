@@ -146,7 +146,7 @@ EDITORS: dict[str, AdapterEntry] = {
         module="qdebug.backends.onnx.edit", extra="onnx", packages=("onnx",), summary="quantized ONNX model files"
     ),
 }
-"""What changes nodes of quantized model files, by file name ending."""
+"""Editors of quantized model files, by file name ending."""
 
 
 REPLAYERS: tuple[AdapterEntry, ...] = (
@@ -157,25 +157,25 @@ REPLAYERS: tuple[AdapterEntry, ...] = (
         summary="rarer operators, by the reference implementation of ONNX",
     ),
 )
-"""Who replays operators that have no kernel here, asked in this order."""
+"""Frameworks that replay operators without a kernel here, tried in this order."""
 
 
 def replay_kernel(op: str, domain: str) -> Kernel | None:
-    """Return a kernel that a framework has for an operator; None if none of those installed has one."""
+    """Return a kernel for an operator from an installed framework; None if there is none."""
     for entry in REPLAYERS:
         if all(map(_is_installed, entry.packages)):
-            found: Kernel | None = importlib.import_module(entry.module).kernel_of(op, domain)
-            if found is not None:
-                return found
+            kernel: Kernel | None = importlib.import_module(entry.module).kernel_of(op, domain)
+            if kernel is not None:
+                return kernel
     return None
 
 
 _GROUP = "qdebug.backends"
-"""Group of entry points by which another package offers a backend."""
+"""Entry point group of backends in other packages."""
 
 
 def installed_backends() -> dict[str, EntryPoint]:
-    """Return backends of other packages by name; one with the name of a backend of this package is left out."""
+    """Return backends of other packages by name, without names of this package's backends."""
     return {entry.name: entry for entry in entry_points(group=_GROUP) if entry.name not in BACKENDS}
 
 
@@ -205,13 +205,13 @@ def _load_installed(entry: EntryPoint) -> Backend:
     """Load a backend of another package.
 
     Raises:
-        BackendError: It cannot be loaded, or lacks what a backend has.
+        BackendError: It cannot be loaded, or lacks a member of a backend.
     """
     package = entry.dist.name if entry.dist is not None else entry.module
     title = f"Backend {entry.name!r} of the package {package!r} ({entry.value})"
     try:
         backend: Backend = entry.load()
-    except Exception as error:  # whatever the other package raises when it is imported
+    except Exception as error:  # another package may raise anything on import
         raise BackendError(
             f"{title} cannot be loaded: {type(error).__name__}: {error}.", hint=f"Repair or uninstall {package}."
         ) from error
@@ -227,7 +227,7 @@ def load_reader(path: str | Path) -> ModelSource:
     """Read a model file with the reader for its kind.
 
     Raises:
-        UsageError: The file does not exist, or no reader knows its kind.
+        UsageError: The file does not exist, or has no reader.
         MissingExtraError: A package that the reader needs is not installed.
         QdebugError: The file is no such model.
     """
@@ -261,7 +261,7 @@ def check_model_file(path: Path) -> None:
 
 
 def write_model(graph: Graph, constants: Mapping[str, np.ndarray], path: Path) -> None:
-    """Write a graph as a model file, in the form that the file's ending names.
+    """Write a graph as a model file, in the format of the file's ending.
 
     Args:
         graph: The graph.
@@ -269,9 +269,9 @@ def write_model(graph: Graph, constants: Mapping[str, np.ndarray], path: Path) -
         path: The file.
 
     Raises:
-        UsageError: Nothing writes files of this kind.
+        UsageError: There is no writer for files of this kind.
         MissingExtraError: A package that the writer needs is not installed.
-        BackendError: The graph cannot be written in this form.
+        BackendError: The graph cannot be written in this format.
     """
     entry = WRITERS.get(path.suffix.lower())
     if entry is None:
@@ -284,31 +284,31 @@ def write_model(graph: Graph, constants: Mapping[str, np.ndarray], path: Path) -
 
 
 def _require(entry: AdapterEntry, *, purpose: str) -> None:
-    """Check for packages without importing them, so that a missing one is named before anything runs."""
+    """Check for packages without importing them, before anything runs."""
     for package in entry.packages:
         if not _is_installed(package):
             raise MissingExtraError(package.partition(".")[0], extra=entry.extra, purpose=purpose)
 
 
 def _is_installed(package: str) -> bool:
-    """Tell whether a package can be imported; a mere folder of its name on the path is none."""
+    """Return whether a package can be imported; a mere folder of its name does not count."""
     try:
         spec = importlib.util.find_spec(package)
-    except ModuleNotFoundError:  # of what it is a part of
+    except ModuleNotFoundError:  # of a parent package
         return False
     return spec is not None and spec.origin is not None
 
 
 def edit_model(model: Path, edits: Sequence[NodeEdit], out: Path) -> None:
-    """Write a copy of a quantized model with some of its nodes changed.
+    """Write a copy of a quantized model with some changed nodes.
 
     Args:
         model: The model.
-        edits: What is changed.
+        edits: The changes.
         out: The file to write.
 
     Raises:
-        UsageError: Nothing changes models of this kind.
+        UsageError: There is no editor for models of this kind.
         MissingExtraError: A package that the editor needs is not installed.
         BackendError: The model cannot be changed like this.
     """
@@ -322,12 +322,12 @@ def editable_tensors(model: Path) -> frozenset[str]:
         model: The model.
 
     Raises:
-        UsageError: Nothing changes models of this kind.
+        UsageError: There is no editor for models of this kind.
         MissingExtraError: A package that the editor needs is not installed.
         BackendError: The model cannot be read.
     """
-    found: frozenset[str] = _editor(model).tensors(model)
-    return found
+    names: frozenset[str] = _editor(model).tensors(model)
+    return names
 
 
 def _editor(model: Path) -> Any:

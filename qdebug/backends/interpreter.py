@@ -1,8 +1,8 @@
 """The backend "interpreter": a graph replayed with qdebug's own numpy kernels.
 
-It runs a recording's graph on the recorded constants with the core packages alone, or a model file that
-some reader knows. Quantized operators are computed in any arithmetic that is known by name or given in a file, so
-that a reference run can be a backend's twin: what still differs then is the backend's bugs.
+It runs a recording's graph on the recorded constants with the core packages alone, or a model file with a reader.
+Quantized operators are computed in any known or given arithmetic, so that a reference run can imitate a backend:
+remaining differences are the backend's bugs.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _OPTIONS = (
 
 
 class _Constants(Mapping[str, np.ndarray]):
-    """Constants by name, each read when it is asked for."""
+    """Constants by name, each read on demand."""
 
     def __init__(self, names: tuple[str, ...], load: Callable[[str], np.ndarray]) -> None:
         self._names = dict.fromkeys(names)
@@ -73,15 +73,14 @@ class InterpreterRun:
     Args:
         graph: The graph.
         constants: Its constants by name.
-        facts: What is known of the run.
+        facts: Facts of the run.
         arithmetic: Choices of quantized arithmetic.
         weights: Whether constants are recorded.
-        faults: Bugs planted on purpose, by node name.
+        faults: Planted bugs, by node name.
 
     Raises:
-        NoKernelError: No kernel is known for one of the operators.
-        UsageError: The graph reads a tensor that nothing computes and that has no values, or a fault
-            names no node.
+        NoKernelError: An operator has no kernel.
+        UsageError: The graph reads a tensor without producer and values, or a fault names no node.
     """
 
     def __init__(
@@ -110,9 +109,9 @@ class InterpreterRun:
             for name in node.inputs:
                 if name and name not in self.graph.inputs and self.graph.producer(name) is None:
                     self._require_constant(name, f"node {node.name!r} ({node.op})")
-        known = {node.name for node in self.graph.nodes}
+        node_names = {node.name for node in self.graph.nodes}
         for name in self._faults:
-            if name not in known:
+            if name not in node_names:
                 raise UsageError(f"A fault is planted in node {name!r}, which the graph does not have.")
 
     def _require_constant(self, name: str, reader: str) -> None:
@@ -129,7 +128,7 @@ class InterpreterRun:
                 yield name, self._constants[name]
 
     def plain(self, feed: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Run the graph once and give its outputs.
+        """Run the graph once and return its outputs.
 
         Raises:
             KernelError: A node cannot be computed on this feed.
@@ -137,7 +136,7 @@ class InterpreterRun:
         return run_graph(self.graph, feed, self._constants, arithmetic=self._arithmetic, faults=self._faults)
 
     def restart(self) -> None:
-        """Keep everything: no run leaves state behind."""
+        """Do nothing: no run leaves state behind."""
 
     def record(self, feeds: Feeds, recorder: Recorder, on_progress: OnProgress | None = None) -> None:
         """Run all samples and steps and record inputs and every computed tensor, one at a time.
@@ -145,11 +144,13 @@ class InterpreterRun:
         Raises:
             KernelError: A node cannot be computed.
         """
-        only = {*self.graph.inputs, *self.graph.outputs} if self.facts.taps == "outputs" else None
+        tapped_only = {*self.graph.inputs, *self.graph.outputs} if self.facts.taps == "outputs" else None
 
         def put(name: str, array: np.ndarray) -> None:
-            folded = self.graph.is_constant(name)  # computed from constants when it was recorded, and kept as one
-            if not folded and (only is None or name in only):
+            folded = self.graph.is_constant(
+                name
+            )  # computed from constants in the recorded run, and recorded as a constant
+            if not folded and (tapped_only is None or name in tapped_only):
                 recorder.put(name, array)
 
         total = feeds.samples * feeds.steps
@@ -171,7 +172,7 @@ class InterpreterRun:
                     on_progress(sample * feeds.steps + step + 1, total, f"sample {sample}")
 
     def close(self) -> None:
-        """Free nothing: the constants belong to whoever opened the model."""
+        """Do nothing: the constants belong to the caller."""
 
 
 class InterpreterBackend:
@@ -207,9 +208,9 @@ class InterpreterBackend:
         chosen = check_options(self.name, self.options, options)
         check_taps(taps)
         arithmetic = find_arithmetic(chosen["arithmetic"])
-        graph, constants, title, sha256, extent_names = _opened(model)
+        graph, constants, title, sha256, extent_names = _open_source(model)
         if arithmetic.fused:
-            graph, constants = _fused(graph, constants, _computed_apart(model))
+            graph, constants = _fused(graph, constants, _unfused_tensors(model))
         facts = RunFacts(
             backend=self.name,
             model=title,
@@ -217,7 +218,7 @@ class InterpreterBackend:
             taps=taps,
             versions=package_versions(),
             cpu_flags=cpu_flags(),
-            options={**chosen, **_stated(arithmetic), **({"faults": ",".join(faults)} if faults else {})},
+            options={**chosen, **_stated_arithmetic(arithmetic), **({"faults": ",".join(faults)} if faults else {})},
             extent_names=extent_names,
         )
         return InterpreterRun(
@@ -230,10 +231,10 @@ class InterpreterBackend:
         )
 
 
-def _computed_apart(model: Path | Recording) -> frozenset[str]:
-    """Return the tensors that a backend gave, so that it did not fuse what is around them.
+def _unfused_tensors(model: Path | Recording) -> frozenset[str]:
+    """Return the tensors that a backend recorded, around which it did not fuse.
 
-    A replay node by node gives all of them, whatever is fused elsewhere: it says nothing of that.
+    A replay node by node has all tensors, whatever is fused elsewhere, and proves nothing.
     """
     if isinstance(model, Path) or model.info.backend == InterpreterBackend.name:
         return frozenset()
@@ -243,7 +244,7 @@ def _computed_apart(model: Path | Recording) -> frozenset[str]:
 def _fused(
     graph: Graph, constants: Mapping[str, np.ndarray], apart: Collection[str]
 ) -> tuple[Graph, Mapping[str, np.ndarray]]:
-    """Return the graph with its Q/DQ groups as single nodes, and the constants that are still read."""
+    """Return the graph with its QDQ groups as single nodes, and the constants that it still reads."""
     bounds = {
         name: float(np.asarray(constants[name]).reshape(()))
         for node in graph.nodes
@@ -256,14 +257,14 @@ def _fused(
     return fused, constants if fused is graph else _Constants(left, constants.__getitem__)
 
 
-def _stated(chosen: Preset) -> dict[str, str]:
-    """Return what goes into the recording of an arithmetic out of a file, which may be gone when it is read."""
+def _stated_arithmetic(chosen: Preset) -> dict[str, str]:
+    """Return the text of an arithmetic from a file for the recording, since the file may be gone later."""
     if chosen.provenance != "file":
         return {}
     return {"variants": "; ".join(f"{kind}: {variant}" for kind, variant in chosen.variants.items())}
 
 
-def _opened(
+def _open_source(
     model: Path | Recording,
 ) -> tuple[Graph, Mapping[str, np.ndarray], str, str, Mapping[str, tuple[str, ...]]]:
     """Return graph, constants, title and hash of a model file or a recording, and names of its inputs' dimensions."""
@@ -271,15 +272,15 @@ def _opened(
         source = load_reader(model)
         constants = _Constants(tuple(source.constants), source.constant)
         return source.graph, constants, source.name, source.sha256, getattr(source, "extent_names", {})
-    understood, graph = _in_known_words(model)
+    understood, graph = _translated_to_onnx(model)
     names = tuple(name for name in graph.tensors if graph.is_constant(name) and understood.has(name))
     return graph, _Constants(names, understood.load), model.info.model, model.info.model_sha256, {}
 
 
-def _in_known_words(recording: Recording) -> tuple[Recording, Graph]:
-    """Return a recording and its graph; where nodes of another framework have no kernel, as ONNX says them.
+def _translated_to_onnx(recording: Recording) -> tuple[Recording, Graph]:
+    """Return a recording and its graph; nodes of another framework without kernel are translated into ONNX.
 
-    What only computed axes or extents that the translated nodes now state is left out.
+    Nodes that only computed axes or extents, which translated nodes now state, are left out.
     """
     try:
         for node in recording.graph.nodes:
@@ -311,4 +312,4 @@ def _needed(graph: Graph) -> Graph:
 
 
 backend = InterpreterBackend()
-"""What the table of backends names."""
+"""The backend object that the table of backends names."""

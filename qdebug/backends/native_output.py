@@ -1,4 +1,4 @@
-"""What a framework's native code prints on the process's own stdout and stderr, kept apart from ours."""
+"""Collect the output of native code on the process's own stdout and stderr."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ __all__ = ["collected"]
 
 @contextmanager
 def collected(lines: list[str], *, quiet: bool = False) -> Iterator[None]:
-    """Collect what is printed by native code inside the block.
+    """Collect the output of native code inside the block.
 
     Args:
-        lines: Gets the lines that were printed, if the block ends with an exception.
-        quiet: Whether they are dropped if it does not; else stderr gets them in the end.
+        lines: Receives the printed lines, if the block ends with an exception.
+        quiet: Whether they are dropped otherwise; else they are written to stderr in the end.
     """
     for stream in (sys.stdout, sys.stderr):
         with suppress(AttributeError, ValueError, OSError):  # none, closed, or its reader is gone
@@ -35,9 +35,9 @@ def collected(lines: list[str], *, quiet: bool = False) -> Iterator[None]:
             file.truncate(0)
             raise
         finally:
-            for number, own in saved.items():
-                os.dup2(own, number)
-                os.close(own)
+            for number, saved_fd in saved.items():
+                os.dup2(saved_fd, number)
+                os.close(saved_fd)
             file.seek(0)
             if (content := file.read()) and not quiet:
                 os.write(2, content)

@@ -1,4 +1,4 @@
-"""What an adapter offers to the rest of qdebug: a backend that runs models, a reader that reads model files."""
+"""The protocols of adapters: a backend that runs models, a reader that reads model files."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ __all__ = [
     "fixes_shapes",
     "harmless_parts",
     "open_run",
-    "shapes_said",
+    "shapes_text",
 ]
 
 TAPS = ("faithful", "all", "outputs")
-"""Ways of tapping: every tensor of the graph that really runs; every tensor of the source graph; outputs alone."""
+"""Ways of tapping: every tensor of the executed graph; every tensor of the source graph; outputs only."""
 
 _Tapped = TypeVar("_Tapped")
 
 OnProgress = Callable[[int, int, str], None]
-"""Called with (done, total, label) as a recording gets on."""
+"""Progress callback with (done, total, label)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,8 +51,8 @@ class OptionSpec:
 
     Args:
         name: The option's name.
-        default: Its value where nobody sets one.
-        choices: The values it takes; None if they are no fixed list.
+        default: Its default value.
+        choices: Its allowed values; None if any.
         help: One clause for `--help`.
     """
 
@@ -64,18 +64,18 @@ class OptionSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunFacts:
-    """What is known of a run before it starts, as it goes into the recording.
+    """Facts of a run before it starts, for the recording.
 
     Args:
         backend: The backend's name.
         model: File name or title of the model.
         model_sha256: Hash of the model file in hexadecimal; "" if there is none.
-        taps: How tensors are tapped.
+        taps: The way of tapping.
         versions: Version of each package that takes part.
         cpu_flags: Instruction sets of the processor that matter to arithmetic.
         options: Backend options in force, defaults included.
-        extent_names: Names that the model gives to the dimensions of its inputs, by input; "" for one without a name.
-            Dimensions of one name have one extent.
+        extent_names: Names of the dimensions of the model's inputs, by input; "" for one without a name. Dimensions of
+            one name have one extent.
     """
 
     backend: str
@@ -128,10 +128,10 @@ class ModelSource(Protocol):
         """Names of the constants, in the model's order."""
 
     def with_shapes(self) -> ModelSource:
-        """Return the model with the shapes that follow from those of its inputs; itself where the file states them."""
+        """Return the model with inferred shapes; the same model if the file states them."""
 
     def constant(self, name: str) -> np.ndarray:
-        """Return the elements of one constant, read when asked for.
+        """Return the elements of one constant, read on demand.
 
         Raises:
             QdebugError: No constant has this name, or its data cannot be read.
@@ -139,7 +139,7 @@ class ModelSource(Protocol):
 
 
 class ModelReader(Protocol):
-    """What an adapter module that reads model files exposes as `reader`."""
+    """The protocol of a module's `reader` object, which reads model files."""
 
     @property
     def suffixes(self) -> tuple[str, ...]:
@@ -154,11 +154,11 @@ class ModelReader(Protocol):
 
 
 class BackendRun(Protocol):
-    """A model made ready to run and be recorded."""
+    """A model, ready to run and be recorded."""
 
     @property
     def inputs(self) -> tuple[TensorInfo, ...]:
-        """What to feed: name, shape (None where any extent goes), dtype."""
+        """The inputs to feed: name, shape (None for a free extent), dtype."""
 
     @property
     def outputs(self) -> tuple[str, ...]:
@@ -170,23 +170,23 @@ class BackendRun(Protocol):
 
     @property
     def facts(self) -> RunFacts:
-        """What is known of the run before it starts."""
+        """Facts of the run before it starts."""
 
     def constants(self) -> Iterator[tuple[str, np.ndarray]]:
         """Return the constants to record, one at a time; none if the run was opened without weights."""
 
     def plain(self, feed: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Run the model once as production would, untapped, and give its outputs.
+        """Run the model once as in production, untapped, and return its outputs.
 
         Raises:
             BackendError: The framework failed.
         """
 
     def restart(self) -> None:
-        """Forget the state that plain runs left in the model: called before the first plain run of each sample."""
+        """Reset the state that plain runs left in the model: called before the first plain run of each sample."""
 
     def record(self, feeds: Feeds, recorder: Recorder, on_progress: OnProgress | None = None) -> None:
-        """Run all samples and steps and put every tapped tensor into the recorder, in bounded memory.
+        """Run all samples and steps and record every tapped tensor, in bounded memory.
 
         Raises:
             BackendError: The framework failed.
@@ -197,7 +197,7 @@ class BackendRun(Protocol):
 
 
 class Backend(Protocol):
-    """What an adapter module exposes as `backend`."""
+    """The protocol of a module's `backend` object, which runs models."""
 
     @property
     def name(self) -> str:
@@ -209,7 +209,7 @@ class Backend(Protocol):
 
     @property
     def models(self) -> tuple[str, ...]:
-        """Endings of the model files that it runs, with the dot; that which it runs best first."""
+        """Endings of the model files that it runs, with the dot; the preferred one first."""
 
     def open(
         self, model: Path | Recording, *, options: Mapping[str, str], taps: str = "faithful", weights: bool = True
@@ -237,9 +237,9 @@ def open_run(
     weights: bool = True,
     shapes: Mapping[str, tuple[int, ...]] | None = None,
 ) -> BackendRun:
-    """Make a model ready to run, with free dimensions of its inputs fixed if that is wanted.
+    """Open a model for a run, optionally with fixed dimensions of its inputs.
 
-    A runtime that knows a dimension may choose other kernels than for one that may vary.
+    A runtime may choose other kernels for a fixed dimension than for a free one.
 
     Args:
         backend: The backend; it fixes shapes if it has the attribute `fixes_shapes`, and then `open` takes them.
@@ -247,11 +247,11 @@ def open_run(
         options: As in `Backend.open`.
         taps: As in `Backend.open`.
         weights: As in `Backend.open`.
-        shapes: Shapes to fix, by input; none to leave all dimensions as the model has them.
+        shapes: Shapes to fix, by input; None to leave all dimensions unchanged.
 
     Raises:
         UsageError: The backend cannot fix shapes, or as `Backend.open`.
-        InputError: A shape is given for something that is no input, or does not fit the model.
+        InputError: A name is no input, or a shape does not fit the model.
         BackendError: The framework refused the model.
     """
     if not shapes:
@@ -261,19 +261,19 @@ def open_run(
             f"Backend {backend.name!r} cannot fix free dimensions of a model: it runs arrays of the shapes they have.",
             hint="Leave out --shape, and give arrays of that shape.",
         )
-    opened: BackendRun = backend.open(  # type: ignore[call-arg]  # what has the attribute takes them
+    opened: BackendRun = backend.open(  # type: ignore[call-arg]  # a backend with the attribute accepts them
         model, options=options, taps=taps, weights=weights, shapes=shapes
     )
     return opened
 
 
 def fixes_shapes(backend: Backend) -> bool:
-    """Tell whether a backend can fix free dimensions of a model."""
+    """Return whether a backend can fix free dimensions of a model."""
     return bool(getattr(backend, "fixes_shapes", False))
 
 
-def shapes_said(shapes: Mapping[str, tuple[int, ...]]) -> str:
-    """Return fixed shapes as a run's options say them."""
+def shapes_text(shapes: Mapping[str, tuple[int, ...]]) -> str:
+    """Return fixed shapes as the text of a run's options."""
     return ", ".join(f"{name}={'x'.join(map(str, shape))}" for name, shape in shapes.items())
 
 
@@ -281,11 +281,11 @@ def check_shapes(infos: Sequence[TensorInfo], shapes: Mapping[str, tuple[int, ..
     """Check shapes that were chosen for inputs of a model.
 
     Args:
-        infos: The inputs: None where any extent goes.
+        infos: The inputs: None for a free extent.
         shapes: The shapes, by input.
 
     Raises:
-        InputError: A shape is given for something that is no input, or does not fit the model.
+        InputError: A name is no input, or a shape does not fit the model.
     """
     by_name = {info.name: info for info in infos}
     for name, shape in shapes.items():
@@ -299,9 +299,9 @@ def check_shapes(infos: Sequence[TensorInfo], shapes: Mapping[str, tuple[int, ..
         if expected is not None and not (
             len(shape) == len(expected) and all(e in (None, s) for s, e in zip(shape, expected, strict=True))
         ):
-            said = "x".join("?" if extent is None else str(extent) for extent in expected)
+            expected_text = "x".join("?" if extent is None else str(extent) for extent in expected)
             raise InputError(
-                f"Input {name!r} of the model has shape {said}, and --shape says {'x'.join(map(str, shape))}.",
+                f"Input {name!r} of the model has shape {expected_text}, and --shape says {'x'.join(map(str, shape))}.",
                 hint="Give an extent for each dimension; those that are not ? are fixed.",
             )
 
@@ -319,25 +319,25 @@ def check_taps(taps: str) -> None:
 
 
 def check_options(backend: str, specs: Sequence[OptionSpec], given: Mapping[str, str]) -> dict[str, str]:
-    """Complete the options given by their defaults.
+    """Complete given options by their defaults.
 
     Raises:
-        UsageError: An option that the backend does not have, or a value that is not among its choices.
+        UsageError: An option does not exist, or its value is not allowed.
     """
-    known = {spec.name: spec for spec in specs}
+    specs_by_name = {spec.name: spec for spec in specs}
     for name, value in given.items():
-        if name not in known:
+        if name not in specs_by_name:
             raise UsageError(
-                f"Backend {backend!r} has no option {name!r}; it has: {', '.join(known) or 'none'}.",
+                f"Backend {backend!r} has no option {name!r}; it has: {', '.join(specs_by_name) or 'none'}.",
                 hint=f"Write --backend {backend}:OPTION=VALUE with one of these options.",
             )
-        choices = known[name].choices
+        choices = specs_by_name[name].choices
         if choices is not None and value not in choices:
             raise UsageError(
                 f"Option {name!r} of backend {backend!r} is {value!r}; expected one of: {', '.join(choices)}.",
-                hint=f"Write --backend {backend}:{name}={known[name].default} for the default.",
+                hint=f"Write --backend {backend}:{name}={specs_by_name[name].default} for the default.",
             )
-    return {name: given.get(name, spec.default) for name, spec in known.items()}
+    return {name: given.get(name, spec.default) for name, spec in specs_by_name.items()}
 
 
 def harmless_parts(
@@ -349,8 +349,8 @@ def harmless_parts(
 
     Args:
         taps: The tensors.
-        attempt: Returns a model that taps some tensors at once; None if its outputs are not those of the plain one.
-        refuse: Called with a tensor that changes the outputs even if it is tapped alone.
+        attempt: Returns a model with some taps; None if its outputs differ from the plain ones.
+        refuse: Called with a tensor that changes the outputs even if tapped alone.
 
     Yields:
         The tensors of a part, and the model that taps them.
@@ -371,14 +371,14 @@ class NodeEdit:
 
     Args:
         tensor: The codes that its result is rounded to, or its result.
-        weight: Real values that it multiplies with in the place of its weight; None to keep that.
-        bias: Real values of its bias; None to keep that.
-        bias_codes: Codes that the bias is kept in; None for float.
-        codes: Codes that the weight is kept in, one scale or one for each index along an axis; None for float.
-        quant: Codes that its result is rounded to; None to keep those.
-        wide_sum: Whether its sums are to be exact, where narrow ones may overflow.
-        keep_float: Whether its result is rounded to no codes at all.
-        clamp: Bounds that the codes set to the result, and that it keeps without them; None for no bound.
+        weight: Real values of a new weight; None to keep the old one.
+        bias: Real values of its bias; None to keep the old one.
+        bias_codes: Codes of the bias; None for float.
+        codes: Codes of the weight, with one scale or one for each index along an axis; None for float.
+        quant: Codes of its result; None to keep the old ones.
+        wide_sum: Whether its sums must be exact, where narrow ones may overflow.
+        keep_float: Whether its result is not rounded to codes.
+        clamp: Bounds that the codes imposed on the result, and that it keeps without them; None for no bound.
     """
 
     tensor: str

@@ -1,8 +1,8 @@
-"""Find runs that tap tensors without changing them, where a runtime computes otherwise what is looked at.
+"""Find runs that tap tensors without changing them, for runtimes that compute tapped tensors differently.
 
-A tap may keep a layer behind it from being fused. What was computed before that layer is still what the plain run
-computes, and what is computed behind it is so as well if the layer gave the same bits. So a value is accepted if its
-layer and all layers before it ran as in the plain run, or were shown to give what the plain run gives.
+A tap may keep a later layer from being fused. Layers before it still compute the plain run's values, and so do later
+layers if this layer gave equal bits. So a value is accepted if its layer and all layers before it ran as in the plain
+run, or provably gave equal results.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ class PlainLayer:
     """One layer of the run without taps.
 
     Args:
-        reads: Places, in the sequence of layers, of those whose results it reads.
-        results: Tensors that it makes, of those that can be tapped and the outputs.
-        form: How it is computed: layers with equal forms give equal results for equal inputs.
+        reads: Indices of the layers whose results it reads.
+        results: Its tappable results and outputs.
+        form: Its kind of computation: layers with equal forms give equal results for equal inputs.
     """
 
     reads: frozenset[int]
@@ -30,11 +30,11 @@ class PlainLayer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TappedRun:
-    """What was seen of a run with taps.
+    """Observations of a run with taps.
 
     Args:
-        taps: Tensors that were tapped.
-        forms: How each layer of the plain run was computed.
+        taps: The tapped tensors.
+        forms: The computation of each layer of the plain run.
         digests: Hash of the values of each tap and output, over all samples.
     """
 
@@ -44,17 +44,17 @@ class TappedRun:
 
 
 class TapSearch:
-    """Chooses what is tapped next, and knows which values are those of the plain run.
+    """Chooses the next taps, and tracks which values equal the plain run's.
 
     Args:
         layers: The layers of the plain run, in topological order.
         taps: Tensors to tap, in topological order.
-        outputs: Hash of each output of the plain run over all samples; none where plain runs differ from each other,
-            whose values prove nothing.
+        outputs: Hash of each output of the plain run over all samples; none for nondeterministic outputs, which prove
+            nothing.
 
     Attributes:
-        proven: Hash of what the plain run gives, by tensor.
-        refused: Tensors that cannot be tapped, not even alone, without changing what they are computed from.
+        proven: Hash of the plain run's values, by tensor.
+        refused: Tensors that cannot be tapped, even alone, without changing their inputs.
     """
 
     def __init__(self, layers: Sequence[PlainLayer], taps: Sequence[str], outputs: Mapping[str, bytes]) -> None:
@@ -76,10 +76,10 @@ class TapSearch:
         return [name for name in self._taps if name not in self.proven and name not in self.refused]
 
     def choose(self) -> tuple[str, ...]:
-        """Return the taps of the next run; none if nothing is left to be tapped.
+        """Return the taps of the next run; empty if nothing is left to tap.
 
-        What no layer is known to be disturbed by comes first. Once it is known, it is tapped again together with what
-        disturbs: it shows how far that reaches.
+        Tensors that no known tap disturbs come first. A proven tensor is tapped again together with its disturbers, to
+        show how far they reach.
         """
         while left := self.open:
             harmless = [name for name in left if name not in self._blamed]
@@ -97,9 +97,9 @@ class TapSearch:
         return name in self.proven and name not in self._blamed
 
     def _independent(self, names: Sequence[str]) -> list[str]:
-        """Return taps none of which is known to disturb the layer that makes another one.
+        """Return taps of which none is known to disturb the layer of another.
 
-        Results of layers that taps disturb come first: once they are known, they show in which runs that was harmless.
+        Results of disturbed layers come first: once proven, they show in which runs a disturbance was harmless.
         """
         blocks = {name: self._blocks.get(self._maker.get(name, -1), set()) for name in names}
         chosen: list[str] = []
@@ -111,76 +111,78 @@ class TapSearch:
         return chosen
 
     def expected(self, run: TappedRun) -> list[str]:
-        """Return the taps and outputs that a run computes as the plain one does, as far as its layers tell."""
-        good = self._good(run)
+        """Return the taps and outputs of a run that equal the plain run's, as far as its layers tell."""
+        good = self._trusted_layers(run)
         return [name for name in (*run.taps, *self.proven) if self._is_good(name, good)]
 
     def trusted(self, run: TappedRun) -> list[bool]:
-        """Tell of each layer whether its results in a run are those of the plain run, as far as is known."""
-        return self._good(run)
+        """Return for each layer whether its results in a run equal the plain run's, as far as is known."""
+        return self._trusted_layers(run)
 
     def take(self, run: TappedRun) -> None:
-        """Learn from a run all of whose expected outputs were those of the plain one."""
-        again = {name for name in run.taps if name in self._blamed}
+        """Learn from a run whose expected outputs all equal the plain ones."""
+        blamed_again = {name for name in run.taps if name in self._blamed}
         disturbed = [place for place in range(len(self._layers)) if run.forms[place] not in self._sound[place]]
         for place in disturbed:
-            read = self._results(self._layers[place].reads).intersection(run.taps)
-            self._blocks.setdefault(place, set()).update(read)
-            near = read | self._results([place]).intersection(run.taps)
-            self._blamed.update(near or self._behind(place).intersection(run.taps))
+            tapped_inputs = self._results(self._layers[place].reads).intersection(run.taps)
+            self._blocks.setdefault(place, set()).update(tapped_inputs)
+            tapped_nearby = tapped_inputs | self._results([place]).intersection(run.taps)
+            self._blamed.update(tapped_nearby or self._nearest_results_after(place).intersection(run.taps))
         self._runs.append(run)
         while self._settle():
             pass
-        for place in disturbed:  # by its own tap, or one behind it, if no other that is known to disturb is near
-            guilty = self._results([place]).intersection(run.taps) or self._behind(place).intersection(run.taps)
+        for place in disturbed:  # by its own tap, or a later one, unless another known disturber is near
+            guilty = self._results([place]).intersection(run.taps) or self._nearest_results_after(place).intersection(
+                run.taps
+            )
             if self._blamed.isdisjoint(self._results(self._layers[place].reads).intersection(run.taps)):
-                self.refused += [name for name in self._taps if name in guilty & again and name in self.open]
+                self.refused += [name for name in self._taps if name in guilty & blamed_again and name in self.open]
 
-    def _behind(self, place: int) -> set[str]:
-        """Return the nearest results downstream of a layer: a tap there may keep the runtime from fusing the layer."""
-        reached, found = {place}, set[str]()
-        for other in range(place + 1, len(self._layers)):
-            if not reached.isdisjoint(self._layers[other].reads):
-                found |= self._results([other])
-                if not self._layers[other].results:
-                    reached.add(other)
-        return found
+    def _nearest_results_after(self, place: int) -> set[str]:
+        """Return the nearest results downstream of a layer: taps there may prevent its fusion."""
+        reached, results = {place}, set[str]()
+        for later in range(place + 1, len(self._layers)):
+            if not reached.isdisjoint(self._layers[later].reads):
+                results |= self._results([later])
+                if not self._layers[later].results:
+                    reached.add(later)
+        return results
 
     def _results(self, places: Iterable[int]) -> set[str]:
         return {name for place in places for name in self._layers[place].results}
 
     def best_run(self, names: Sequence[str]) -> tuple[TappedRun, list[str]] | None:
-        """Return the run that gave most of some proven tensors as the plain run does, and which; None if none did."""
-        found = [
+        """Return the run with most of some proven tensors, and these; None if no run has any."""
+        candidates = [
             (run, [name for name in names if name in run.taps and run.digests.get(name) == self.proven[name]])
             for run in self._runs
         ]
-        best = max(found, key=lambda each: len(each[1]), default=None)
+        best = max(candidates, key=lambda each: len(each[1]), default=None)
         return best if best is not None and best[1] else None
 
     def _is_good(self, name: str, good: Sequence[bool]) -> bool:
         place = self._maker.get(name)
         return place is not None and good[place]
 
-    def _good(self, run: TappedRun) -> list[bool]:
-        """Tell of each layer whether its results in a run are those of the plain run.
+    def _trusted_layers(self, run: TappedRun) -> list[bool]:
+        """Return for each layer whether its results in a run equal the plain run's.
 
-        All are taken to be until one is not: a state is right at a step if all was right at the steps before.
+        All do until one fails: a state is right at a step if everything was right at the steps before.
         """
-        shown = [self._is_shown(place, run) for place in range(len(self._layers))]
+        is_shown = [self._is_shown(place, run) for place in range(len(self._layers))]
         good = [True] * len(self._layers)
         changed = True
         while changed:
             changed = False
             for place, layer in enumerate(self._layers):
-                if not good[place] or shown[place]:
+                if not good[place] or is_shown[place]:
                     continue
                 if run.forms[place] not in self._sound[place] or not all(good[before] for before in layer.reads):
                     good[place], changed = False, True
         return good
 
     def _is_shown(self, place: int, run: TappedRun) -> bool:
-        """Tell whether all results of a layer were seen in a run and are those of the plain run."""
+        """Return whether all results of a layer were tapped in a run and equal the plain run's."""
         results = self._layers[place].results
         return (
             self._steady
@@ -189,10 +191,10 @@ class TapSearch:
         )
 
     def _settle(self) -> bool:
-        """Draw conclusions from all runs once; tell whether there were any."""
+        """Draw conclusions from all runs once; return whether there were any."""
         new = False
         for run in self._runs:
-            good = self._good(run)
+            good = self._trusted_layers(run)
             for place, layer in enumerate(self._layers):
                 if not good[place]:
                     continue

@@ -1,4 +1,4 @@
-"""qdebug budget: what each node's own error does to the outputs."""
+"""qdebug budget: the share of each node in the error of the outputs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from qdebug.cli.failures import say
 from qdebug.cli.output import check_target, emit_verdict, progress, write_result
-from qdebug.cli.pair import PairOptions, add_files, add_pair, compared
+from qdebug.cli.pair import PairOptions, add_files, add_pair_options, open_compared
 from qdebug.cli.parser import Parser, suffix_format, typed
 from qdebug.cli.sources import command
 from qdebug.errors import UsageError
@@ -63,7 +63,7 @@ def fill_parser(parser: Parser) -> None:
         help="share from which on a node has a row of its own, from 0 to 1 (default: 0.01)",
     )
     parser.add_argument("--all", action="store_true", dest="everything", help="list every node that is not known")
-    add_pair(parser)
+    add_pair_options(parser)
     parser.set_defaults(run=_run)
 
 
@@ -73,7 +73,7 @@ def _run(arguments: argparse.Namespace) -> int:
     if not 0 <= options.least <= 1:
         raise UsageError(f"A least share of {options.least:g} is none.", hint="Give one from 0 to 1: --least 0.01.")
     options = options.as_recordings()
-    with compared(options) as session, progress("replaying") as note:
+    with open_compared(options) as session, progress("replaying") as note:
         budget = session.budget(least=options.least, progress=note)
     write_result(_text(budget, options), options.output)
     if options.output is not None:
@@ -86,7 +86,7 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 def _verdict(budget: ErrorBudget) -> str:
-    """Return the line of each output that says what its error is made of."""
+    """Return the title line of each output's error."""
     from qdebug.cli.reports import document_text
     from qdebug.present.reports.budget import budget_document
     from qdebug.present.reports.document import Title

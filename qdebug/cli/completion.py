@@ -1,4 +1,4 @@
-"""qdebug completion: scripts that let a shell complete verbs, options and choices, made from the parser itself."""
+"""qdebug completion: scripts for shell completion of verbs, options and choices, made from the parser."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ and after --node the nodes of the recording that stands on the line.
 
 
 _NODE = "--node"
-"""The option whose values are the nodes of a recording."""
+"""Option with a node of a recording as value."""
 _RECORDING = ".h5"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Completable:
-    """What can follow some words of a command line.
+    """Words that can follow some words of a command line.
 
     Args:
-        words: The verb, and the action of a verb that has several; () at the start.
-        actions: Verbs or actions that can follow, with a line on each.
+        words: The verb, and the action if it has several; () at the start.
+        actions: Verbs or actions, with a line on each.
         options: Options, with a line on each.
-        choices: Values by option, where there are only these.
-        named: Options that take the name of a node.
-        arguments: Values of the positional argument, where there are only these.
+        choices: Values by option, for options with a fixed set.
+        named: Options with the name of a node as value.
+        arguments: Values of the positional argument, if it has a fixed set.
     """
 
     words: tuple[str, ...]
@@ -50,32 +50,32 @@ class Completable:
 
 
 def completables(parser: Parser, words: tuple[str, ...] = ()) -> list[Completable]:
-    """Return what can follow at each level of a command line, the outermost first.
+    """Return the completions at each level of a command line, the outermost first.
 
     Args:
-        parser: The parser of that level.
+        parser: The parser of a level.
         words: The words that lead to it.
     """
     actions: dict[str, str] = {}
     options: dict[str, str] = {}
     choices: dict[str, tuple[str, ...]] = {}
     arguments: tuple[str, ...] = ()
-    below: list[Completable] = []
-    for action in parser.filled()._actions:  # noqa: SLF001  argparse has no public way to list its arguments
+    nested: list[Completable] = []
+    for action in parser.filled()._actions:  # noqa: SLF001  argparse cannot list its arguments otherwise
         if isinstance(action, argparse._SubParsersAction):  # noqa: SLF001  nor a public name for this type
-            lines = {each.dest: each.help or "" for each in action._choices_actions}  # noqa: SLF001
-            for name, each in action.choices.items():
-                actions[name] = lines.get(name, "")
-                below += completables(each, (*words, name))
+            helps = {choice.dest: choice.help or "" for choice in action._choices_actions}  # noqa: SLF001
+            for name, subparser in action.choices.items():
+                actions[name] = helps.get(name, "")
+                nested += completables(subparser, (*words, name))
         elif action.option_strings:
             for option in action.option_strings:
                 options[option] = action.help or ""
-                known = action.choices or _values(str(action.metavar))
-                if known:
-                    choices[option] = tuple(map(str, known))
+                values = action.choices or _metavar_values(str(action.metavar))
+                if values:
+                    choices[option] = tuple(map(str, values))
         elif action.choices is not None:
             arguments = tuple(map(str, action.choices))
-    own = Completable(
+    completable = Completable(
         words=words,
         actions=actions,
         options=options,
@@ -83,11 +83,11 @@ def completables(parser: Parser, words: tuple[str, ...] = ()) -> list[Completabl
         named=tuple(option for option in options if option == _NODE),
         arguments=arguments,
     )
-    return [own, *below]
+    return [completable, *nested]
 
 
-def _values(metavar: str) -> tuple[str, ...]:
-    """Return the values that begin what an option takes, for options that take more than a choice."""
+def _metavar_values(metavar: str) -> tuple[str, ...]:
+    """Return the possible beginnings of an option's value, for options with an open set of values."""
     if metavar == "NAME[:key=value,...]":
         from qdebug.backends import BACKENDS, installed_backends
 
@@ -112,9 +112,9 @@ def script(shell: str, parser: Parser) -> str:
 def fill_parser(parser: Parser) -> None:
     """Add the arguments of the verb."""
     parser.description = _DESCRIPTION
-    what = parser.add_mutually_exclusive_group(required=True)
-    what.add_argument("shell", nargs="?", choices=list(_SHELLS), metavar="SHELL", help="bash, zsh or fish")
-    what.add_argument("--nodes", type=Path, metavar="FILE", help="list the names of a recording's nodes, one a line")
+    target = parser.add_mutually_exclusive_group(required=True)
+    target.add_argument("shell", nargs="?", choices=list(_SHELLS), metavar="SHELL", help="bash, zsh or fish")
+    target.add_argument("--nodes", type=Path, metavar="FILE", help="list the names of a recording's nodes, one a line")
     add_common(parser)
     parser.set_defaults(run=_run)
 
@@ -123,14 +123,14 @@ def _run(arguments: argparse.Namespace) -> int:
     if arguments.nodes is not None:
         emit("\n".join(_node_names(arguments.nodes)))
     else:
-        from qdebug.cli.main import build_parser  # which loads this module
+        from qdebug.cli.main import build_parser  # late: it imports this module
 
         emit(script(arguments.shell, build_parser()))
     return 0
 
 
 def _node_names(path: Path) -> list[str]:
-    """List the nodes of a recording whose names a shell can complete: those without blanks and hidden characters."""
+    """Return the node names that a shell can complete: without blanks, quotes and control characters."""
     from qdebug.cli.sources import open_source
 
     names = dict.fromkeys(node.name for node in open_source(path).graph.nodes)
@@ -148,8 +148,8 @@ _FIND_WORDS = """\
 """
 
 
-def _paths(levels: list[Completable]) -> str:
-    """Return the cases of a shell's `case` that follow verb and action; any other word changes nothing."""
+def _verb_cases(levels: list[Completable]) -> str:
+    """Return the cases of a shell's `case` that find verb and action; other words have no effect."""
     return "\n".join(
         f"      {shlex.quote(' '.join(('', *level.words)))}) line={shlex.quote(' '.join(('', *level.words)))} ;;"
         for level in levels
@@ -158,7 +158,7 @@ def _paths(levels: list[Completable]) -> str:
 
 
 def _bash(levels: list[Completable]) -> str:
-    find = _FIND_WORDS.format(first=1, current="COMP_CWORD", words="COMP_WORDS", cases=_paths(levels))
+    find = _FIND_WORDS.format(first=1, current="COMP_CWORD", words="COMP_WORDS", cases=_verb_cases(levels))
     choices, rest = [], []
     for level in levels:
         key = " ".join(("", *level.words))
@@ -180,7 +180,7 @@ def _bash(levels: list[Completable]) -> str:
             *rest,
             "  esac",
             "  if [[ -z $known ]]; then [[ $now == -* ]] && known=$options || known=$follow; fi",
-            # Split at blanks, which no word of ours has: the bash of macOS has no mapfile.
+            # Unquoted, to split at blanks, which no word has: the bash of macOS lacks mapfile.
             '  [[ -z $known ]] || COMPREPLY=( $(compgen -W "$known" -- "$now") )',
             "}",
             "complete -o default -o bashdefault -F _qdebug qdebug\n",
@@ -189,15 +189,15 @@ def _bash(levels: list[Completable]) -> str:
 
 
 def _zsh(levels: list[Completable]) -> str:
-    find = _FIND_WORDS.format(first=2, current="CURRENT", words="words", cases=_paths(levels))
+    find = _FIND_WORDS.format(first=2, current="CURRENT", words="words", cases=_verb_cases(levels))
     choices, rest = [], []
     for level in levels:
         key = " ".join(("", *level.words))
         for option, values in level.choices.items():
             choices.append(f"    {shlex.quote(f'{key} {option}')}) compadd -- {shlex.join(values)}; return ;;")
         options = " ".join(_zsh_entry(name, text) for name, text in level.options.items())
-        given = {**level.actions, **dict.fromkeys(level.arguments, "")}
-        follow = " ".join(_zsh_entry(name, text) for name, text in given.items())
+        texts = {**level.actions, **dict.fromkeys(level.arguments, "")}
+        follow = " ".join(_zsh_entry(name, text) for name, text in texts.items())
         rest.append(f"    {shlex.quote(key)}) options=({options}) follow=({follow}) ;;")
     return "\n".join(
         (
@@ -222,7 +222,7 @@ def _zsh(levels: list[Completable]) -> str:
 
 
 def _node_lines(words: str, before: str, then: str) -> list[str]:
-    """Return the lines that find the nodes of the last recording on the command line, after the option for a node."""
+    """Return the lines that list the nodes of the last recording on the command line, after the option for a node."""
     return [
         f"  if [[ {before} == {_NODE} ]]; then",
         "    local each recording='' names=''",
@@ -247,17 +247,17 @@ _FISH_NODES = (
 def _fish(levels: list[Completable]) -> str:
     lines = ["# fish completion for qdebug; made by: qdebug completion fish"]
     for level in levels:
-        when = _fish_condition(level)
+        condition = _fish_condition(level)
         for name, text in level.actions.items():
-            lines.append(f"complete -c qdebug -f -n {when} -a {shlex.quote(name)} -d {shlex.quote(text)}")
-        lines += [f"complete -c qdebug -f -n {when} -a {shlex.quote(name)}" for name in level.arguments]
+            lines.append(f"complete -c qdebug -f -n {condition} -a {shlex.quote(name)} -d {shlex.quote(text)}")
+        lines += [f"complete -c qdebug -f -n {condition} -a {shlex.quote(name)}" for name in level.arguments]
         for option, text in level.options.items():
             kind = f"-l {shlex.quote(option[2:])}" if option.startswith("--") else f"-s {shlex.quote(option[1:])}"
             values = level.choices.get(option)
-            given = f" -x -a {shlex.quote(' '.join(values))}" if values else ""
+            completion = f" -x -a {shlex.quote(' '.join(values))}" if values else ""
             if option in level.named:
-                given = f" -x -a {shlex.quote(_FISH_NODES)}"
-            lines.append(f"complete -c qdebug -n {when} {kind}{given} -d {shlex.quote(text)}")
+                completion = f" -x -a {shlex.quote(_FISH_NODES)}"
+            lines.append(f"complete -c qdebug -n {condition} {kind}{completion} -d {shlex.quote(text)}")
     return "\n".join(lines) + "\n"
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from qdebug.cli.comparison import compare, node_detail, opened
 from qdebug.cli.failures import INCOMPLETE, say
 from qdebug.cli.limits import add_allowances, add_limits, add_limits_file, add_map, given_limits, given_map, say_unused
-from qdebug.cli.models import add_models, recorded
+from qdebug.cli.models import add_models, record_models
 from qdebug.cli.output import check_target, emit, emit_verdict, page, progress, terminal_width, write_result
 from qdebug.cli.parser import (
     REPORTS,
@@ -238,7 +238,7 @@ def run(arguments: argparse.Namespace) -> int:
     limits = replace(given_limits(options), explain=options.explain)
     from qdebug.running.workers import open_workers
 
-    reference, backends = recorded(options)
+    reference, backends = record_models(options)
     options = replace(options, reference=reference, backends=backends)
     results: dict[str, RunComparison] = {}
     texts: list[str] = []

@@ -183,12 +183,12 @@ def run_model_explorer(arguments: argparse.Namespace) -> int:
     with progress("comparing") as note:
         result = compare(session, on_progress=note)
     from qdebug.present.reports.model_explorer import OPENER, model_explorer_files
-    from qdebug.recording.target import whole_file
+    from qdebug.recording.target import replacing_file
 
     files = model_explorer_files(result, session.reference.graph, session.backend.graph)
     options.output.mkdir(parents=True, exist_ok=True)
     for name, text in files.items():
-        with whole_file(options.output / name) as partial:
+        with replacing_file(options.output / name) as partial:
             partial.write_text(plain_digits(text), encoding="utf-8")
     say(f"wrote {len(files)} files to {safe_text(options.output)}")
     say(f"open them: {command('python', options.output / OPENER)}   (needs: pip install ai-edge-model-explorer)")
@@ -234,9 +234,9 @@ def run_npz(arguments: argparse.Namespace) -> int:
     check_target(options.output, force=options.force, sources=[options.recording], regular=True)
     recording = open_source(options.recording)
     from qdebug.present.reports.exports import write_npz
-    from qdebug.recording.target import whole_file
+    from qdebug.recording.target import replacing_file
 
-    with whole_file(options.output) as partial:
+    with replacing_file(options.output) as partial:
         many = write_npz(
             recording,
             partial,

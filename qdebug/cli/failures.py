@@ -1,4 +1,4 @@
-"""Exit codes, and how a failure reads: one sentence and one hint on stderr, made safe here and nowhere else."""
+"""Exit codes, and errors on stderr: one sentence and one hint, whose text is made safe to print here."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from qdebug.present.text import safe_text
 __all__ = ["CANCELLED", "COULD_NOT_RUN", "INCOMPLETE", "report_failure", "say"]
 
 COULD_NOT_RUN = 2
-"""Exit code of wrong usage, an unreadable file, a missing extra, an error of qdebug itself."""
+"""Exit code of wrong usage, an unreadable file, a missing extra, or a bug of qdebug."""
 
 INCOMPLETE = 3
-"""Exit code of a comparison that leaves out more than is allowed."""
+"""Exit code of a comparison that is incomplete beyond what is allowed."""
 
 CANCELLED = 130
 """Exit code after Ctrl-C: 128 + SIGINT, as shells count."""
@@ -23,7 +23,7 @@ _MESSAGE_LIMIT = 2000
 
 
 def say(text: str) -> None:
-    """Print a line on stderr; silently not if nobody reads it any more."""
+    """Print a line on stderr, or nothing if it is closed."""
     try:
         print(text if sys.stderr.isatty() else plain_digits(text), file=sys.stderr, flush=True)
     except (BrokenPipeError, ValueError):
@@ -31,10 +31,10 @@ def say(text: str) -> None:
 
 
 def report_failure(failure: BaseException) -> None:
-    """Say on stderr what went wrong and what to do about it.
+    """Print an error and what to do about it on stderr.
 
     Args:
-        failure: What was raised.
+        failure: The exception.
     """
     if isinstance(failure, QdebugError):
         message, hint = failure.message, failure.hint
@@ -46,29 +46,29 @@ def report_failure(failure: BaseException) -> None:
         message = f"not enough memory{': ' + str(failure) if str(failure) else '.'}"
         hint = "Record fewer samples at once (--samples N), or compare one: --sample N."
     else:
-        message, hint = _unexpected(failure)
+        message, hint = _unexpected_message(failure)
     say(f"qdebug: {safe_text(message, limit=_MESSAGE_LIMIT)}")
     if hint:
         say(f"  hint: {safe_text(hint, limit=_MESSAGE_LIMIT)}")
 
 
-def _unexpected(failure: BaseException) -> tuple[str, str]:
-    """Return message and hint of an error that nobody raised on purpose: a package is missing or too old, or a bug."""
+def _unexpected_message(failure: BaseException) -> tuple[str, str]:
+    """Return message and hint of an unexpected error: a package is missing or too old, or it is a bug."""
     from qdebug.requirements import missing_package, outdated_packages
 
     missing = missing_package(failure) if isinstance(failure, ImportError) else None
     outdated = outdated_packages() if isinstance(failure, AttributeError | ImportError | TypeError) else []
-    what = f"{type(failure).__name__}: {failure}"
+    error_text = f"{type(failure).__name__}: {failure}"
     if outdated:
-        needed, installed = outdated[0]
+        requirement, installed = outdated[0]
         return (
-            f"{needed.package} {installed} is too old: qdebug needs {needed.least} or newer ({what}).",
-            f"Upgrade it: pip install --upgrade '{needed.package}{needed.bounds}'.",
+            f"{requirement.package} {installed} is too old: qdebug needs {requirement.least} or newer ({error_text}).",
+            f"Upgrade it: pip install --upgrade '{requirement.package}{requirement.bounds}'.",
         )
     if missing is not None:
         return missing.message, missing.hint
     return (
-        f"internal error: {what}",
+        f"internal error: {error_text}",
         "This is a bug in qdebug. Please report it with the traceback that the same command prints with --debug.",
     )
 

@@ -1,4 +1,4 @@
-"""qdebug file: look after recordings. Each action is a parser of its own under the one verb."""
+"""qdebug file: look after recordings. Each action has its own parser."""
 
 from __future__ import annotations
 
@@ -174,7 +174,7 @@ def _add_prune(actions: Verbs) -> None:
 
 
 def _prune(arguments: argparse.Namespace) -> int:
-    """Remove recordings, and say which."""
+    """Remove recordings, and list them."""
     options = typed(PruneOptions, arguments)
     from qdebug.present import numbers
     from qdebug.running.runs_folder import prune, runs_size
@@ -183,11 +183,11 @@ def _prune(arguments: argparse.Namespace) -> int:
         raise UsageError(
             f"There is no folder {str(options.folder)!r}.", hint="Name the folder that holds recordings of models."
         )
-    gone = prune(options.folder, limit=options.runs_limit, dry_run=options.dry_run)
+    removed = prune(options.folder, limit=options.runs_limit, dry_run=options.dry_run)
     verb = "would go" if options.dry_run else "removed"
-    lines = [f"{verb}: {command(each.path)}, {numbers.byte_size(each.size)}" for each in gone]
-    left = runs_size(options.folder) - (sum(each.size for each in gone) if options.dry_run else 0)
-    emit("\n".join([*lines, f"{command(options.folder)}: {numbers.byte_size(left)} of recordings stay"]))
+    lines = [f"{verb}: {command(recording.path)}, {numbers.byte_size(recording.size)}" for recording in removed]
+    remaining = runs_size(options.folder) - (sum(recording.size for recording in removed) if options.dry_run else 0)
+    emit("\n".join([*lines, f"{command(options.folder)}: {numbers.byte_size(remaining)} of recordings stay"]))
     return 0
 
 
@@ -225,29 +225,29 @@ def _add_recover(actions: Verbs) -> None:
 
 
 def _verify(arguments: argparse.Namespace) -> int:
-    """Check recordings, and say of each what is in it; the first that is not all right ends it."""
+    """Check recordings and describe each; the first bad one raises."""
     options = typed(VerifyOptions, arguments)
     from qdebug.present import numbers
     from qdebug.recording.reading.verify import MEMORY_LIMIT, verify
 
     for path in options.files:
         memory = MEMORY_LIMIT if options.memory is None else options.memory << 20
-        found = verify(path, memory=memory, timeout=options.timeout)
-        arrays = _count(found.tensors, "tensor")
-        state = "" if found.complete else "; the run did not finish"
-        tables = "graph and index" if found.tables else "graph and index, which have no hash,"
-        emit(f"{command(path)}: {arrays}, {numbers.byte_size(found.bytes)}, {tables} are as recorded{state}")
+        verification = verify(path, memory=memory, timeout=options.timeout)
+        arrays = _counted(verification.tensors, "tensor")
+        state = "" if verification.complete else "; the run did not finish"
+        tables = "graph and index" if verification.tables else "graph and index, which have no hash,"
+        emit(f"{command(path)}: {arrays}, {numbers.byte_size(verification.bytes)}, {tables} are as recorded{state}")
     return 0
 
 
 def _pack(arguments: argparse.Namespace) -> int:
-    """Pack a recording and say how small it is."""
+    """Pack a recording and print its sizes."""
     options = typed(PackOptions, arguments)
     from qdebug.present import numbers
     from qdebug.recording.writing.pack import pack
 
     with progress("packing") as note:
-        done = pack(
+        packed = pack(
             options.file,
             options.output,
             codec=options.codec,
@@ -255,13 +255,13 @@ def _pack(arguments: argparse.Namespace) -> int:
             force=options.force,
             progress=note,
         )
-    sizes = f"{numbers.byte_size(done.before)} -> {numbers.byte_size(done.after)}"
-    emit(f"{command(done.path)}: {sizes}, every value checked")
+    sizes = f"{numbers.byte_size(packed.before)} -> {numbers.byte_size(packed.after)}"
+    emit(f"{command(packed.path)}: {sizes}, every value checked")
     return 0
 
 
 def _join(arguments: argparse.Namespace) -> int:
-    """Write a manifest and say what is in it."""
+    """Write a manifest and describe it."""
     options = typed(JoinOptions, arguments)
     if options.prefix is not None and len(options.prefix) != len(options.files):
         raise UsageError(
@@ -271,36 +271,36 @@ def _join(arguments: argparse.Namespace) -> int:
     from qdebug.recording.reading.opening import JoinedRecording, join, read_manifest
 
     join(options.files, options.output, by=options.by, force=options.force, prefixes=options.prefix)
-    with JoinedRecording(read_manifest(options.output), options.output) as whole:
+    with JoinedRecording(read_manifest(options.output), options.output) as joined:
         emit(
-            f"{command(options.output)}: {_count(len(options.files), 'recording')}, "
-            f"{_count(len(whole.names), 'tensor')}, {_count(whole.samples, 'sample')}"
+            f"{command(options.output)}: {_counted(len(options.files), 'recording')}, "
+            f"{_counted(len(joined.names), 'tensor')}, {_counted(joined.samples, 'sample')}"
         )
     return 0
 
 
 def _recover(arguments: argparse.Namespace) -> int:
-    """Rebuild a recording and say what is in it."""
+    """Rebuild a recording and describe it."""
     options = typed(RecoverOptions, arguments)
     from qdebug.recording.writing.recovery import recover
 
     with progress("recovering") as note:
-        done = recover(options.file, options.output, force=options.force, progress=note)
-    arrays = _count(done.tensors, "tensor")
-    state = "complete" if done.complete else "marked as incomplete"
-    lines = [f"{command(done.path)}: {arrays} recovered, {state}"]
-    for name, sample, step in done.lost[:_SHOWN]:
+        recovered = recover(options.file, options.output, force=options.force, progress=note)
+    arrays = _counted(recovered.tensors, "tensor")
+    state = "complete" if recovered.complete else "marked as incomplete"
+    lines = [f"{command(recovered.path)}: {arrays} recovered, {state}"]
+    for name, sample, step in recovered.lost[:_MAX_LOST_LINES]:
         lines.append(f"  lost: {safe_text(name)}, sample {sample}, step {step}: its values are damaged or missing")
-    if len(done.lost) > _SHOWN:
-        lines.append(f"  and {len(done.lost) - _SHOWN} more")
+    if len(recovered.lost) > _MAX_LOST_LINES:
+        lines.append(f"  and {len(recovered.lost) - _MAX_LOST_LINES} more")
     emit("\n".join(lines))
     return 0
 
 
-_SHOWN = 20
+_MAX_LOST_LINES = 20
 
 
-def _count(number: int, what: str) -> str:
+def _counted(number: int, noun: str) -> str:
     from qdebug.present import numbers
 
-    return numbers.counted(number, what)
+    return numbers.counted(number, noun)

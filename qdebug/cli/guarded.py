@@ -1,7 +1,7 @@
-"""Run a command on files of somebody else in a process of its own, which may take only so much of the machine.
+"""Run a command on untrusted files in a process of its own, with limits on memory, time and disk space.
 
-The library that reads the files does not promise to survive hostile ones. What it may cost is known beforehand: a few
-times the room that the files really take on the disk.
+The library that reads the files is not hardened against hostile ones. The limits follow from the size that the files
+take on disk.
 """
 
 from __future__ import annotations
@@ -18,26 +18,26 @@ from pathlib import Path
 from qdebug.cli.failures import COULD_NOT_RUN, say
 from qdebug.errors import UsageError
 
-__all__ = ["limit", "run_guarded"]
+__all__ = ["limit_process", "run_guarded"]
 
-_LEAST_MEMORY = 256 << 20
-_USUAL_MEMORY = 1 << 30
-_MEMORY_A_BYTE = 4
-_LEAST_SECONDS = 25
-_BYTES_A_SECOND = 1 << 20
-_LARGEST_FILE = 1 << 30
+_MIN_MEMORY = 256 << 20
+_BASE_MEMORY = 1 << 30
+_MEMORY_PER_BYTE = 4
+_BASE_SECONDS = 25
+_BYTES_PER_SECOND = 1 << 20
+_MAX_WRITTEN = 1 << 30
 _BLOCK = 512
 """Bytes of a block, as `st_blocks` counts them (POSIX)."""
-_GRACE = 5
-"""Seconds after its time in which a process may end by itself."""
-# Each thread of such a library takes memory before it does anything.
-_START = """\
+_GRACE_SECONDS = 5
+"""Seconds for a process to end by itself when its time is up."""
+# Each thread of such a library allocates memory at its start.
+_CHILD_CODE = """\
 import json, os, sys
 os.putenv("OPENBLAS_NUM_THREADS", "1")
 os.putenv("OMP_NUM_THREADS", "1")
 sys.path[:] = json.loads(sys.argv[1])
-from qdebug.cli.guarded import limit
-limit(*json.loads(sys.argv[2]))
+from qdebug.cli.guarded import limit_process
+limit_process(*json.loads(sys.argv[2]))
 from qdebug.cli.main import main
 sys.exit(main(sys.argv[3:], guarded=True))"""
 
@@ -46,87 +46,87 @@ def run_guarded(arguments: argparse.Namespace, words: Sequence[str]) -> int:
     """Run a command line in a guarded process; return its exit code.
 
     Args:
-        arguments: What was parsed of it; the files that it names say how much it may take, unless it says so itself.
+        arguments: The parsed command line; the size of its files sets the limits, unless it sets them itself.
         words: The command line.
 
     Raises:
-        UsageError: It may take too little memory for any file.
+        UsageError: The memory limit is too small for any file.
     """
-    size = sum(_room(path) for path in _files(arguments))
-    memory = (arguments.memory << 20) if arguments.memory else _USUAL_MEMORY + _MEMORY_A_BYTE * size
-    if memory < _LEAST_MEMORY:
+    size = sum(_disk_bytes(path) for path in _files(arguments))
+    memory = (arguments.memory << 20) if arguments.memory else _BASE_MEMORY + _MEMORY_PER_BYTE * size
+    if memory < _MIN_MEMORY:
         raise UsageError(
             f"{memory >> 20} MB are too little memory for any command.",
-            hint=f"Give at least {_LEAST_MEMORY >> 20}: --memory {_LEAST_MEMORY >> 20}.",
+            hint=f"Give at least {_MIN_MEMORY >> 20}: --memory {_MIN_MEMORY >> 20}.",
         )
     seconds = arguments.seconds
     if seconds is None and not arguments.endless:
-        seconds = _LEAST_SECONDS + size // _BYTES_A_SECOND
-    limits = json.dumps([memory, seconds, max(_LARGEST_FILE, memory)])
-    command = [sys.executable, "-P", "-c", _START, json.dumps(sys.path), limits, *words]
+        seconds = _BASE_SECONDS + size // _BYTES_PER_SECOND
+    limits = json.dumps([memory, seconds, max(_MAX_WRITTEN, memory)])
+    command = [sys.executable, "-P", "-c", _CHILD_CODE, json.dumps(sys.path), limits, *words]
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
-    code = _waited(subprocess.Popen(command))  # noqa: S603  this very interpreter
+    code = _wait(subprocess.Popen(command))  # noqa: S603  this interpreter
     if code >= 0:
         return code
-    ended = signal.Signals(-code)
-    slow = ended is signal.SIGXCPU or (ended is signal.SIGKILL and seconds is not None)
-    why = f"took more than {seconds} seconds of the processor" if slow else f"was ended by {ended.name}"
-    say(f"qdebug: the guarded process {why}.")
-    say(f"  hint: {'Allow it more: --seconds N.' if slow else 'Ask whoever made the files for other copies.'}")
+    end_signal = signal.Signals(-code)
+    out_of_time = end_signal is signal.SIGXCPU or (end_signal is signal.SIGKILL and seconds is not None)
+    reason = f"took more than {seconds} seconds of the processor" if out_of_time else f"was ended by {end_signal.name}"
+    say(f"qdebug: the guarded process {reason}.")
+    say(f"  hint: {'Allow it more: --seconds N.' if out_of_time else 'Ask whoever made the files for other copies.'}")
     return COULD_NOT_RUN
 
 
-def _waited(process: subprocess.Popen[bytes]) -> int:
-    """Wait for a process, which gets Ctrl-C as well and answers it."""
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+def _wait(process: subprocess.Popen[bytes]) -> int:
+    """Wait for a process, ignoring Ctrl-C here: the process gets it too, and handles it."""
+    previous_handler = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         return process.wait()
     finally:
-        signal.signal(signal.SIGINT, before)
+        signal.signal(signal.SIGINT, previous_handler)
         if process.poll() is None:
             process.terminate()
 
 
 def _files(arguments: argparse.Namespace) -> Iterator[Path]:
-    """List the files that a command line names, and what lies beside them of runs that did not finish."""
-    for given in vars(arguments).values():
-        for path in given if isinstance(given, list | tuple) else [given]:
+    """Yield the files that a command line names, and the files of unfinished runs beside them."""
+    for value in vars(arguments).values():
+        for path in value if isinstance(value, list | tuple) else [value]:
             if isinstance(path, Path):
                 yield from (path.with_name(path.name + ending) for ending in ("", ".part", ".journal") if path.name)
-                yield from _parts(path)
+                yield from _manifest_parts(path)
 
 
-def _parts(path: Path) -> Sequence[Path]:
+def _manifest_parts(path: Path) -> Sequence[Path]:
     from qdebug.errors import QdebugError
     from qdebug.recording.reading.opening import is_manifest, read_manifest
 
     try:
         return [part.path for part in read_manifest(path)] if is_manifest(path) else ()
-    except QdebugError:  # the command says what is wrong with it
+    except QdebugError:  # reported by the command itself
         return ()
 
 
-def _room(path: Path) -> int:
-    """Return the bytes that a file takes on the disk: it may say that it is far larger."""
+def _disk_bytes(path: Path) -> int:
+    """Return the bytes that a file takes on disk; a sparse file claims to be far larger."""
     try:
-        found = path.stat()
+        status = path.stat()
     except (OSError, ValueError):
         return 0
-    return min(found.st_size, found.st_blocks * _BLOCK) if path.is_file() else 0
+    return min(status.st_size, status.st_blocks * _BLOCK) if path.is_file() else 0
 
 
-def limit(memory: int, seconds: int | None, largest: int) -> None:
-    """Limit what this process may take from now on.
+def limit_process(memory: int, seconds: int | None, largest: int) -> None:
+    """Set limits for this process.
 
     Args:
         memory: Bytes of address space.
-        seconds: Processor time; None for any.
-        largest: Bytes of a file that it writes.
+        seconds: Processor time; None for no limit.
+        largest: Largest size of a written file in bytes.
     """
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    if sys.platform == "linux":  # elsewhere it does not hold, or hits the loader
+    if sys.platform == "linux":  # has no effect on other systems, or breaks the loader
         resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
     resource.setrlimit(resource.RLIMIT_FSIZE, (largest, largest))
     if seconds is not None:
-        resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + _GRACE))
+        resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + _GRACE_SECONDS))

@@ -51,7 +51,7 @@ def fill_parser(parser: Parser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print what a recording holds."""
+    """Print a description of a recording."""
     options = typed(InfoOptions, arguments)
     check_target(options.output, force=options.force, sources=[options.file])
     from qdebug.present.contents import Contents

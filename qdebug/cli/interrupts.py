@@ -1,6 +1,6 @@
-"""Ctrl-C while something is written: noticed at the next safe moment, and at once if it comes again.
+"""Ctrl-C while something is written: handled at the next safe moment, or at once if it is pressed again.
 
-Other signals that end a program end it as Ctrl-C does where there is something to be given back first.
+Other signals that end a program end it as Ctrl-C does where resources are to be released first.
 """
 
 from __future__ import annotations
@@ -15,90 +15,92 @@ from typing import Self
 
 from qdebug.cli.output import OnProgress
 
-__all__ = ["Interrupts", "ended_as_interrupted", "interrupts_kept"]
+__all__ = ["Interrupts", "interrupts_resent", "signals_as_interrupts"]
 
-_AGAIN = 0.02
-"""Seconds after which a lost Ctrl-C is sent again: the destructor has long been left."""
+_RESEND_SECONDS = 0.02
+"""Delay after which a lost Ctrl-C is sent again; by then the destructor has returned."""
 
 
 class Interrupts:
-    """Take Ctrl-C as a wish until it comes a second time.
+    """Treats the first Ctrl-C as a request to stop, and the second as an interrupt.
 
-    An exception that the interpreter raises wherever it happens to be can be lost in a library's destructor, and can
-    tear a write in two. Where handlers cannot be installed, outside the main thread, Ctrl-C is left as it is.
+    An interrupt raised anywhere in the interpreter can be lost in a library's destructor, or break a write in two.
+    Outside the main thread no handler can be installed, and Ctrl-C keeps its meaning.
     """
 
     def __init__(self) -> None:
-        self._wished = False
+        self._requested = False
         self._previous: object = None
 
     def check(self) -> None:
-        """Stop here if somebody wishes to.
+        """Stop here if that was requested.
 
         Raises:
             KeyboardInterrupt: Ctrl-C was pressed since the beginning.
         """
-        if self._wished:
+        if self._requested:
             raise KeyboardInterrupt
 
     def checked(self, note: OnProgress) -> OnProgress:
-        """Return a callback of progress that stops if somebody wishes to."""
+        """Return a progress callback that also stops on request."""
 
-        def step(done: int, total: int, label: str = "") -> None:
+        def note_and_check(done: int, total: int, label: str = "") -> None:
             self.check()
             note(done, total, label)
 
-        return step
+        return note_and_check
 
-    def _note(self, number: int, frame: FrameType | None) -> None:
+    def _handle_signal(self, number: int, frame: FrameType | None) -> None:
         del number, frame
-        if self._wished:
+        if self._requested:
             raise KeyboardInterrupt
-        self._wished = True
+        self._requested = True
 
     def __enter__(self) -> Self:
-        if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # else somebody else decides
+        if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # otherwise another handler is in charge
             with suppress(ValueError):
-                self._previous = signal.signal(signal.SIGINT, self._note)
+                self._previous = signal.signal(signal.SIGINT, self._handle_signal)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._previous is not None:
-            signal.signal(signal.SIGINT, self._previous)  # type: ignore[arg-type]  # what signal() gave
+            signal.signal(signal.SIGINT, self._previous)  # type: ignore[arg-type]  # as returned by signal()
 
 
 @contextmanager
-def interrupts_kept() -> Iterator[None]:
-    """Send Ctrl-C again within the block where it falls into a destructor, which would swallow it."""
-    before = sys.unraisablehook
+def interrupts_resent() -> Iterator[None]:
+    """Send Ctrl-C again within the block if it was raised in a destructor, which swallows exceptions."""
+    previous_hook = sys.unraisablehook
 
-    def again(unraisable: sys.UnraisableHookArgs) -> None:
+    def resend(unraisable: sys.UnraisableHookArgs) -> None:
         if issubclass(unraisable.exc_type, KeyboardInterrupt):
-            Timer(_AGAIN, signal.pthread_kill, (get_ident(), signal.SIGINT)).start()  # once the destructor is left
+            Timer(
+                _RESEND_SECONDS, signal.pthread_kill, (get_ident(), signal.SIGINT)
+            ).start()  # after the destructor has returned
         else:
-            before(unraisable)
+            previous_hook(unraisable)
 
-    sys.unraisablehook = again
+    sys.unraisablehook = resend
     try:
         yield
     finally:
-        sys.unraisablehook = before
+        sys.unraisablehook = previous_hook
 
 
 @contextmanager
-def ended_as_interrupted() -> Iterator[None]:
-    """Let SIGTERM and SIGHUP interrupt the block as Ctrl-C does, so that it gives the terminal back; then end by them.
+def signals_as_interrupts() -> Iterator[None]:
+    """Let SIGTERM and SIGHUP interrupt the block as Ctrl-C does, so that the terminal is restored; then end by them.
 
-    A signal that somebody else takes care of, or that is to be ignored as under nohup, is left to them.
+    Signals with another handler, or ignored as under nohup, are left alone.
     """
-    came: list[int] = []
+    received: list[int] = []
 
     def end(number: int, frame: FrameType | None) -> None:
         del frame
-        came.append(number)
-        if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in the background of a shell
+        received.append(number)
+        if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as for a background job of a shell
             raise KeyboardInterrupt
         signal.raise_signal(signal.SIGINT)
 
@@ -112,5 +114,5 @@ def ended_as_interrupted() -> Iterator[None]:
         with suppress(ValueError):
             for number in numbers:
                 signal.signal(number, signal.SIG_DFL)
-        if came:
-            signal.raise_signal(came[0])
+        if received:
+            signal.raise_signal(received[0])

@@ -152,14 +152,14 @@ def _text(report: LintReport, options: LintArguments) -> str:
 def _write_witness(report: LintReport, path: Path) -> None:
     """Write what the parts read, an array each, under the number of the finding and the name of the tensor."""
     from qdebug.recording.npz import write_arrays
-    from qdebug.recording.target import whole_file
+    from qdebug.recording.target import replacing_file
 
     arrays = {
         f"{number}/{name}": array
         for number, finding in enumerate(report.findings)
         for name, array in zip(finding.witness.leaves, finding.witness.values, strict=True)
     }
-    with whole_file(path) as partial:
+    with replacing_file(path) as partial:
         write_arrays(partial, arrays.items())
     say(f"wrote {safe_text(path)}")
 

@@ -1,4 +1,4 @@
-"""Entry point: builds the parser, runs one verb, turns what goes wrong into a message and an exit code."""
+"""Entry point: builds the parser, runs one verb, and turns errors into a message and an exit code."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Record a reference run and a backend run of the same network, every tensor of
 each. qdebug pairs the tensors, measures each one in SQNR, LSB steps and codes at
 the rails, and leads to the first node that is off."""
 
-_STORY = """\
+_EPILOG = """\
 in one command:
   qdebug diff net.onnx net.int8.onnx --inputs x.npz
   qdebug tui net.onnx net.int8.onnx --inputs x.npz
@@ -55,8 +55,8 @@ class Verb(NamedTuple):
     """A verb of the command line.
 
     Args:
-        module: The module of `qdebug.cli` that holds it.
-        summary: A line on what it does.
+        module: Its module in `qdebug.cli`.
+        summary: A line for the list of verbs.
     """
 
     module: str
@@ -84,12 +84,12 @@ VERBS: Mapping[str, Verb] = MappingProxyType(
         "completion": Verb("completion", "completion for bash, zsh or fish"),
     }
 )
-"""The verbs in the order in which they are used."""
+"""The verbs, in the order of use."""
 
 
 def build_parser() -> Parser:
-    """Make the parser of the command line; the module of a verb is loaded when its parser is filled."""
-    parser = Parser(prog="qdebug", description=_DESCRIPTION, epilog=_STORY)
+    """Make the parser of the command line; the module of a verb is imported when its own parser is needed."""
+    parser = Parser(prog="qdebug", description=_DESCRIPTION, epilog=_EPILOG)
     parser.add_argument("--version", action="version", version=f"qdebug {__version__}")
     parser.set_defaults(run=None, debug=False, color="auto", untrusted=False)
     verbs = parser.add_subparsers(title="verbs", metavar="VERB", parser_class=Parser)
@@ -99,56 +99,56 @@ def build_parser() -> Parser:
 
 
 def main(argv: Sequence[str] | None = None, *, begin: Callable[[], None] | None = None, guarded: bool = False) -> int:
-    """Run the command line and give its exit code.
+    """Run the command line and return its exit code.
 
     Args:
         argv: Arguments after the program's name; those of the process if None.
-        begin: Called once Ctrl-C is taken care of here; None if nobody else takes care of it before.
+        begin: Called once Ctrl-C is handled here; ends the handling by the caller.
         guarded: Whether this is the guarded process of a command with `--untrusted`.
     """
-    _hold_streams()
-    _tell_of_crashes()
+    _reopen_closed_streams()
+    _enable_crash_tracebacks()
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="backslashreplace")  # no name may stop a report in a poor locale
+            stream.reconfigure(errors="backslashreplace")  # a name that the locale cannot encode must not stop a report
     words = sys.argv[1:] if argv is None else list(argv)
     parser = build_parser()
     arguments = parser.parse_args(words)
     if arguments.run is None:
         parser.print_help(sys.stderr)
         return COULD_NOT_RUN
-    return _run(arguments, begin, words, guarded=guarded)
+    return _run_verb(arguments, begin, words, guarded=guarded)
 
 
-def _hold_streams() -> None:
-    """Put the null device where standard streams are closed.
+def _reopen_closed_streams() -> None:
+    """Open the null device in place of closed standard streams.
 
-    A file opened later would take their numbers, and what a library prints there would end up in a recording. That
-    standard output was closed is still told: results must not vanish.
+    Otherwise a file opened later would get their numbers, and the output of a library would end up in a recording. A
+    closed standard output is still an error, since results must not vanish.
     """
     for number in range(3):
         try:
             os.fstat(number)
         except OSError:
-            os.open(os.devnull, os.O_RDWR)  # takes the lowest number that is free
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest free number
     if sys.stdin is None:
-        sys.stdin = Path(os.devnull).open(encoding="utf-8")  # noqa: SIM115  as long as the process lives
+        sys.stdin = Path(os.devnull).open(encoding="utf-8")  # noqa: SIM115  open until the process ends
     if sys.stderr is None:
         sys.stderr = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115
 
 
-def _tell_of_crashes() -> None:
-    """Have Python say where it was when a framework crashes: without that, the program ends without a word."""
+def _enable_crash_tracebacks() -> None:
+    """Print a Python traceback when a framework crashes; otherwise the program would end silently."""
     if not faulthandler.is_enabled():
-        with suppress(OSError, ValueError):  # what stands for standard error is no file
+        with suppress(OSError, ValueError):  # standard error was replaced by something other than a file
             faulthandler.enable(all_threads=False)
 
 
-def _run(
+def _run_verb(
     arguments: argparse.Namespace, begin: Callable[[], None] | None, words: Sequence[str], *, guarded: bool
 ) -> int:
     from qdebug.cli.guarded import run_guarded
-    from qdebug.cli.interrupts import interrupts_kept
+    from qdebug.cli.interrupts import interrupts_resent
     from qdebug.cli.output import choose_color
     from qdebug.cli.sources import forget_caches, sources_closed, verify_sources
 
@@ -163,7 +163,7 @@ def _run(
             return run_guarded(arguments, words)
         elif hasattr(arguments, "untrusted_sources") and (arguments.memory or arguments.seconds):
             raise UsageError("Only a guarded process is held to --memory and --seconds.", hint="Add --untrusted.")
-        with interrupts_kept(), sources_closed():
+        with interrupts_resent(), sources_closed():
             return int(arguments.run(arguments))
     except KeyboardInterrupt as interrupt:
         report_failure(interrupt)

@@ -1,4 +1,4 @@
-"""Model files in place of recordings: they are recorded first, and what was done is said on stderr."""
+"""Model files in place of recordings: record them first, and report that on stderr."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from qdebug.running.fitted_inputs import GivenInputs
     from qdebug.running.model_runs import ModelRun, RecordedModel
 
-__all__ = ["ModelOptions", "add_models", "recorded", "recorded_as_written"]
+__all__ = ["ModelOptions", "add_models", "record_models", "record_unoptimized"]
 
 
 class ModelOptions(Protocol):
-    """The arguments that `add_models` adds, and the files that they are about."""
+    """The arguments that `add_models` adds, and the files."""
 
     @property
     def reference(self) -> Path:
@@ -38,7 +38,7 @@ class ModelOptions(Protocol):
 
     @property
     def inputs(self) -> Path | None:
-        """One array per input of the reference."""
+        """Arrays for the inputs of the reference."""
 
     @property
     def samples(self) -> int | None:
@@ -50,27 +50,27 @@ class ModelOptions(Protocol):
 
     @property
     def shape(self) -> Sequence[tuple[str, tuple[int, ...]]]:
-        """Shapes of inputs of the reference."""
+        """Shapes of the reference's inputs."""
 
     @property
     def ref_backend(self) -> BackendChoice | None:
-        """What runs the reference."""
+        """Backend of the reference."""
 
     @property
     def run_on(self) -> Sequence[BackendChoice]:
-        """What runs the backends' models."""
+        """Backends of the backends' models."""
 
     @property
     def runs_limit(self) -> int | None:
-        """Bytes that the folder of recordings may hold."""
+        """Largest size of the folder of recordings, in bytes."""
 
     @property
     def untrusted(self) -> bool:
-        """Whether nothing may be run or read outside a guarded process."""
+        """Whether files may only be read in a guarded process, and models not at all."""
 
 
 def add_models(parser: TakesArguments) -> None:
-    """Add the options for model files, of a group of arguments."""
+    """Add the options for model files to a group of arguments."""
     parser.add_argument("--inputs", type=Path, metavar="FILE.npz", help="one array per model input (default: random)")
     parser.add_argument("--samples", type=positive, metavar="N", help="run N samples: the leading axis of the inputs")
     parser.add_argument("--seed", type=natural, metavar="N", help="seed of random inputs (default: 0)")
@@ -99,19 +99,19 @@ def add_models(parser: TakesArguments) -> None:
     )
 
 
-def recorded(options: ModelOptions) -> tuple[Path, list[Path]]:
-    """Record what is a model file among the files of a command; return the recordings in the place of all.
+def record_models(options: ModelOptions) -> tuple[Path, list[Path]]:
+    """Record the model files among the files of a command; return recordings in place of all.
 
     Args:
         options: The arguments.
 
     Raises:
-        UsageError: Options for models without a model, or numbers of backends and models that do not fit.
+        UsageError: Options for models without a model, or numbers of backends and models that do not match.
         QdebugError: A model cannot be recorded.
     """
     models = [path for path in (options.reference, *options.backends) if is_model(path)]
     if not models:
-        _refuse(options, tuple(_GIVEN), "all of these are recordings")
+        _refuse_options(options, tuple(_GIVEN_VALUES), "all of these are recordings")
         return options.reference, list(options.backends)
     if options.untrusted:
         raise UsageError(
@@ -120,13 +120,13 @@ def recorded(options: ModelOptions) -> tuple[Path, list[Path]]:
         )
     reference = options.reference
     if not is_model(reference):
-        _refuse(
+        _refuse_options(
             options,
             ("--ref-backend", "--samples", "--seed", "--shape"),
             f"{str(reference)!r} is a recording with its own inputs",
         )
-    backends = _chosen(options)
-    made, recordings = record_runs(
+    backends = _choices_by_path(options)
+    recorded_reference, recordings = record_runs(
         _run(reference, options.ref_backend, reference=True) if is_model(reference) else open_source(reference),
         [_run(path, choice, reference=False) for path, choice in backends if is_model(path)],
         _record,
@@ -137,11 +137,11 @@ def recorded(options: ModelOptions) -> tuple[Path, list[Path]]:
         shapes=dict(options.shape),
     )
     _prune(options.runs_limit)
-    left = iter(recordings)
-    return made or reference, [next(left) if is_model(path) else path for path, _ in backends]
+    remaining = iter(recordings)
+    return recorded_reference or reference, [next(remaining) if is_model(path) else path for path, _ in backends]
 
 
-_GIVEN: Mapping[str, Callable[[ModelOptions], object]] = MappingProxyType(
+_GIVEN_VALUES: Mapping[str, Callable[[ModelOptions], object]] = MappingProxyType(
     {
         "--inputs": lambda options: options.inputs,
         "--samples": lambda options: options.samples,
@@ -152,14 +152,14 @@ _GIVEN: Mapping[str, Callable[[ModelOptions], object]] = MappingProxyType(
         "--backend": lambda options: options.run_on or None,
     }
 )
-"""What was given for each option; None if nothing."""
+"""Value of each option; None if it was not given."""
 
 
-def recorded_as_written(model: Path, recording: Path) -> Path:
-    """Return the recording of a model's run in which nodes are those of the model file, as its edits need them.
+def record_unoptimized(model: Path, recording: Path) -> Path:
+    """Return a recording whose nodes are those of the model file, as edits of the model need.
 
-    A runtime that rewrites the model before it runs it has other nodes. Then it is run again without that, on the
-    recorded inputs, if it can be.
+    A runtime that rewrites the model has other nodes. If possible, it is run again without optimization on the recorded
+    inputs.
 
     Args:
         model: The model.
@@ -174,31 +174,33 @@ def recorded_as_written(model: Path, recording: Path) -> Path:
 
     run = open_source(recording)
     graph, info = run.graph, run.info
-    made = {name for node in graph.nodes for name in node.outputs if name and graph.tensors[name].quant is not None}
-    if made <= editable_tensors(model):
+    quantized_tensors = {
+        name for node in graph.nodes for name in node.outputs if name and graph.tensors[name].quant is not None
+    }
+    if quantized_tensors <= editable_tensors(model):
         return recording
     backend = load_backend(info.backend)
     if not keeps_nodes(backend) or info.options.get("opt") == "none":
         return recording
-    known = {option.name for option in backend.options}
-    options = {name: str(value) for name, value in info.options.items() if name in known} | {"opt": "none"}
+    option_names = {option.name for option in backend.options}
+    options = {name: str(value) for name, value in info.options.items() if name in option_names} | {"opt": "none"}
     say(f"{info.backend} rewrote {safe_text(model.name)}, and its own nodes are changed: recording it with opt=none")
-    given = recorded_inputs(run, title=recording.name)
-    return _record(ModelRun(model=model, backend=info.backend, options=options), given, adapt=False)
+    inputs = recorded_inputs(run, title=recording.name)
+    return _record(ModelRun(model=model, backend=info.backend, options=options), inputs, adapt=False)
 
 
-def _refuse(options: ModelOptions, names: Sequence[str], why: str) -> None:
+def _refuse_options(options: ModelOptions, names: Sequence[str], reason: str) -> None:
     """Refuse options that would have no effect."""
-    name = next((name for name in names if _GIVEN[name](options) is not None), None)
+    name = next((name for name in names if _GIVEN_VALUES[name](options) is not None), None)
     if name is not None:
-        raise UsageError(f"{name} is for model files, and {why}.", hint=f"Leave out {name}.")
+        raise UsageError(f"{name} is for model files, and {reason}.", hint=f"Leave out {name}.")
 
 
-def _chosen(options: ModelOptions) -> list[tuple[Path, BackendChoice | None]]:
-    """Return each backend's file with what runs it, where that is chosen.
+def _choices_by_path(options: ModelOptions) -> list[tuple[Path, BackendChoice | None]]:
+    """Return each backend's file with its chosen backend, if any.
 
     Raises:
-        UsageError: There are more choices than one for each of several models, or fewer.
+        UsageError: The number of choices is neither one nor that of the models.
     """
     paths, choices = list(options.backends), list(options.run_on)
     models = [path for path in paths if is_model(path)]
@@ -209,8 +211,8 @@ def _chosen(options: ModelOptions) -> list[tuple[Path, BackendChoice | None]]:
             f"{len(choices)} times --backend for {len(models)} model files.",
             hint="Give --backend once for all of them, or once for each.",
         )
-    left = iter(choices if len(choices) == len(models) else choices * len(models))
-    return [(path, next(left, None) if is_model(path) else None) for path in paths]
+    remaining = iter(choices if len(choices) == len(models) else choices * len(models))
+    return [(path, next(remaining, None) if is_model(path) else None) for path in paths]
 
 
 def _run(path: Path, choice: BackendChoice | None, *, reference: bool) -> ModelRun:
@@ -224,34 +226,36 @@ def _run(path: Path, choice: BackendChoice | None, *, reference: bool) -> ModelR
 def _record(run: ModelRun, given: GivenInputs, *, adapt: bool) -> Path:
     from qdebug.running.model_runs import record_model
 
-    begun = monotonic()
+    start = monotonic()
     with progress(f"recording {safe_text(run.model.name, limit=40)}") as note, Interrupts() as interrupts:
-        done = record_model(run, given, adapt=adapt, on_progress=interrupts.checked(note), on_tensor=interrupts.check)
-    _tell(done, monotonic() - begun, own_inputs=not adapt)
-    return done.path
+        recorded = record_model(
+            run, given, adapt=adapt, on_progress=interrupts.checked(note), on_tensor=interrupts.check
+        )
+    _report_recording(recorded, monotonic() - start, own_inputs=not adapt)
+    return recorded.path
 
 
 def _prune(limit: int | None) -> None:
-    """Remove recordings of earlier runs that can be made again, where the folder is too large, and say so."""
+    """Remove older recordings that can be made again if the folder is too large, and report it."""
     from qdebug.present import numbers
     from qdebug.running.model_runs import RUNS
     from qdebug.running.runs_folder import RUNS_LIMIT, prune
 
-    gone = prune(RUNS, limit=RUNS_LIMIT if limit is None else limit)
-    if gone:
-        many = numbers.counted(len(gone), "recording")
-        freed = numbers.byte_size(sum(each.size for each in gone))
-        say(f"{RUNS}/: removed {many} older than a day that can be made again, {freed} (--runs-limit)")
+    removed = prune(RUNS, limit=RUNS_LIMIT if limit is None else limit)
+    if removed:
+        counted = numbers.counted(len(removed), "recording")
+        freed = numbers.byte_size(sum(recording.size for recording in removed))
+        say(f"{RUNS}/: removed {counted} older than a day that can be made again, {freed} (--runs-limit)")
 
 
-def _tell(done: RecordedModel, seconds: float, *, own_inputs: bool) -> None:
-    """Say what was recorded, where it is, and with which inputs if they are not those of another run."""
-    how = "used again" if done.reused else f"recorded in {seconds:.1f} s"
-    model = done.run.model
-    say(f"{safe_text(model)} on {safe_text(done.run.title)}: {how}: {command(done.path)}")
-    if done.changes:
-        say(f"  inputs: {safe_text(done.changes, limit=2000)}")
-    if done.random is not None and own_inputs:
+def _report_recording(recorded: RecordedModel, seconds: float, *, own_inputs: bool) -> None:
+    """Print what was recorded and where, and a warning about random inputs unless they come from another run."""
+    outcome = "used again" if recorded.reused else f"recorded in {seconds:.1f} s"
+    model = recorded.run.model
+    say(f"{safe_text(model)} on {safe_text(recorded.run.title)}: {outcome}: {command(recorded.path)}")
+    if recorded.changes:
+        say(f"  inputs: {safe_text(recorded.changes, limit=2000)}")
+    if recorded.random is not None and own_inputs:
         template = command("qdebug", "record", model, "--example-inputs", "x.npz")
-        say(f"  INPUTS ARE RANDOM ({safe_text(done.random)})")
+        say(f"  INPUTS ARE RANDOM ({safe_text(recorded.random)})")
         say(f"  hint: Put real values into a template and add --inputs x.npz: {template}")

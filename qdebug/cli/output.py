@@ -1,4 +1,4 @@
-"""Where results and progress go: results to stdout or a file, progress to a terminal on stderr."""
+"""Print results on stdout or to a file, and progress on a terminal on stderr."""
 
 from __future__ import annotations
 
@@ -38,36 +38,36 @@ __all__ = [
 ]
 
 
-_NARROWEST, _WIDEST = 80, 400
-"""Characters a line may take where there is no terminal."""
-_USUAL_HEIGHT = 24
-"""Lines of a screen that is not known."""
+_MIN_WIDTH, _MAX_WIDTH = 80, 400
+"""Least and largest width of a line without a terminal, in characters."""
+_DEFAULT_HEIGHT = 24
+"""Height of an unknown screen, in lines."""
 _LINE_SECONDS = 10.0
-"""Time between two lines of progress where no terminal shows a bar."""
-_LONG_SECONDS = 0.5
-"""What takes longer is told of."""
+"""Time between lines of progress without a terminal."""
+_STATUS_DELAY = 0.5
+"""Work that takes longer gets a status line."""
 
 
 class OnProgress(Protocol):
-    """Called as work gets on."""
+    """Progress callback."""
 
     def __call__(self, done: int, total: int, label: str = "") -> None:
-        """Take note of progress.
+        """Note progress.
 
         Args:
-            done: Units done.
-            total: Units in all.
-            label: What is being done; "" for no change.
+            done: Finished units.
+            total: All units.
+            label: The current unit; "" for no change.
         """
 
 
-class _Color:
-    """When text is coloured, for the whole process: it has one command line."""
+class _ColorChoice:
+    """When text is coloured; one for the process, as it has one command line."""
 
     wish = "auto"
 
 
-_color = _Color()
+_color = _ColorChoice()
 
 
 def choose_color(wish: str) -> None:
@@ -79,16 +79,16 @@ def choose_color(wish: str) -> None:
     _color.wish = wish
 
 
-def _stderr() -> Console:
-    """Return the console on which progress is shown."""
+def _stderr_console() -> Console:
+    """Return the console for progress."""
     from rich.console import Console
 
     return Console(stderr=True, no_color=True if _color.wish == "never" else None)
 
 
 def terminal_width() -> int | None:
-    """Return the width of the terminal that stdout is; None if it is a pipe or a file."""
-    if sys.stdout is None or not sys.stdout.isatty():  # None where stdout was closed before the start
+    """Return the width of the terminal on stdout; None for a pipe or a file."""
+    if sys.stdout is None or not sys.stdout.isatty():  # None if stdout was closed at the start
         return None
     from rich.console import Console
 
@@ -96,34 +96,34 @@ def terminal_width() -> int | None:
 
 
 def terminal_height() -> int:
-    """Return the lines of the terminal that stdout is; those of the usual one if it is a pipe or a file."""
+    """Return the height of the terminal on stdout; a default for a pipe or a file."""
     if sys.stdout is None or not sys.stdout.isatty():
-        return _USUAL_HEIGHT
+        return _DEFAULT_HEIGHT
     from rich.console import Console
 
     return Console(file=sys.stdout).height
 
 
 def natural_width(renderable: RenderableType) -> int:
-    """Return the width at which no line has to be wrapped, within reason: what a pipe or a file gets.
+    """Return the width at which no line is wrapped, within limits: that of a pipe or a file.
 
     Args:
-        renderable: What will be shown.
+        renderable: What is shown.
     """
     from rich.console import Console
     from rich.measure import Measurement
 
-    console = Console(file=StringIO(), width=_WIDEST)
-    return max(_NARROWEST, Measurement.get(console, console.options, renderable).maximum)
+    console = Console(file=StringIO(), width=_MAX_WIDTH)
+    return max(_MIN_WIDTH, Measurement.get(console, console.options, renderable).maximum)
 
 
 def rendered(renderable: RenderableType, *, width: int, plain: bool = False) -> str:
-    """Turn a rich renderable into text, with colours where stdout shows them.
+    """Render a rich renderable as text, with colours if stdout shows them.
 
     Args:
-        renderable: What to show.
-        width: Characters a line may take.
-        plain: Leave colours out, as for a file.
+        renderable: What is shown.
+        width: Largest width of a line, in characters.
+        plain: Whether to leave out colours, as for a file.
     """
     from rich.console import Console
 
@@ -142,7 +142,7 @@ def rendered(renderable: RenderableType, *, width: int, plain: bool = False) -> 
 
 
 def emit(text: str) -> None:
-    """Print a result on stdout; a reader that has seen enough (`| head`) is no error."""
+    """Print a result on stdout. A reader that closes the pipe early (`| head`) is no error."""
     if sys.stdout is None:
         raise UsageError("Standard output is closed.", hint="Open it, or write the result to a file: -o FILE.")
     shown = text if sys.stdout.isatty() else plain_digits(text)
@@ -157,7 +157,7 @@ def emit(text: str) -> None:
 
 
 def emit_verdict(text: str) -> None:
-    """Print the verdict of a result that went to a file; where nobody can read it, that is no error."""
+    """Print the verdict of a result that went to a file; a closed stdout is no error."""
     if sys.stdout is not None:
         with suppress(OSError):
             emit(text)
@@ -165,13 +165,13 @@ def emit_verdict(text: str) -> None:
 
 def _drop_stdout() -> None:
     """Discard buffered output, so that the flush at exit does not fail again."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, sys.stdout.fileno())
-    os.close(nowhere)
+    null_device = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null_device, sys.stdout.fileno())
+    os.close(null_device)
 
 
 def page(text: str) -> None:
-    """Show a text in the pager where stdout is a terminal that it does not fit; else print it."""
+    """Show a text in the pager if it does not fit the terminal on stdout; else print it."""
     import shutil
     import subprocess
 
@@ -179,11 +179,11 @@ def page(text: str) -> None:
     if less is None or sys.stdout is None or not sys.stdout.isatty() or text.count("\n") < terminal_height():
         emit(text)
         return
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the pager's: it stops a search there
+    previous_handler = signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C stops a search in the pager
     try:
-        subprocess.run([less, "-RS"], input=text, text=True, check=False)  # noqa: S603  the system's own pager
+        subprocess.run([less, "-RS"], input=text, text=True, check=False)  # noqa: S603  the system's pager
     finally:
-        signal.signal(signal.SIGINT, before)
+        signal.signal(signal.SIGINT, previous_handler)
 
 
 def check_target(output: Path | None, *, force: bool, sources: Sequence[Path] = (), regular: bool = False) -> None:
@@ -192,11 +192,11 @@ def check_target(output: Path | None, *, force: bool, sources: Sequence[Path] = 
     Args:
         output: The file to write; None for stdout.
         force: Whether it may be overwritten.
-        sources: Files that are read and must survive.
-        regular: Whether it must be a file that can be replaced as a whole, no device and no pipe.
+        sources: Input files, which must not be overwritten.
+        regular: Whether it must be a regular file, no device and no pipe.
 
     Raises:
-        UsageError: It is one of the files read, or a device or pipe where none will do.
+        UsageError: It is an input file, or a device or pipe where only a file will do.
         OutputExistsError: It exists and may not be overwritten.
         RecordingError: Its folder does not exist.
     """
@@ -217,14 +217,14 @@ def check_target(output: Path | None, *, force: bool, sources: Sequence[Path] = 
             raise UsageError(
                 f"The output {str(output)!r} is no regular file.", hint="Give the name of a file: -o FILE."
             )
-        if not force and output.is_file():  # text that goes to a device or a pipe overwrites nothing
+        if not force and output.is_file():  # a device or a pipe is not overwritten
             raise OutputExistsError(
                 f"The file {str(output)!r} exists.", hint="Choose another name, or overwrite it with --force."
             )
 
 
 def write_result(text: str, output: Path | None) -> None:
-    """Return a result to stdout, or write it to a file as a whole or not at all; into a device or a pipe as it comes.
+    """Print a result on stdout, or write it to a file atomically; devices and pipes are written directly.
 
     Args:
         text: The result.
@@ -233,10 +233,10 @@ def write_result(text: str, output: Path | None) -> None:
     if output is None:
         emit(text)
         return
-    from qdebug.recording.target import naming_file, whole_file
+    from qdebug.recording.target import naming_file, replacing_file
 
     content = plain_digits(text if text.endswith("\n") else text + "\n")
-    if output.exists() and not output.is_file():  # a file put in the place of /dev/null would spoil the machine
+    if output.exists() and not output.is_file():  # replacing /dev/null by a file would break the machine
         with (
             naming_file(output),
             suppress(BrokenPipeError),
@@ -244,78 +244,78 @@ def write_result(text: str, output: Path | None) -> None:
         ):
             device.write(content)
         return
-    with whole_file(output) as partial:
+    with replacing_file(output) as partial:
         partial.write_text(content, encoding="utf-8", errors="backslashreplace")
     say(f"wrote {safe_text(output)}")
 
 
 @contextmanager
 def progress(title: str) -> Iterator[OnProgress]:
-    """Show progress on stderr while work is done: a bar if somebody watches, else a line every ten seconds.
+    """Show progress on stderr within the block: a bar on a terminal, else a line every ten seconds.
 
     Args:
-        title: What is being done, in a word.
+        title: Name of the work, in a word.
     """
     if not sys.stderr.isatty():
         yield _progress_lines(title)
         return
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-    shown = Progress(
+    bar = Progress(
         TextColumn("{task.description}", markup=False),
         BarColumn(),
         MofNCompleteColumn(),
         TimeElapsedColumn(),
-        console=_stderr(),
+        console=_stderr_console(),
         transient=True,
     )
-    task = shown.add_task(title, total=None)
+    task = bar.add_task(title, total=None)
 
     def note(done: int, total: int, label: str = "") -> None:
         description = f"{title} {safe_text(label, limit=40)}".rstrip()
-        shown.update(task, completed=done, total=total, description=description)
+        bar.update(task, completed=done, total=total, description=description)
 
-    with shown:
+    with bar:
         yield note
 
 
 def _progress_lines(title: str) -> OnProgress:
-    """Return what says how far work is, at most every ten seconds: in a log nothing moves."""
-    begun = said = monotonic()
+    """Return a callback that prints progress at most every ten seconds, as fits a log."""
+    start = last_shown = monotonic()
 
     def note(done: int, total: int, label: str = "") -> None:
-        nonlocal said
+        nonlocal last_shown
         now = monotonic()
-        if now - said >= _LINE_SECONDS:
-            said = now
-            say(f"{title} {safe_text(label, limit=40)}".rstrip() + f": {done} of {total}, {now - begun:.0f} s")
+        if now - last_shown >= _LINE_SECONDS:
+            last_shown = now
+            say(f"{title} {safe_text(label, limit=40)}".rstrip() + f": {done} of {total}, {now - start:.0f} s")
 
     return note
 
 
 @contextmanager
 def stages(title: str) -> Iterator[Callable[[str], None]]:
-    """Show on stderr which part of some work is being done, if somebody watches and it takes long.
+    """Show the current part of some work on stderr, on a terminal and if it takes long.
 
     Args:
-        title: What is being done, in a word.
+        title: Name of the work, in a word.
     """
     if not sys.stderr.isatty():
-        yield lambda stage: None  # noqa: ARG005  nobody hears it
+        yield lambda stage: None  # noqa: ARG005  not shown
         return
     with ExitStack() as shown:
         status: list[Status] = []
-        begun = monotonic()
+        start = monotonic()
 
-        def tell(stage: str) -> None:
-            if not status and monotonic() - begun < _LONG_SECONDS:
+        def show(stage: str) -> None:
+            if not status and monotonic() - start < _STATUS_DELAY:
                 return
             from rich.text import Text
 
-            words = Text(f"{title}: {safe_text(stage, limit=60)}")
+            text = Text(f"{title}: {safe_text(stage, limit=60)}")
             if status:
-                status[0].update(words)
+                status[0].update(text)
             else:
-                status.append(shown.enter_context(_stderr().status(words)))
+                status.append(shown.enter_context(_stderr_console().status(text)))
 
-        yield tell
+        yield show

@@ -1,4 +1,4 @@
-"""What `qdebug budget` and `qdebug repair` have in common: one reference, one backend, compared before all else."""
+"""Common part of `qdebug budget` and `qdebug repair`: one reference and one backend, which are compared first."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from qdebug.cli.models import add_models, recorded
+from qdebug.cli.models import add_models, record_models
 from qdebug.cli.output import progress
 from qdebug.cli.parser import Parser, add_common, add_format, add_output, add_untrusted, add_workers, suffix_format
 from qdebug.cli.sources import open_source
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from qdebug.cli.record import BackendChoice
     from qdebug.session import DiffSession
 
-__all__ = ["PairOptions", "add_files", "add_pair", "compared"]
+__all__ = ["PairOptions", "add_files", "add_pair_options", "open_compared"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairOptions:
-    """Arguments about the two runs, and the result."""
+    """Arguments for the two runs and for the result."""
 
     reference: Path
     backend: Path
@@ -42,22 +42,22 @@ class PairOptions:
 
     @property
     def backends(self) -> Sequence[Path]:
-        """The one backend, as `recorded` takes it."""
+        """The backend, as `record_models` takes it."""
         return (self.backend,)
 
     @property
     def is_table(self) -> bool:
-        """Whether a person reads the result in the terminal."""
+        """Whether the result is shown as a table in the terminal."""
         return self.output is None and suffix_format(self.format, self.output) == "table"
 
     def as_recordings(self) -> Self:
-        """Return the options with recordings in the place of models, which are recorded.
+        """Return the options with models recorded and replaced by their recordings.
 
         Raises:
-            UsageError: Options for models without a model, or numbers of backends and models that do not fit.
+            UsageError: Options for models without a model, or numbers of backends and models that do not match.
             QdebugError: A model cannot be recorded.
         """
-        reference, (backend,) = recorded(self)
+        reference, (backend,) = record_models(self)
         return replace(self, reference=reference, backend=backend)
 
 
@@ -65,16 +65,16 @@ def add_files(parser: Parser, reference: str, backend: str) -> None:
     """Add the two files.
 
     Args:
-        parser: The verb's.
-        reference: What the reference is of.
-        backend: What the backend is of.
+        parser: The verb's parser.
+        reference: Noun for the reference, for the help text.
+        backend: Noun for the backend.
     """
     parser.add_argument("reference", type=Path, metavar="REF", help=f"recording or model of the {reference}")
     parser.add_argument("backend", type=Path, metavar="BACKEND", help=f"recording or model of the {backend}")
 
 
-def add_pair(parser: Parser) -> None:
-    """Add the other arguments, after those of the verb alone."""
+def add_pair_options(parser: Parser) -> None:
+    """Add the other arguments of the two runs."""
     add_models(parser.add_argument_group("models in place of recordings (recorded first, into qdebug-runs/)"))
     add_format(parser)
     add_output(parser, what="the result")
@@ -84,8 +84,8 @@ def add_pair(parser: Parser) -> None:
 
 
 @contextmanager
-def compared(options: PairOptions) -> Iterator[DiffSession]:
-    """Yield a session of two recordings in which all is compared; its workers go when it is left."""
+def open_compared(options: PairOptions) -> Iterator[DiffSession]:
+    """Yield a session in which two recordings are compared; its workers end with the block."""
     from qdebug.running.workers import open_workers
     from qdebug.session import DiffSession
 

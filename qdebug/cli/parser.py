@@ -1,4 +1,4 @@
-"""The argument parser and the arguments that several verbs share."""
+"""The argument parser, and arguments that several verbs share."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from qdebug.errors import UsageError
 from qdebug.present.text import safe_text
 
 if TYPE_CHECKING:
-    Verbs = argparse._SubParsersAction["Parser"]  # noqa: SLF001  argparse has no public name for it
+    Verbs = argparse._SubParsersAction["Parser"]  # noqa: SLF001  no public name in argparse
 
 __all__ = [
     "COLORS",
@@ -37,10 +37,10 @@ __all__ = [
 ]
 
 FORMATS = ("table", "json", "markdown")
-"""Forms in which results are printed."""
+"""Formats of printed results."""
 
 REPORTS = (*FORMATS, "html", "junit", "csv")
-"""Forms of a comparison."""
+"""Formats of a comparison."""
 
 COLORS = ("auto", "always", "never")
 """When text is coloured."""
@@ -54,21 +54,21 @@ _BY_SUFFIX = {
     ".xml": "junit",
     ".csv": "csv",
 }
-_TEXT = ("", ".txt", ".log")
-"""Endings of files that hold the table."""
+_TABLE_SUFFIXES = ("", ".txt", ".log")
+"""Suffixes of files with the table."""
 
 T = TypeVar("T")
 
 
 class TakesArguments(Protocol):
-    """What arguments are added to: a parser, or a group of its arguments."""
+    """A parser, or a group of its arguments."""
 
     def add_argument(self, *names: Any, **options: Any) -> argparse.Action:
-        """Add one."""
+        """Add an argument, as `argparse.ArgumentParser.add_argument`."""
 
 
-class _Formatter(argparse.RawDescriptionHelpFormatter):
-    """Keeps line breaks, and leaves out the line that names what is listed below it."""
+class _HelpFormatter(argparse.RawDescriptionHelpFormatter):
+    """Keeps line breaks, and leaves out the placeholder line above the list of verbs."""
 
     def _format_action(self, action: argparse.Action) -> str:
         text = super()._format_action(action)
@@ -76,16 +76,16 @@ class _Formatter(argparse.RawDescriptionHelpFormatter):
 
 
 class Parser(argparse.ArgumentParser):
-    """An argument parser that keeps the line breaks of its texts and says errors as the rest of qdebug does.
+    """An argument parser that keeps line breaks in its texts and prints errors as the rest of qdebug does.
 
     Args:
-        args: Those of `argparse.ArgumentParser`.
-        module: A module whose `fill_parser` adds the arguments before the parser is first used; "" for none.
-        options: Those of `argparse.ArgumentParser`.
+        args: As in `argparse.ArgumentParser`.
+        module: A module whose `fill_parser` adds the arguments when the parser is first used; "" for none.
+        options: As in `argparse.ArgumentParser`.
     """
 
     def __init__(self, *args: Any, module: str = "", **options: Any) -> None:
-        options.setdefault("formatter_class", _Formatter)
+        options.setdefault("formatter_class", _HelpFormatter)
         options.setdefault("allow_abbrev", False)
         super().__init__(*args, **options)
         self._module = module
@@ -98,30 +98,32 @@ class Parser(argparse.ArgumentParser):
         return self
 
     def parse_known_args(self, *args: Any, **options: Any) -> tuple[Any, list[str]]:
-        """Parse, and refuse what is not known here: whoever asked a verb for it is told by the verb's own parser."""
+        """Parse, and report unknown arguments here: so the error names the parser of the verb."""
         self.filled()
-        known, left = super().parse_known_args(*args, **options)
-        if left:
-            near = [self._near(word, self._option_string_actions) for word in left if word.startswith("-")]
-            self.error(f"unrecognized arguments: {' '.join(left)}{next(filter(None, near), '')}")
-        return known, left
+        known, unknown = super().parse_known_args(*args, **options)
+        if unknown:
+            suggestions = [
+                self._suggestion(word, self._option_string_actions) for word in unknown if word.startswith("-")
+            ]
+            self.error(f"unrecognized arguments: {' '.join(unknown)}{next(filter(None, suggestions), '')}")
+        return known, unknown
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         try:
             super()._check_value(action, value)
         except argparse.ArgumentError as error:
-            near = self._near(str(value), map(str, action.choices or ()))
-            raise argparse.ArgumentError(action, f"{error.message}{near}") from None
+            suggestion = self._suggestion(str(value), map(str, action.choices or ()))
+            raise argparse.ArgumentError(action, f"{error.message}{suggestion}") from None
 
     @staticmethod
-    def _near(word: str, known: Iterable[str]) -> str:
+    def _suggestion(word: str, choices: Iterable[str]) -> str:
         from difflib import get_close_matches
 
-        near = get_close_matches(word.partition("=")[0], list(known), n=1)
+        near = get_close_matches(word.partition("=")[0], list(choices), n=1)
         return f". Did you mean {near[0]}?" if near else ""
 
     def error(self, message: str) -> NoReturn:
-        """Say what is wrong with the command line and exit with 2."""
+        """Print what is wrong with the command line and exit with 2."""
         say(f"{self.prog}: {safe_text(message, limit=2000)}")
         say(f"  hint: {self.prog} --help explains it.")
         self.exit(COULD_NOT_RUN)
@@ -139,7 +141,12 @@ def add_format(parser: TakesArguments, *, forms: Sequence[str] = FORMATS) -> Non
 
 
 def add_output(parser: TakesArguments, *, what: str) -> None:
-    """Add `-o FILE` and `--force` for a printed result."""
+    """Add `-o FILE` and `--force`.
+
+    Args:
+        parser: The parser.
+        what: Noun phrase for the result, for the help text.
+    """
     parser.add_argument("-o", "--output", type=Path, metavar="FILE", help=f"write {what} to FILE instead of stdout")
     parser.add_argument("--force", action="store_true", help="overwrite FILE if it exists")
 
@@ -149,7 +156,7 @@ def add_common(parser: argparse.ArgumentParser, *, color: bool = True) -> None:
 
     Args:
         parser: The parser of a verb.
-        color: Whether it prints text that may be coloured.
+        color: Whether the verb prints coloured text.
     """
     parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
     if color:
@@ -157,12 +164,12 @@ def add_common(parser: argparse.ArgumentParser, *, color: bool = True) -> None:
 
 
 def add_untrusted(parser: argparse.ArgumentParser, *sources: str, endless: bool = False) -> None:
-    """Add `--untrusted`, and what the guarded process may take.
+    """Add `--untrusted`, and the limits of the guarded process.
 
     Args:
         parser: The parser of a verb.
-        sources: Names of the arguments that are recordings, which are checked first.
-        endless: Whether the verb runs as long as somebody uses it.
+        sources: Names of the arguments with recordings, which are verified first.
+        endless: Whether the verb is interactive, so that its time has no limit.
     """
     parser.add_argument(
         "--untrusted", action="store_true", help="check the recordings first, and do all work in a guarded process"
@@ -188,7 +195,7 @@ def add_track(parser: TakesArguments) -> None:
 
 
 def add_workers(parser: TakesArguments) -> None:
-    """Add `--jobs` and `--scheduler`, of a group of arguments that exclude each other."""
+    """Add `--jobs` and `--scheduler` to a group of mutually exclusive arguments."""
     parser.add_argument(
         "--jobs", type=positive, default=1, metavar="N", help="share the work among N processes (default: 1)"
     )
@@ -198,36 +205,36 @@ def add_workers(parser: TakesArguments) -> None:
 
 
 def suffix_format(chosen: str | None, output: Path | None, *, forms: Sequence[str] = FORMATS) -> str:
-    """Return the form of the result: the one chosen, else what the file's ending says; the table without an ending.
+    """Return the format of the result: the chosen one, else by the suffix of the file; the table if it has none.
 
     Args:
-        chosen: What `-f` says; None without it.
+        chosen: The value of `-f`; None without.
         output: The file to write; None for stdout.
-        forms: Forms that the result has.
+        forms: Formats that the result has.
 
     Raises:
-        UsageError: The ending is that of no form.
+        UsageError: The suffix is that of no format.
     """
     if chosen is not None:
         return chosen
     ending = "" if output is None else output.suffix.lower()
-    if ending in _TEXT or (output is not None and output.exists() and not output.is_file()):
+    if ending in _TABLE_SUFFIXES or (output is not None and output.exists() and not output.is_file()):
         return "table"
-    said = _BY_SUFFIX.get(ending, "")
-    if said not in forms:
+    suffix_form = _BY_SUFFIX.get(ending, "")
+    if suffix_form not in forms:
         endings = ", ".join(suffix for suffix, form in _BY_SUFFIX.items() if form in forms)
         raise UsageError(
             f"Unknown report format {ending!r}; known are: {endings}, and .txt for the table.",
             hint=f"Choose one of these endings, or say the form: -f {forms[0]}.",
         )
-    return said
+    return suffix_form
 
 
 def natural(text: str) -> int:
-    """Read a whole number of at least 0.
+    """Parse a whole number of at least 0.
 
     Raises:
-        argparse.ArgumentTypeError: It is none.
+        argparse.ArgumentTypeError: The text is no such number.
     """
     try:
         value = int(text)
@@ -239,10 +246,10 @@ def natural(text: str) -> int:
 
 
 def positive(text: str) -> int:
-    """Read a whole number of at least 1.
+    """Parse a whole number of at least 1.
 
     Raises:
-        argparse.ArgumentTypeError: It is none.
+        argparse.ArgumentTypeError: The text is no such number.
     """
     try:
         value = int(text)
@@ -257,22 +264,22 @@ _SIZES = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 
 
 def size(text: str) -> int:
-    """Read a number of bytes, as "500MB" or "5 GB".
+    """Parse a number of bytes, as in "500MB" or "5 GB".
 
     Raises:
-        argparse.ArgumentTypeError: It is none.
+        argparse.ArgumentTypeError: The text is no size.
     """
-    found = re.fullmatch(r"(\d+(?:\.\d+)?) ?([KMGT]?)i?B?", text.strip(), re.IGNORECASE)
-    if found is None:
+    match = re.fullmatch(r"(\d+(?:\.\d+)?) ?([KMGT]?)i?B?", text.strip(), re.IGNORECASE)
+    if match is None:
         raise argparse.ArgumentTypeError(f"{text!r} is no size, as 5GB or 500MB is")
-    return int(float(found[1]) * _SIZES[found[2].upper()])
+    return int(float(match[1]) * _SIZES[match[2].upper()])
 
 
 def limit(text: str) -> float:
-    """Read a limit: a number of at least 0.
+    """Parse a limit: a number of at least 0.
 
     Raises:
-        argparse.ArgumentTypeError: It is none.
+        argparse.ArgumentTypeError: The text is no such number.
     """
     try:
         value = float(text)
@@ -284,10 +291,10 @@ def limit(text: str) -> float:
 
 
 def decibels(text: str) -> float:
-    """Read a number of decibels, which may be negative.
+    """Parse a number of decibels, which may be negative.
 
     Raises:
-        argparse.ArgumentTypeError: It is no number.
+        argparse.ArgumentTypeError: The text is no number.
     """
     try:
         value = float(text)
@@ -299,11 +306,11 @@ def decibels(text: str) -> float:
 
 
 def typed(kind: Callable[..., T], arguments: argparse.Namespace) -> T:
-    """Make a verb's options object from parsed arguments, so that a verb never sniffs a namespace.
+    """Return parsed arguments as a verb's options object.
 
     Args:
-        kind: A dataclass whose fields are the arguments of a verb.
-        arguments: What argparse made.
+        kind: A dataclass with the arguments of a verb as fields.
+        arguments: Result of argparse.
     """
     from dataclasses import fields
 

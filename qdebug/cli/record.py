@@ -278,7 +278,7 @@ def _write_example(options: RecordOptions, target: Path) -> int:
     from qdebug.present import numbers
     from qdebug.present.text import safe_text
     from qdebug.recording.npz import write_arrays
-    from qdebug.recording.target import whole_file
+    from qdebug.recording.target import replacing_file
     from qdebug.running.fitted_inputs import RANDOM_HIDES
     from qdebug.running.model_runs import ModelRun, choose_backend, example_inputs
 
@@ -296,7 +296,7 @@ def _write_example(options: RecordOptions, target: Path) -> int:
         else ModelRun(model=options.model, backend=choice.name, options=choice.options)
     )
     arrays, filled = example_inputs(run, samples=options.samples, seed=options.seed, shapes=dict(options.shape))
-    with whole_file(target) as partial:
+    with replacing_file(target) as partial:
         write_arrays(partial, arrays.items())
     for name, array in arrays.items():
         emit(f"{safe_text(name)}: {array.dtype.name} {numbers.shape(array.shape)}")

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from qdebug.cli.failures import say
-from qdebug.cli.models import recorded_as_written
+from qdebug.cli.models import record_unoptimized
 from qdebug.cli.output import check_target, emit_verdict, progress, write_result
-from qdebug.cli.pair import PairOptions, add_files, add_pair, compared
+from qdebug.cli.pair import PairOptions, add_files, add_pair_options, open_compared
 from qdebug.cli.parser import Parser, positive, suffix_format, typed
 from qdebug.cli.sources import command
 from qdebug.errors import UsageError
@@ -117,7 +117,7 @@ def fill_parser(parser: Parser) -> None:
         metavar="OUT.onnx",
         help="write the quantized model with the edits, and run it; with --model if BACKEND is a recording",
     )
-    add_pair(parser)
+    add_pair_options(parser)
     parser.set_defaults(run=_run)
 
 
@@ -144,7 +144,7 @@ def _run(arguments: argparse.Namespace) -> int:
     _check_models(options)
     options = options.as_recordings()
     if options.model is not None:
-        options = replace(options, backend=recorded_as_written(options.model, options.backend))
+        options = replace(options, backend=record_unoptimized(options.model, options.backend))
     from qdebug.repair.find import RepairOptions, find_repair
     from qdebug.running.output_metric import load_labels
 
@@ -157,7 +157,7 @@ def _run(arguments: argparse.Namespace) -> int:
         start=() if options.resume is None else _edits(options.resume),
     )
     labels = None if options.labels is None else load_labels(options.labels)
-    with compared(options) as session, progress("searching") as note:
+    with open_compared(options) as session, progress("searching") as note:
         found = find_repair(session, wanted, labels=labels, model=options.model, out=options.write_model, progress=note)
     write_result(_text(found, options), options.output)
     if options.output is not None:

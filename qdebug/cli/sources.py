@@ -1,4 +1,4 @@
-"""Opens the recordings named on a command line, and says what a file is if it is no recording."""
+"""Open the recordings named on a command line; if a file is something else, the error says what."""
 
 from __future__ import annotations
 
@@ -20,72 +20,72 @@ __all__ = ["command", "forget_caches", "open_source", "sources_closed", "verify_
 
 
 def open_source(path: Path) -> Recording:
-    """Open a recording, which is closed when the command ends.
+    """Open a recording; it is closed when the command ends.
 
     Args:
-        path: As the user wrote it.
+        path: As written by the user.
 
     Raises:
-        NotARecordingError: The file is something else; says what, and what to do with it.
-        RecordingError: It is missing, damaged, or of a newer format.
+        NotARecordingError: The file is something else; the message says what, and what to do with it.
+        RecordingError: The file is missing, damaged, or of a newer format.
     """
     from qdebug.recording.reading.opening import open_recording
 
     try:
         recording = open_recording(path)
     except NotARecordingError as error:
-        found = _kind(path)
-        if found is None:
+        kind_and_hint = _file_kind(path)
+        if kind_and_hint is None:
             raise
-        what, hint = found
-        raise NotARecordingError(f"{str(path)!r} is {what}, not a recording.", hint=hint) from error
-    _opened.callback(recording.close)  # type: ignore[attr-defined]  # those of files have it
+        kind, hint = kind_and_hint
+        raise NotARecordingError(f"{str(path)!r} is {kind}, not a recording.", hint=hint) from error
+    _open_recordings.callback(recording.close)  # type: ignore[attr-defined]  # recordings in files have it
     return recording
 
 
 @contextmanager
 def sources_closed() -> Iterator[None]:
-    """Close at the end of the block all recordings that `open_source` opens in it."""
-    with _opened:
+    """Close all recordings that `open_source` opens in the block, at its end."""
+    with _open_recordings:
         yield
 
 
-_opened = ExitStack()
-"""Closes the recordings of the command; a process runs one."""
+_open_recordings = ExitStack()
+"""Closes the recordings of the command, of which a process runs one."""
 
 
 def verify_sources(arguments: argparse.Namespace) -> None:
     """Check the recordings of a command line in a guarded process before they are opened here.
 
     Args:
-        arguments: What was parsed of a verb that has `--untrusted`.
+        arguments: Parsed arguments of a verb with `--untrusted`.
 
     Raises:
-        RecordingError: One of them is no sound recording.
+        RecordingError: A recording is not sound.
     """
     from qdebug.recording.reading.verify import verify
 
     for name in arguments.untrusted_sources:
-        given = getattr(arguments, name)
-        for path in given if isinstance(given, list | tuple) else [given]:
+        value = getattr(arguments, name)
+        for path in value if isinstance(value, list | tuple) else [value]:
             if path is None or is_model(path):
                 continue
             try:
                 verify(path)
             except NotARecordingError:
-                if not getattr(arguments, "takes_profiles", False):  # the guarded process reads and checks a profile
+                if not getattr(arguments, "takes_profiles", False):  # a profile is checked by the guarded process
                     raise
 
 
 def forget_caches() -> None:
-    """Read and write no results beside a file that is not trusted."""
+    """Read and write no cached results beside untrusted files."""
     from qdebug.recording.cache import ColumnCache
 
     ColumnCache.forget()
 
 
-def _kind(path: Path) -> tuple[str, str] | None:
-    """Tell what a file is that is no recording, and what to do with it."""
+def _file_kind(path: Path) -> tuple[str, str] | None:
+    """Return what a file is that is no recording, and a hint what to do with it."""
     if path.is_dir():
         return "a directory", "Give the path of a recording, mostly FILE.h5."
     try:

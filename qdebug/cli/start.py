@@ -1,7 +1,7 @@
-"""The first lines of the program: from here on Ctrl-C ends it without a traceback.
+"""The first code of the program that runs: from here on, Ctrl-C ends it without a traceback.
 
-What is pressed before, while Python itself and what a script of pip imports are being loaded, is Python's to answer;
-no line of this project runs by then.
+Earlier, while Python and the launcher script of pip are being loaded, no code of this project runs, and Python itself
+handles Ctrl-C.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import os
 import signal
 import sys
 
-TYPE_CHECKING = False  # each import is a moment in which Ctrl-C is not taken care of yet
+TYPE_CHECKING = False  # as few imports as possible before Ctrl-C is handled
 if TYPE_CHECKING:
     from types import FrameType
 
@@ -22,25 +22,25 @@ _STDERR = 2
 
 
 def main() -> int:
-    """Load the command line, run it and give its exit code."""
+    """Load the command line, run it and return its exit code."""
     try:
-        if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:  # somebody else decides
+        if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:  # another handler is in charge
             from qdebug.cli.main import main as run
 
             return run()
-        signal.signal(signal.SIGINT, _leave)
+        signal.signal(signal.SIGINT, _exit_cancelled)
         from qdebug.cli.main import main as run
 
-        return run(begin=_hand_over)
+        return run(begin=_restore_interrupts)
     except ImportError as error:
-        return _tell_missing(error)
+        return _report_missing(error)
 
 
-def _tell_missing(error: ImportError) -> int:
-    """Say which package is missing, without any module that may need it; give the exit code.
+def _report_missing(error: ImportError) -> int:
+    """Print which package is missing, without importing anything that may need it; return the exit code.
 
     Raises:
-        ImportError: It is no package of somebody else, or the traceback was asked for.
+        ImportError: No other package is missing, or the traceback was asked for.
     """
     from qdebug.requirements import missing_package
 
@@ -51,15 +51,15 @@ def _tell_missing(error: ImportError) -> int:
     return _COULD_NOT_RUN
 
 
-def _leave(number: int, frame: FrameType | None) -> None:
-    """End: modules are being loaded, and there is nothing yet to be given back or kept."""
+def _exit_cancelled(number: int, frame: FrameType | None) -> None:
+    """Exit: modules are still being loaded, and there is nothing to release or keep."""
     del number, frame
     try:
         os.write(_STDERR, b"qdebug: interrupted; nothing was kept.\n")
-    finally:  # it may be that nobody reads it any more
+    finally:  # even if stderr is closed
         raise SystemExit(_CANCELLED)
 
 
-def _hand_over() -> None:
-    """Let Ctrl-C be an exception again: what runs from here on catches it."""
+def _restore_interrupts() -> None:
+    """Let Ctrl-C raise an exception again, which the command line handles."""
     signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -47,7 +47,7 @@ TOPICS: Mapping[str, str] = MappingProxyType(
         "changelog": "what changed since the last version",
     }
 )
-"""Every page of the guide, and what it is about."""
+"""Every page of the guide, with its subject."""
 
 OTHER_NAMES: Mapping[str, str] = MappingProxyType(
     {
@@ -65,19 +65,19 @@ OTHER_NAMES: Mapping[str, str] = MappingProxyType(
 """Further names of pages."""
 
 _DESCRIPTION = "Show a page of the guide, or what a verb does: qdebug help diff."
-_NARROWEST, _WIDEST = 40, 100
-_WIDTH = 80
-_MARK = re.compile(r"^<!-- .* -->\n", re.MULTILINE)
+_MIN_WIDTH, _MAX_WIDTH = 40, 100
+_DEFAULT_WIDTH = 80
+_COMMENT = re.compile(r"^<!-- .* -->\n", re.MULTILINE)
 
 
 def topic_text(topic: str) -> str:
     """Return a page of the guide as Markdown.
 
     Args:
-        topic: One of `TOPICS` or of `OTHER_NAMES`.
+        topic: A key of `TOPICS` or of `OTHER_NAMES`.
     """
     page = f"{OTHER_NAMES.get(topic, topic)}.md"
-    return _MARK.sub("", resources.files("qdebug.guide").joinpath(page).read_text(encoding="utf-8"))
+    return _COMMENT.sub("", resources.files("qdebug.guide").joinpath(page).read_text(encoding="utf-8"))
 
 
 def fill_parser(parser: Parser) -> None:
@@ -105,7 +105,7 @@ def _run(arguments: argparse.Namespace, parser: Parser) -> int:
         return 0
     from rich.markdown import Markdown
 
-    width = min(max(terminal_width() or _WIDTH, _NARROWEST), _WIDEST)
+    width = min(max(terminal_width() or _DEFAULT_WIDTH, _MIN_WIDTH), _MAX_WIDTH)
     page = Markdown(topic_text(arguments.topic), code_theme="ansi_dark", hyperlinks=False)
     emit(rendered(page, width=width).strip("\n"))
     verb = OTHER_NAMES.get(arguments.topic, arguments.topic)
@@ -115,16 +115,16 @@ def _run(arguments: argparse.Namespace, parser: Parser) -> int:
 
 
 def _verbs() -> Sequence[str]:
-    """Return the verbs of the command line, which loads this module and not the other way round."""
+    """Return the verbs; imported late, since the command line imports this module."""
     from qdebug.cli.main import VERBS
 
     return tuple(VERBS)
 
 
 def _verb_help(verb: str) -> str:
-    """Return what `--help` says of a verb."""
+    """Return the text of `--help` for a verb."""
     from qdebug.cli.main import build_parser
 
     actions = build_parser()._actions  # noqa: SLF001  argparse has no public way to list its arguments
-    verbs = next(each for each in actions if isinstance(each, argparse._SubParsersAction))  # noqa: SLF001  as above
+    verbs = next(action for action in actions if isinstance(action, argparse._SubParsersAction))  # noqa: SLF001  as above
     return str(verbs.choices[verb].filled().format_help())

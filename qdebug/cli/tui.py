@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from qdebug.cli.failures import say
-from qdebug.cli.interrupts import ended_as_interrupted
+from qdebug.cli.interrupts import signals_as_interrupts
 from qdebug.cli.limits import add_allowances, add_limits, add_limits_file, add_map, given_limits, given_map
-from qdebug.cli.models import add_models, recorded
+from qdebug.cli.models import add_models, record_models
 from qdebug.cli.output import emit, progress
 from qdebug.cli.parser import Parser, add_common, add_untrusted, natural, typed
 from qdebug.cli.reports import diff_text
@@ -113,7 +113,7 @@ def fill_parser(parser: Parser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Run the interface, or print the report where there is no terminal."""
     options = typed(TuiOptions, arguments)
-    reference, backends = recorded(options)
+    reference, backends = record_models(options)
     options = replace(options, reference=reference, backends=backends)
     missing = _no_terminal()
     if missing:
@@ -138,7 +138,7 @@ def run(arguments: argparse.Namespace) -> int:
         limits_file=partial(_limits_file, options.limits),
         command=["qdebug", "tui", *_limit_words(options)],
     )
-    with ended_as_interrupted():
+    with signals_as_interrupts():
         return run_tui(options.reference, options.backends, choices=choices)
 
 

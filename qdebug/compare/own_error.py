@@ -46,7 +46,7 @@ from qdebug.model.thresholds.verdict import (
 from qdebug.numerics.accumulate import same_elements
 from qdebug.numerics.affine import dequantize, on_grid, quantize
 from qdebug.numerics.checkpoint import checkpoint
-from qdebug.replay.extents import most_elements, recorded_sizes, room
+from qdebug.replay.extents import max_elements, recorded_sizes, room
 from qdebug.replay.real_form import real_form
 from qdebug.replay.segment import run_real
 from qdebug.replay.stacked import LATEST, STACKED_ELEMENTS, STACKED_MOST, can_stack
@@ -332,7 +332,7 @@ class ErrorReplay:
                 form, _ = self._form(node)
                 names = dict.fromkeys(filter(None, form.inputs))
                 read = {name: self._read(form, name) for name in names if name not in made}
-                most = max(most, most_elements([array.shape for array in read.values()]))
+                most = max(most, max_elements([array.shape for array in read.values()]))
                 for name, values in self._run(node, {n: made[n] for n in names if n in made}, read, most).items():
                     keep(name, *values)
                 for name in names:

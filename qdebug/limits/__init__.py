@@ -1,1 +1,1 @@
-"""Files that people write: limits, acknowledgements, notes and pairs of tensors."""
+"""Limits, notes and maps of pairs in TOML files."""

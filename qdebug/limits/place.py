@@ -1,4 +1,4 @@
-"""Where limits stand: the file that says them, and the tables in it. Loaded before anything is compared."""
+"""Find and read the file with a project's limits, and the tables in it."""
 
 from __future__ import annotations
 
@@ -11,33 +11,33 @@ from qdebug.toml_text import parse_toml
 
 __all__ = ["find_limits", "prefix_of", "read_text", "tables_of"]
 
-_PROJECT = "pyproject.toml"
-_MOST_BYTES = 16 << 20
+_PROJECT_FILE = "pyproject.toml"
+_MAX_BYTES = 16 << 20
 
 
 def find_limits(folder: str | Path = ".") -> Path | None:
-    """Find the file that says the limits of a project: the nearest pyproject.toml with a table `tool.qdebug`.
+    """Find the limits of a project: the nearest pyproject.toml with a table `tool.qdebug`.
 
     Args:
-        folder: Where to begin; its parents are looked at next.
+        folder: The folder to begin in; its parents follow.
 
     Returns:
-        A path for `load_limits`; None if no project says anything of qdebug.
+        A path for `load_limits`; None if no project has the table.
 
     Raises:
-        LimitsError: A pyproject.toml that speaks of qdebug is no TOML.
+        LimitsError: A pyproject.toml that mentions qdebug is no TOML.
     """
     start = Path(folder).absolute()
-    for place in (start, *start.parents):
-        path = place / _PROJECT
-        text = _readable(path)
+    for directory in (start, *start.parents):
+        path = directory / _PROJECT_FILE
+        text = _read_project(path)
         if "qdebug" in text and (found := tables_of(path, text)) != ({}, None):
             return found[1] or path
     return None
 
 
-def _readable(path: Path) -> str:
-    """Return the text of a project file; "" if there is none, or none that can be read: that is not ours to judge."""
+def _read_project(path: Path) -> str:
+    """Return the text of a project file; "" if it is missing or unreadable, which other tools report."""
     try:
         return read_text(path)
     except (OSError, LimitsError):
@@ -45,18 +45,18 @@ def _readable(path: Path) -> str:
 
 
 def prefix_of(path: Path) -> str:
-    """Return what goes before the names of tables in a file: in a pyproject.toml they stand under `tool.qdebug`."""
-    return "tool.qdebug." if path.name == _PROJECT else ""
+    """Return the prefix of table names in a file: "tool.qdebug." in a pyproject.toml, else ""."""
+    return "tool.qdebug." if path.name == _PROJECT_FILE else ""
 
 
 def read_text(path: Path) -> str:
     """Read a file with limits.
 
     Raises:
-        LimitsError: It is missing, too large, unreadable or no text.
+        LimitsError: The file is missing, too large, unreadable or no text.
     """
     try:
-        return read_regular(path, _MOST_BYTES).decode("utf-8")
+        return read_regular(path, _MAX_BYTES).decode("utf-8")
     except FileNotFoundError as error:
         raise LimitsError(
             f"There is no limits file {str(path)!r}.", hint="Make one: qdebug help tolerance shows how."
@@ -75,11 +75,11 @@ def tables_of(path: Path, text: str) -> tuple[dict[str, Any], Path | None]:
     """Return the tables of limits in a file, or the path of another file that holds them.
 
     Raises:
-        LimitsError: It is no TOML, or names the other file in a way that means nothing.
+        LimitsError: The file is no TOML, or its reference to the other file is not valid.
     """
     try:
         tables: Any = parse_toml(text)
-    except ValueError as error:  # of tomllib, or of a number with thousands of digits
+    except ValueError as error:  # raised by tomllib, also for a number with thousands of digits
         raise LimitsError(f"{str(path)!r} is no TOML: {error}.", hint="Correct that line.") from error
     except RecursionError as error:
         raise LimitsError(f"{str(path)!r} is nested too deeply.", hint="Flatten it.") from error
@@ -89,12 +89,12 @@ def tables_of(path: Path, text: str) -> tuple[dict[str, Any], Path | None]:
     tables = tool.get("qdebug", {}) if isinstance(tool, dict) else {}
     if not isinstance(tables, dict):
         raise LimitsError(f"{str(path)!r}: tool.qdebug is no table.", hint="Write [tool.qdebug].")
-    named = tables.get("limits")
-    if named is None:
+    limits_file = tables.get("limits")
+    if limits_file is None:
         return tables, None
-    if not isinstance(named, str) or len(tables) > 1 or Path(named).name == _PROJECT:
+    if not isinstance(limits_file, str) or len(tables) > 1 or Path(limits_file).name == _PROJECT_FILE:
         raise LimitsError(
             f"{str(path)!r}: tool.qdebug.limits must name a file, and stand alone.",
             hint='Write limits = "limits.toml", and all limits into that file.',
         )
-    return {}, path.parent / named
+    return {}, path.parent / limits_file

@@ -314,7 +314,7 @@ def first_input(model: LintModel, given: Mapping[str, np.ndarray] | None) -> dic
     given_inputs = GivenInputs(
         arrays=None if given is None else dict(given),
         samples=None,
-        said="",
+        origin="",
         seed=_INPUT_SEED,
         ranges=input_ranges(graph),
     )

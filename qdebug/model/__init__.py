@@ -1,4 +1,4 @@
-"""What was recorded, as frozen values: graph, tensors, quantization, run facts. No input or output."""
+"""Recorded facts as frozen values: graph, tensors, quantization, run facts. No input or output."""
 
 from qdebug.model.graph import AttrValue, Graph, Node
 from qdebug.model.quant import QuantParams

@@ -41,7 +41,7 @@ def logical_dtype(name: str) -> np.dtype:
 
 @cache
 def logical_name(dtype: np.dtype) -> str:
-    """Return the logical name of a numpy dtype, whatever its byte order.
+    """Return the logical name of a numpy dtype of any byte order.
 
     Raises:
         ValueError: The dtype has no logical name (object, text, structured, longdouble).
@@ -52,17 +52,17 @@ def logical_name(dtype: np.dtype) -> str:
 
 
 def is_integer(name: str) -> bool:
-    """Tell whether a logical dtype holds integers (bool is none)."""
+    """Return whether a logical dtype holds integers (bool does not)."""
     return name.startswith(("int", "uint"))
 
 
 def is_whole(name: str) -> bool:
-    """Tell whether a logical dtype holds whole numbers: integers or booleans."""
+    """Return whether a logical dtype holds whole numbers: integers or booleans."""
     return name == "bool" or is_integer(name)
 
 
 def is_float(name: str) -> bool:
-    """Tell whether a logical dtype holds real floating-point numbers."""
+    """Return whether a logical dtype holds real floating-point numbers."""
     return name.startswith(("float", "bfloat"))
 
 

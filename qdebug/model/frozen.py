@@ -1,4 +1,4 @@
-"""Freeze what the frozen model types hold, so that a recorded fact cannot change behind its owner's back."""
+"""Freeze the values of the model types, so that recorded facts cannot change."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _EMPTY: Mapping[str, Any] = MappingProxyType({})
 
 
 def frozen_mapping(values: Mapping[str, V]) -> Mapping[str, V]:
-    """Copy a mapping into a read-only one, arrays among its values too; a read-only one is taken as it is."""
+    """Copy a mapping into a read-only one, including its arrays; a read-only mapping is returned unchanged."""
     if not values:
         return _EMPTY
     if isinstance(values, MappingProxyType):
@@ -35,7 +35,7 @@ def frozen_mapping(values: Mapping[str, V]) -> Mapping[str, V]:
 
 
 def same_value(first: Any, second: Any) -> bool:
-    """Tell whether two values are the same, arrays by dtype, shape and bytes (so that NaN equals itself)."""
+    """Return whether two values are equal, arrays by dtype, shape and bytes (so that NaN equals itself)."""
     if isinstance(first, np.ndarray) or isinstance(second, np.ndarray):
         return (
             isinstance(first, np.ndarray)
@@ -47,5 +47,5 @@ def same_value(first: Any, second: Any) -> bool:
 
 
 def rebuild(kind: type[T], given: Mapping[str, Any]) -> T:
-    """Make an object from its fields: what unpickling calls, so that it freezes them again."""
+    """Make an object from its fields; unpickling calls this to freeze them again."""
     return kind(**given)

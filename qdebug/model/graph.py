@@ -34,7 +34,7 @@ class Node:
         attrs: The operator's attributes.
         domain: Operator set it belongs to; "" is the ONNX standard's.
         origin: Names of the source model's nodes folded into this one; empty if it is one of them.
-        placement: Where it ran: a device, provider or delegate; after ": " what is known of the kernel. "" if unknown.
+        placement: Where it ran: a device, provider or delegate; after ": " facts of the kernel. "" if unknown.
 
     Example:
         >>> qdebug.Node(name="n", op="Relu", inputs=("x",), outputs=("y",)).outputs
@@ -80,7 +80,7 @@ class Graph:
 
     Args:
         nodes: In any order; kept in the given order where that is topological, else sorted stably.
-        tensors: What is known of tensors; those that nodes name and this leaves out are added bare.
+        tensors: Facts of tensors; tensors that only nodes name are added without facts.
         inputs: Names of the graph's inputs, in order.
         outputs: Names of the graph's outputs, in order.
         name: The model's name.
@@ -100,7 +100,7 @@ class Graph:
 
     __slots__ = ("_consumers", "_positions", "inputs", "name", "nodes", "opset", "outputs", "producer", "tensors")
 
-    producer: Callable[[str], Node | None]  # asked millions of times: a dict's own method, with no call in between
+    producer: Callable[[str], Node | None]  # called millions of times: a dict's own method, without a wrapper
     nodes: Sequence[Node]
     tensors: Mapping[str, TensorInfo]
     inputs: tuple[str, ...]
@@ -129,13 +129,13 @@ class Graph:
         self.tensors = MappingProxyType(self._complete(tensors))
 
     def _complete(self, tensors: Iterable[TensorInfo]) -> dict[str, TensorInfo]:
-        known = {info.name: info for info in tensors}
+        infos = {info.name: info for info in tensors}
         operands = (name for node in self.nodes for names in (node.inputs, node.outputs) for name in names)
         for name in chain(self.inputs, operands, self.outputs):
-            if name not in known and name:
+            if name not in infos and name:
                 role = Role.INPUT if name in self.inputs else Role.OUTPUT if name in self.outputs else Role.ACTIVATION
-                known[name] = TensorInfo(name=name, role=role)
-        return known
+                infos[name] = TensorInfo(name=name, role=role)
+        return infos
 
     def __reduce__(self) -> tuple[Any, ...]:
         plain = {name: getattr(self, name) for name in ("nodes", "inputs", "outputs", "name")}
@@ -156,13 +156,13 @@ class Graph:
         return tuple(consumers.get(tensor, ()))
 
     def is_constant(self, tensor: str) -> bool:
-        """Tell whether a tensor is a constant of the graph."""
+        """Return whether a tensor is a constant of the graph."""
         info = self.tensors.get(tensor)
         return info is not None and info.role is Role.CONSTANT
 
 
 def _producers(nodes: Sequence[Node]) -> tuple[dict[str, Node], bool]:
-    """Return the node that produces each tensor, and tell whether producers come before what reads of them."""
+    """Return the producer of each tensor, and whether all producers come before their consumers."""
     producers: dict[str, Node] = {}
     names: set[str] = set()
     early: set[str] = set()
@@ -198,7 +198,7 @@ def _consumers(nodes: Sequence[Node]) -> dict[str, list[Node]]:
 
 
 def _topological(nodes: tuple[Node, ...]) -> tuple[Node, ...]:
-    """Sort nodes so that producers come first, otherwise keeping their order (Kahn 1962, with a heap)."""
+    """Sort nodes topologically and otherwise stably (Kahn 1962, with a heap)."""
     producer = _positions(nodes)
     before = [{producer[t] for t in node.inputs if t in producer} for node in nodes]
     after: dict[int, list[int]] = {}

@@ -1,4 +1,4 @@
-"""Encodes results as JSON: the fields of a dataclass are the keys of an object."""
+"""Encode results as JSON: the fields of a dataclass become the keys of an object."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["Count", "JsonKey", "JsonObject", "SchemaPart", "json_keys_of", "json
 
 
 class SchemaPart(dict[str, Any]):
-    """What the JSON Schema of an `Annotated` type says besides the type."""
+    """Additions to the JSON Schema of an `Annotated` type."""
 
     __hash__ = object.__hash__  # type: ignore[assignment]  # typing looks types up by their hash
 
@@ -68,9 +68,9 @@ class JsonKey(NamedTuple):
 
     Args:
         key: Its name.
-        path: Names of the attributes that lead to the value; null if one of them is None.
-        optional: Whether the key is left out where the value is None.
-        nullable: Whether it is null where the value is empty or 0.
+        path: Attribute path to the value; null if an attribute on the way is None.
+        optional: Whether the key is left out if the value is None.
+        nullable: Whether it is null if the value is empty or 0.
     """
 
     key: str

@@ -1,4 +1,4 @@
-"""What a recording keeps of values that it does not keep in full: statistics, and perhaps some of the elements."""
+"""Partial records of values that are not recorded in full: statistics, and perhaps some elements."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ class Statistics:
     """Statistics of all elements of a tensor at one sample and step.
 
     Args:
-        count: Elements.
-        nan: Elements that are NaN.
-        inf: Elements that are infinite.
-        zero: Elements that are 0.
-        low: Smallest stored element that is not NaN; NaN if there is none.
-        high: Largest one.
-        at_qmin: Codes equal to qmin; 0 if it is not quantized to integers.
-        at_qmax: Codes equal to qmax; the same.
-        absmax: Largest magnitude of the finite real values; NaN if there are none, as of the following.
+        count: Number of elements.
+        nan: Number of NaN elements.
+        inf: Number of infinite elements.
+        zero: Number of zeros.
+        low: Smallest stored element except NaN; NaN if there is none.
+        high: Largest stored element except NaN; NaN if there is none.
+        at_qmin: Codes equal to qmin; 0 without integer codes.
+        at_qmax: Codes equal to qmax; 0 without integer codes.
+        absmax: Largest magnitude of the finite real values; like the following, NaN if there are none.
         mean: Their mean.
         std: Their standard deviation.
         l2: Root of the sum of their squares.
         negative: Histogram of the negative real values by binary exponent, uint64.
-        positive: Histogram of the positive ones.
+        positive: Histogram of the positive real values.
     """
 
     count: int
@@ -53,16 +53,16 @@ class Statistics:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Kept:
-    """What was kept of a tensor at one sample and step.
+    """The partial record of a tensor at one sample and step.
 
     Args:
         dtype: Logical dtype of the elements.
         shape: The tensor's shape.
-        digest: Hash of all elements: equal ones are equal bit for bit.
+        digest: Hash of all elements: equal hashes mean equal bits.
         statistics: Statistics of all elements.
-        positions: Positions in C order of the elements that were kept, ascending, int64; None if none were.
-        values: Those elements.
-        truncated: Whether less was kept than was asked for, since the recording was full.
+        positions: Positions in C order of the recorded elements, ascending, int64; None if none were recorded.
+        values: The recorded elements.
+        truncated: Whether fewer elements were recorded than requested, since the recording was full.
     """
 
     dtype: str

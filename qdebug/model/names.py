@@ -1,4 +1,4 @@
-"""Names as people type them: part of a name, or a pattern, and names that are near one that does not exist."""
+"""Match typed names: parts of names, patterns, and suggestions for unknown names."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ _LISTED = 8
 
 
 def fitting_names(text: str, known: Iterable[str]) -> list[str]:
-    """Return the names that a text stands for: those that fit it as a pattern, or that it is a part of.
+    """Return the names that match a pattern, or that contain a text.
 
     Args:
-        text: A pattern with `*` or `?`, which is held against whole names; else a part of a name, in either case.
-            Brackets stand for themselves: names have them.
+        text: A pattern with `*` or `?` for whole names; else a part of a name, in either case. Brackets are literal:
+            names contain them.
         known: All names.
     """
     names = dict.fromkeys(known)
@@ -28,13 +28,13 @@ def fitting_names(text: str, known: Iterable[str]) -> list[str]:
 
 
 def listed_names(names: Iterable[str]) -> str:
-    """List names, at most so many, and say how many more there are."""
+    """List the first names, and the number of further ones."""
     quoted = [repr(name) for name in names]
     more = len(quoted) - _LISTED
     return ", ".join(quoted[:_LISTED]) + (f" and {more} more" if more > 0 else "")
 
 
 def near_names(text: str, known: Iterable[str]) -> str:
-    """Return a sentence with the names that are near a text, after a blank; "" if none is."""
+    """Return a sentence with the names similar to a text, after a blank; "" if there are none."""
     near = get_close_matches(text, dict.fromkeys(known), n=3)
     return f" Near names: {listed_names(near)}." if near else ""

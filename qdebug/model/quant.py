@@ -1,4 +1,4 @@
-"""Quantization parameters: how the codes of a tensor stand for real numbers."""
+"""Quantization parameters: the mapping between codes and real numbers."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ __all__ = ["QuantParams", "is_same_scale"]
 _LEAST_NORMAL = np.finfo(np.float32).tiny
 
 
-def _whole(values: npt.ArrayLike, what: str) -> np.ndarray:
+def _whole(values: npt.ArrayLike, title: str) -> np.ndarray:
     given = np.array(values, ndmin=1)
     if given.dtype.kind not in "iub" and not np.array_equal(given, np.trunc(given)):
-        raise ValueError(f"{what} must be whole numbers, found {given.ravel()[:4].tolist()}")
+        raise ValueError(f"{title} must be whole numbers, found {given.ravel()[:4].tolist()}")
     return frozen_array(given, np.int64)
 
 
 def _in_single(scale: np.ndarray) -> np.ndarray:
-    """Return scales rounded to float32, as float64; one that float32 does not hold as a normal number as it is."""
+    """Round scales to float32, in float64; a scale that is no normal float32 is left unchanged."""
     exact = np.asarray(scale, np.float64)
     if scale.dtype == np.float32:
         return exact
@@ -37,10 +37,10 @@ def _in_single(scale: np.ndarray) -> np.ndarray:
 
 
 def is_same_scale(first: np.ndarray, second: np.ndarray) -> bool:
-    """Tell whether two arrays of scales have one shape and are the same numbers when rounded to float32.
+    """Return whether two arrays of scales have equal shapes and equal numbers when rounded to float32.
 
-    Runtimes keep scales as float32. Decimals that were printed of them, or the float64 that they were computed from,
-    are the same scales.
+    Runtimes keep scales as float32. Decimals printed from them, or the float64 that they were computed from, are equal
+    scales.
 
     Example:
         >>> is_same_scale(np.array([0.1]), np.float32([0.1]))
@@ -120,7 +120,7 @@ class QuantParams(JsonObject):
             set_(self, name, None if value is None else _whole(value, name))
 
     def check_zero_point(self) -> None:
-        """Check that a code can be at every zero point; of what a file holds already this is not asked.
+        """Check that all zero points are valid codes; not called for the contents of files.
 
         Raises:
             ValueError: One lies outside the dtype's range.
@@ -139,7 +139,7 @@ class QuantParams(JsonObject):
 
     @property
     def span(self) -> tuple[float, float] | None:
-        """The lowest and the highest real value that a code stands for, of all channels; None if not integers."""
+        """The lowest and the highest real value of any code, over all channels; None if not integers."""
         if self.qmin is None or self.qmax is None:
             return None
         if self.scale.size == 1:  # as numpy does it, in a tenth of the time
@@ -151,16 +151,16 @@ class QuantParams(JsonObject):
 
     @property
     def per_channel(self) -> bool:
-        """Whether there is more than one scale."""
+        """Whether there are several scales."""
         return self.scale.size > 1
 
     def has_same_scale(self, other: QuantParams) -> bool:
-        """Tell whether both have the same scales, along the same axis and in the same blocks."""
-        along = (self.axis, self.block_size) == (other.axis, other.block_size)
-        return (along or self.scale.size == other.scale.size == 1) and is_same_scale(self.scale, other.scale)
+        """Return whether both have equal scales, along the same axis and in the same blocks."""
+        is_same_axis = (self.axis, self.block_size) == (other.axis, other.block_size)
+        return (is_same_axis or self.scale.size == other.scale.size == 1) and is_same_scale(self.scale, other.scale)
 
     def has_same_codes(self, other: QuantParams) -> bool:
-        """Tell whether a code stands for the same real number in both, whatever type and range the codes have."""
+        """Return whether equal codes mean equal real numbers in both, for any type and range of codes."""
         return self.has_same_scale(other) and np.array_equal(self.zero_point, other.zero_point)
 
     def _key(self) -> tuple[Any, ...]:

@@ -1,4 +1,4 @@
-"""What a recording is to the rest of qdebug: run facts, a graph, and arrays by tensor, sample and step."""
+"""The protocol of recordings: run facts, a graph, and arrays by tensor, sample and step."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class SkipCause(StrEnum):
 
     @property
     def is_benign(self) -> bool:
-        """Whether nothing is lost by leaving the tensor out."""
+        """Whether no information is lost by leaving the tensor out."""
         return self in (SkipCause.FUSED, SkipCause.FOLDED, SkipCause.VIEW)
 
 
@@ -131,17 +131,17 @@ class RunInfo(JsonObject):
         )
 
     def not_dumped(self, tensor: str) -> bool:
-        """Tell whether whoever dumped the run left a tensor out."""
+        """Return whether the dump of the run left a tensor out."""
         return self.skip_causes.get(tensor) is SkipCause.NOT_DUMPED
 
     def never_made(self) -> dict[str, str]:
-        """Return the tensors that were left out because there is nothing to record, with the reason."""
+        """Return the tensors with nothing to record, with the reason."""
         benign = (name for name, cause in self.skip_causes.items() if cause.is_benign)
         return {name: self.skipped[name] for name in benign if name in self.skipped}
 
 
 class Outline(NamedTuple):
-    """What a recording knows of values without reading them. Values of one recording with equal outlines are equal.
+    """Facts of values that a recording has without reading them. Equal outlines in a recording mean equal values.
 
     Args:
         dtype: Logical dtype of the elements.
@@ -187,16 +187,16 @@ class Recording(ABC):
     @property
     @abstractmethod
     def names(self) -> Sequence[str]:
-        """Names of the tensors of which anything was kept, constants included, in the order of their first values."""
+        """Names of the tensors with any record, constants included, in the order of their first values."""
 
     @property
     def event_quants(self) -> Mapping[tuple[str, int, int], QuantParams]:
-        """Quantization of values that do not have their tensor's, by tensor, sample and step. Default: none."""
+        """Quantization of values that differs from their tensor's, by tensor, sample and step. Default: none."""
         return {}
 
     @abstractmethod
     def has(self, tensor: str, sample: int = 0, step: int = 0) -> bool:
-        """Tell whether values of a tensor were kept for a sample and step. A constant has them for all."""
+        """Return whether values of a tensor were recorded for a sample and step; a constant has them for all."""
 
     @abstractmethod
     def load(self, tensor: str, sample: int = 0, step: int = 0) -> np.ndarray:
@@ -209,42 +209,42 @@ class Recording(ABC):
         """
 
     def places(self, tensor: str | None = None) -> Sequence[tuple[int, int]]:
-        """Return the samples and steps of which anything was kept, in order. Default: all samples and steps.
+        """Return the samples and steps with any record, in order. Default: all samples and steps.
 
-        The numbers of samples may have gaps, of any size: to count through them could take forever.
+        Sample numbers may have gaps of any size, so counting through them could take forever.
 
         Args:
-            tensor: The tensor that is looked at; None for all. A constant has sample 0 and step 0 alone.
+            tensor: The tensor; None for any. A constant has sample 0 and step 0 only.
         """
         if tensor is not None and self.graph.is_constant(tensor):
             return ((0, 0),)
         return tuple(product(range(self.samples), range(self.steps)))
 
     def kept(self, tensor: str, sample: int = 0, step: int = 0) -> Kept | None:
-        """Return what was kept of values that were not kept in full. Default: None."""
+        """Return the partial record of values that were not recorded in full. Default: None."""
         del tensor, sample, step
         return None
 
     def outline(self, tensor: str, sample: int = 0, step: int = 0) -> Outline | None:
-        """Return the outline of values that were kept in full. Default: None, it is not known."""
+        """Return the outline of values that were recorded in full. Default: None, unknown."""
         del tensor, sample, step
         return None
 
 
 def shape_of(recording: Recording, tensor: str, sample: int = 0, step: int = 0) -> tuple[int, ...]:
-    """Return the shape of values; they are read only where the recording does not know it.
+    """Return the shape of values, which are read only if the recording has no outline of them.
 
     Raises:
-        RecordingError: No values are kept under this name, sample and step.
+        RecordingError: No values are recorded under this name, sample and step.
     """
-    known = recording.outline(tensor, sample, step)
-    return recording.load(tensor, sample, step).shape if known is None else known.shape
+    outline = recording.outline(tensor, sample, step)
+    return recording.load(tensor, sample, step).shape if outline is None else outline.shape
 
 
 def quant_of(recording: Recording, tensor: str, sample: int = 0, step: int = 0) -> QuantParams | None:
     """Return the quantization of values: their own if they have one, else their tensor's."""
-    if (found := recording.event_quants.get((tensor, sample, step))) is not None:
-        return found
+    if (own_quant := recording.event_quants.get((tensor, sample, step))) is not None:
+        return own_quant
     info = recording.graph.tensors.get(tensor)
     return None if info is None else info.quant
 
@@ -252,23 +252,23 @@ def quant_of(recording: Recording, tensor: str, sample: int = 0, step: int = 0) 
 def either_places(
     reference: Recording, reference_tensor: str, backend: Recording, backend_tensor: str
 ) -> Sequence[tuple[int, int]]:
-    """Return the samples and steps at which either of two tensors has anything, in order.
+    """Return the samples and steps at which either of two tensors has a record, in order.
 
-    A constant has its values for all samples and steps, of which there are those of the other recording.
+    A constant has its values for all samples and steps of the other recording.
 
     Args:
-        reference: One recording.
+        reference: The reference recording.
         reference_tensor: A tensor of it.
-        backend: The other recording.
-        backend_tensor: A tensor of that.
+        backend: The backend's recording.
+        backend_tensor: A tensor of it.
     """
     constant = reference.graph.is_constant(reference_tensor), backend.graph.is_constant(backend_tensor)
     if all(constant):
         return ((0, 0),)
     if any(constant):
         return (backend if constant[0] else reference).places()
-    ours, theirs = reference.places(reference_tensor), backend.places(backend_tensor)
-    return ours if ours == theirs else sorted({*ours, *theirs})
+    reference_places, backend_places = reference.places(reference_tensor), backend.places(backend_tensor)
+    return reference_places if reference_places == backend_places else sorted({*reference_places, *backend_places})
 
 
 class MemoryRecording(Recording):
@@ -323,19 +323,19 @@ class MemoryRecording(Recording):
         return cls(graph, {(name, 0, 0): array for name, array in arrays.items()}, info)
 
     def places(self, tensor: str | None = None) -> Sequence[tuple[int, int]]:
-        """Return the samples and steps of which anything was kept of a tensor, or of any; in order."""
+        """Return the samples and steps with a record of a tensor, or of any, in order."""
         if self._by_tensor is None:
-            found: dict[str | None, set[tuple[int, int]]] = {None: {(0, 0)} if not self._varying else set()}
+            places_of: dict[str | None, set[tuple[int, int]]] = {None: {(0, 0)} if not self._varying else set()}
             for name, *place in self._varying:
                 for key in (name, None):
-                    found.setdefault(key, set()).add((place[0], place[1]))
-            self._by_tensor = {name: tuple(sorted(held)) for name, held in found.items()}
+                    places_of.setdefault(key, set()).add((place[0], place[1]))
+            self._by_tensor = {name: tuple(sorted(held)) for name, held in places_of.items()}
         if tensor is not None and tensor in self.names and self.graph.is_constant(tensor):
             return ((0, 0),)
         return self._by_tensor.get(tensor, ())
 
     def has(self, tensor: str, sample: int = 0, step: int = 0) -> bool:
-        """Tell whether values of a tensor were kept for a sample and step."""
+        """Return whether values of a tensor were recorded for a sample and step."""
         return self._key(tensor, sample, step) in self._arrays
 
     def load(self, tensor: str, sample: int = 0, step: int = 0) -> np.ndarray:
@@ -352,7 +352,7 @@ class MemoryRecording(Recording):
             raise no_values(tensor, sample, step, self.names) from None
 
     def kept(self, tensor: str, sample: int = 0, step: int = 0) -> Kept | None:
-        """Return what was kept of values that were not kept in full; None if they were, or there are none."""
+        """Return the partial record of values; None if they were recorded in full, or not at all."""
         return self._partly.get(self._key(tensor, sample, step))
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -369,12 +369,12 @@ def _rebuild(
     quants: Mapping[tuple[str, int, int], QuantParams],
     partly: Mapping[tuple[str, int, int], Kept],
 ) -> MemoryRecording:
-    """Make a recording from its parts: what unpickling calls."""
+    """Make a recording from its parts; called by unpickling."""
     return MemoryRecording(graph, arrays, info, quants=quants, partly=partly)
 
 
 def no_values(tensor: str, sample: int, step: int, names: Iterable[str]) -> NotRecordedError:
-    """Make the error for values that a recording does not have."""
+    """Return the error for values that a recording does not have."""
     if tensor in names:
         return NotRecordedError(f"Tensor {tensor!r} has no values for sample {sample}, step {step}.")
     return NotRecordedError(
@@ -383,7 +383,7 @@ def no_values(tensor: str, sample: int, step: int, names: Iterable[str]) -> NotR
 
 
 def not_in_full(tensor: str, sample: int, step: int) -> NotRecordedError:
-    """Make the error for values of which a recording kept a part alone."""
+    """Return the error for values that a recording has only in part."""
     return NotRecordedError(
         f"Of tensor {tensor!r}, sample {sample}, step {step}, not all values were kept.",
         hint="Record the run again and keep them: qdebug record --keep full.",

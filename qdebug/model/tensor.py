@@ -1,4 +1,4 @@
-"""What is known of a tensor besides its values."""
+"""Facts of a tensor besides its values."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ class TensorInfo(JsonObject):
         name: Its name, exactly as the framework spells it.
         shape: Extent of each dimension, None where it varies; None as a whole if unknown.
         dtype: Logical dtype of the stored elements (the codes, if quantized); None if unknown.
-        role: What it is to the graph.
-        layout: Order of its dimensions ("NCHW", "NHWC", "NCHW16c"), or None if nobody said.
-        quant: How codes stand for real numbers; None if the elements are the numbers.
+        role: Its role in the graph.
+        layout: Order of its dimensions ("NCHW", "NHWC", "NCHW16c"), or None if unknown.
+        quant: Quantization of codes; None if the elements are real numbers.
         stands_for: Name of the tensor of the source model whose values this one holds in another
             form (its codes, or these dequantized), where the model's own structure says so.
 

@@ -1,4 +1,4 @@
-"""A recording seen with changes."""
+"""A recording with changes applied on top."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class View(Recording):
 
     @property
     def names(self) -> Sequence[str]:
-        """Names of the tensors of which anything was kept, without the further constants."""
+        """Names of the tensors with any record, without the added constants."""
         return self._recording.names
 
     @property
@@ -66,11 +66,11 @@ class View(Recording):
         return self._recording.event_quants
 
     def places(self, tensor: str | None = None) -> Sequence[tuple[int, int]]:
-        """Return the samples and steps of which anything was kept of a tensor, or of any; in order."""
+        """Return the samples and steps with a record of a tensor, or of any, in order."""
         return ((0, 0),) if tensor in self._constants else self._recording.places(tensor)
 
     def has(self, tensor: str, sample: int = 0, step: int = 0) -> bool:
-        """Tell whether there are values of a tensor for a sample and step."""
+        """Return whether there are values of a tensor for a sample and step."""
         return tensor in self._constants or self._recording.has(tensor, sample, step)
 
     def load(self, tensor: str, sample: int = 0, step: int = 0) -> np.ndarray:
@@ -85,5 +85,5 @@ class View(Recording):
         return self._changes[tensor](array) if tensor in self._changes else array
 
     def kept(self, tensor: str, sample: int = 0, step: int = 0) -> Kept | None:
-        """Return what was kept of values that were not kept in full; None if they were, or there are none."""
+        """Return the partial record of values; None if they were recorded in full, or not at all."""
         return None if tensor in self._constants else self._recording.kept(tensor, sample, step)

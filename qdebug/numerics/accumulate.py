@@ -1,7 +1,8 @@
-"""One pass over two tensors: all error metrics, in cache-sized blocks, as mergeable sums.
+"""Compute all error metrics of two tensors in one pass, in cache-sized blocks, as mergeable sums.
 
-A block is 32768 elements, small enough that its float32 copies stay in a core's cache: every further pass over it is
-nearly free (cache blocking). `block_error` has the arithmetic of a block, `metric_table` the definitions.
+A block is 32768 elements, small enough that its float32 copies stay in a core's cache, so that further passes over it
+are nearly free. `block_error` has the arithmetic of a block, `metric_table` the definitions. Begin at
+`ErrorAccumulator`.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ class ErrorAccumulator:
     """Accumulates the error of backend tensors against reference tensors.
 
     Args:
-        reference_quant: How the reference's stored elements stand for real numbers; None if they are the numbers.
+        reference_quant: Quantization of the reference's stored elements; None for real numbers.
         backend_quant: The same for the backend.
         reference_clamp: Bounds applied to the reference's real values first.
         backend_clamp: Bounds applied to the backend's real values first.
@@ -82,7 +83,7 @@ class ErrorAccumulator:
         single = first.single and second.single
         with np.errstate(all="ignore"):
             for start in range(0, second.size, BLOCK):
-                checkpoint()  # whoever asks may use the scratch buffers: nothing of this loop is in them yet
+                checkpoint()  # the callback may use the scratch buffers, which hold nothing of this loop yet
                 stop = min(start + BLOCK, second.size)
                 if single:
                     a = first.read_single(start, stop, buffers.singles[0])
@@ -99,7 +100,7 @@ class ErrorAccumulator:
         tally.count += second.size
 
     def apart(self, reference: np.ndarray, backend: np.ndarray, *, sample: int) -> ErrorAccumulator:
-        """Return what `update` would add, in an accumulator of its own.
+        """Return the error of two tensors in an accumulator of its own, which `merge` can add.
 
         Args:
             reference: Stored elements of the reference.
@@ -107,31 +108,31 @@ class ErrorAccumulator:
             sample: Index of the sample.
 
         Raises:
-            UsageError: As `update` does.
+            UsageError: As for `update`.
         """
-        other = ErrorAccumulator(
+        accumulator = ErrorAccumulator(
             reference_quant=self._reference_quant,
             backend_quant=self._backend_quant,
             reference_clamp=self._reference_clamp,
             backend_clamp=self._backend_clamp,
             step=self._step,
         )
-        other.update(reference, backend, sample=sample)
-        return other
+        accumulator.update(reference, backend, sample=sample)
+        return accumulator
 
     def reference_lies_in(self, span: Clamp) -> bool:
-        """Tell whether all that was seen is finite, and no value of the reference lies outside of some bounds."""
+        """Return whether all elements so far are finite, and all reference values lie within bounds."""
         low, high = span
-        known, tally = self._tally.reference, self._tally
-        return tally.is_finite and (low is None or low <= known.low) and (high is None or known.high <= high)
+        extremes, tally = self._tally.reference, self._tally
+        return tally.is_finite and (low is None or low <= extremes.low) and (high is None or extremes.high <= high)
 
     def add_unchanged(self, other: ErrorAccumulator) -> None:
-        """Add the reference that another one has seen, all of it finite, held against itself."""
+        """Add the reference of another accumulator, all of it finite, compared with itself."""
         lsb = self._step is not None and np.isfinite(self._step) and self._step > 0
         self._tally.merge(other._tally.unchanged(lsb=bool(lsb)))
 
     def merge(self, other: ErrorAccumulator) -> None:
-        """Add what another accumulator has seen, as if it had come after this one's."""
+        """Add another accumulator, as if its elements had been added after this one's."""
         self._tally.merge(other._tally)
 
     def stats(self) -> ErrorStats:
@@ -140,7 +141,7 @@ class ErrorAccumulator:
 
 
 def same_elements(first: tuple[int, ...], second: tuple[int, ...]) -> bool:
-    """Tell whether two shapes differ at most by dimensions of extent 1."""
+    """Return whether two shapes differ at most by dimensions of extent 1."""
     return first == second or [d for d in first if d != 1] == [d for d in second if d != 1]
 
 
@@ -153,15 +154,17 @@ def lsb_of(reference: RealBlocks, backend: RealBlocks, step: float | None = None
         step: One size for all elements instead; None to take the scale.
     """
     coded = reference.quantized or backend.quantized
-    whole = step is None and _one_lattice(reference, backend)
+    whole = step is None and _are_on_one_lattice(reference, backend)
     return LsbSizes(backend.quant, backend.shape, step, whole=whole, coded=coded)
 
 
-def _one_lattice(reference: RealBlocks, backend: RealBlocks) -> bool:
-    """Tell whether two tensors are integer codes of the same scales, so that they differ by whole steps."""
-    ours, theirs = reference.quant, backend.quant
-    if ours is None or theirs is None or reference.clamped or backend.clamped:
+def _are_on_one_lattice(reference: RealBlocks, backend: RealBlocks) -> bool:
+    """Return whether two tensors are integer codes of equal scales, so that they differ by whole steps."""
+    reference_quant, backend_quant = reference.quant, backend.quant
+    if reference_quant is None or backend_quant is None or reference.clamped or backend.clamped:
         return False
     if not (is_integer(reference.dtype.name) and is_integer(backend.dtype.name)):
         return False
-    return ours.has_same_scale(theirs) and (not ours.per_channel or reference.shape == backend.shape)
+    return reference_quant.has_same_scale(backend_quant) and (
+        not reference_quant.per_channel or reference.shape == backend.shape
+    )

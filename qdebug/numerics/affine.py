@@ -134,12 +134,12 @@ def _as_single(quant: QuantParams) -> tuple[np.ndarray, bool]:
 
 
 class Affine:
-    """Turns the codes of one tensor into real values, any stretch of elements at a time.
+    """Dequantizes a tensor, any range of consecutive elements at a time.
 
     Args:
         quant: The parameters.
         shape: Shape of the tensor.
-        dtype: Dtype its codes are stored in.
+        dtype: Dtype of the stored codes.
 
     Raises:
         UsageError: The parameters do not fit the shape.
@@ -192,13 +192,13 @@ class Affine:
         np.copyto(out, real, casting="same_kind")
 
     def apply_wide(self, codes: np.ndarray, start: int, high: np.ndarray, low: np.ndarray) -> None:
-        """Write the real values of consecutive codes as sums of two.
+        """Dequantize consecutive codes into sums of two float64.
 
         Args:
             codes: 1-D stored codes, beginning at flat element `start`.
             start: Flat index of the first.
             high: 1-D float64 of the same length.
-            low: What is to be added to it.
+            low: The remainder, to be added to `high`.
         """
         span = start, start + codes.size
         zero_point, scale = (self.scales.expand(each, *span) for each in (self._zero_point, self._scale))
@@ -217,7 +217,7 @@ def centred(codes: np.ndarray, zero_point: np.ndarray) -> np.ndarray:
 
 @cache
 def _byte_table(dtype: np.dtype) -> np.ndarray | None:
-    """Return the real value of each byte of an 8-bit float; None for a one-byte type that numpy casts fast itself."""
+    """Return the real value of each byte of an 8-bit float; None for a one-byte type that numpy casts fast."""
     return np.arange(256, dtype=np.uint8).view(dtype).astype(np.float32) if is_float(dtype.name) else None
 
 
@@ -235,7 +235,7 @@ def dequantize(codes: np.ndarray, quant: QuantParams | None, *, double: bool = F
 
     Args:
         codes: Stored elements of any shape and dtype.
-        quant: How they stand for real numbers; None if they are the numbers.
+        quant: Their quantization; None for real numbers.
         double: Round the product to float64 and not to float32, which does not tell codes of 32 bits apart.
 
     Returns:
@@ -306,7 +306,7 @@ def quantize(values: np.ndarray, quant: QuantParams, rounding: str = "even") -> 
 
 
 def on_grid(values: np.ndarray, quant: QuantParams | None) -> np.ndarray:
-    """Return real values rounded to the codes of a tensor, as real values; what is not finite stays so.
+    """Round real values to the codes of a tensor and return their real values; non-finite values are unchanged.
 
     Args:
         values: Real values of any shape.
@@ -326,7 +326,7 @@ _NARROW = 1 << 16
 
 
 def _narrow_codes(rounded: np.ndarray, zero_point: np.ndarray, qmin: int, qmax: int) -> np.ndarray:
-    """Do what `_integer_codes` does, in float32, which holds these codes and zero points."""
+    """Like `_integer_codes`, in float32, which holds these codes and zero points exactly."""
     codes = np.add(rounded, zero_point.astype(np.float32))
     np.fmax(codes, np.float32(qmin), out=codes)  # of NaN and a number, the number
     return np.asarray(np.minimum(codes, np.float32(qmax), out=codes))
@@ -351,13 +351,13 @@ def _float_codes(quotient: np.ndarray, dtype: np.dtype) -> np.ndarray:
 
 
 _LOW_BITS = 28
-"""Bits of a code that are multiplied apart: their product with a float32 scale, and what they add to, fit float64."""
+"""Low bits of a code, multiplied separately: their product with a float32 scale, and its sum, fit float64."""
 _SPLIT = 2.0**27 + 1.0
 
 
 @cache
 def is_wide_code(dtype: np.dtype) -> bool:
-    """Tell whether float32 does not hold every integer of a dtype that is one."""
+    """Return whether a dtype has integers that float32 cannot represent."""
     return dtype.kind in "iu" and dtype.itemsize >= 4
 
 
@@ -369,18 +369,18 @@ def wide_parts(
     *,
     exact: bool = False,
 ) -> None:
-    """Write the real values of codes as two float64 arrays whose sum they are.
+    """Dequantize codes into two float64 arrays with an exact sum.
 
     The error of a product of two floats is Dekker's (A floating-point technique for extending the available precision,
     Numerische Mathematik 18, 1971).
 
     Args:
-        codes: Codes of any dtype: what wide codes are compared with is read as they are.
+        codes: Codes of any dtype, since codes compared with wide ones are read this way too.
         zero_point: int64, one for all or one for each.
-        scale: float64, likewise.
-        out: Where the sums go, rounded up to the low bits of the codes, and what is to be added; as many float64.
-        exact: Whether codes of up to 32 bits have zero points below 2**48 and finite scales that float32 holds: then
-            float64 holds the products of both parts of a code.
+        scale: float64, one for all or one for each.
+        out: Two float64 arrays: the sums, rounded up to the low bits of the codes, and the remainders.
+        exact: Whether codes of up to 32 bits have zero points below 2**48 and finite float32 scales: float64 then holds
+            the products of both parts of a code.
     """
     high, low = out
     if exact:
@@ -401,7 +401,7 @@ def wide_parts(
 
 
 def _centred_parts(codes: np.ndarray, zero_point: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return code - zero_point as two float64 whose exact sum it is, the same two whatever type the codes have."""
+    """Return code - zero_point as two float64 with an exact sum, independent of the type of the codes."""
     if not (is_integer(codes.dtype.name) or codes.dtype == np.bool_):
         lower = np.asarray(codes.astype(np.float64) - zero_point)
         upper = np.empty_like(lower)
@@ -420,11 +420,11 @@ def _centred_parts(codes: np.ndarray, zero_point: np.ndarray) -> tuple[np.ndarra
 
 
 def _split(values: np.ndarray, upper: np.ndarray) -> None:
-    """Take the nearest multiples of 2**28 from values, in place; of those below 2**27 this is 0.
+    """Subtract the nearest multiples of 2**28 from values, in place; these are 0 for values below 2**27.
 
     Args:
         values: float64.
-        upper: Where the multiples go.
+        upper: Receives the multiples.
     """
     np.multiply(values, 2.0**-_LOW_BITS, out=upper)
     np.add(upper, 0.5, out=upper)
@@ -434,7 +434,7 @@ def _split(values: np.ndarray, upper: np.ndarray) -> None:
 
 
 def _halves(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Split float64 into two of half as many bits, whose sum they are."""
+    """Split float64 into two of half as many bits with an exact sum."""
     far = values * _SPLIT
     head = np.asarray(far - (far - values))
     return head, np.asarray(values - head)

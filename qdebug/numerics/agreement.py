@@ -1,4 +1,4 @@
-"""Whether several backends are wrong in the same way: where all differ from the reference, do they agree?"""
+"""Agreement of several backends: where all differ from the reference, are they equal?"""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ __all__ = ["Agreement", "count_agreement"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Agreement:
-    """How several backends agree on one tensor.
+    """Agreement of several backends on one tensor.
 
     Args:
         elements: Elements compared.
         differ: Elements in which every backend differs from the reference.
-        same: Of these, the ones in which all backends have the same value.
+        same: Elements of `differ` in which all backends are equal.
     """
 
     elements: int = 0
@@ -39,15 +39,15 @@ class Agreement:
 
 
 def count_agreement(pairs: Sequence[tuple[RealBlocks, RealBlocks]]) -> Agreement:
-    """Count the elements in which all backends differ from the reference, and in which of these they agree.
+    """Count the elements in which all backends differ from the reference, and those in which they agree.
 
-    Real values are compared as they are for error metrics; NaN equals NaN.
+    Real values are compared as for error metrics; NaN equals NaN.
 
     Args:
-        pairs: For each backend the reference's tensor and its own, all of one shape but for extents of 1.
+        pairs: For each backend the reference's tensor and its own, of equal shapes except for extents of 1.
 
     Raises:
-        UsageError: A shape is another.
+        UsageError: A shape differs.
     """
     shape = pairs[0][0].shape
     for pair in pairs:
@@ -71,16 +71,16 @@ def count_agreement(pairs: Sequence[tuple[RealBlocks, RealBlocks]]) -> Agreement
 
 
 def _unequal(sides: tuple[RealBlocks, RealBlocks], span: tuple[int, int], buffers: Scratch) -> np.ndarray:
-    """Tell where two tensors differ."""
+    """Return a mask of the elements that differ."""
     if sides[0].wide or sides[1].wide:
         block = read_block(sides, span, LsbSizes(None, ()), buffers)
-        one, other = block.reference, block.backend
+        reference, backend = block.reference, block.backend
         difference = exact_difference(block)
-        unequal = np.where(np.isfinite(difference), difference != 0.0, one != other)
+        unequal = np.where(np.isfinite(difference), difference != 0.0, reference != backend)
     else:
-        one = sides[0].read_double(*span, buffers.doubles[0], buffers.singles[0])
-        other = sides[1].read_double(*span, buffers.doubles[1], buffers.singles[0])
-        unequal = one != other
+        reference = sides[0].read_double(*span, buffers.doubles[0], buffers.singles[0])
+        backend = sides[1].read_double(*span, buffers.doubles[1], buffers.singles[0])
+        unequal = reference != backend
     if unequal.any():
-        unequal &= ~(np.isnan(one) & np.isnan(other))
+        unequal &= ~(np.isnan(reference) & np.isnan(backend))
     return np.asarray(unequal)

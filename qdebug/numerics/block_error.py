@@ -1,9 +1,9 @@
-"""The error of one block, added to a tally: in float32 where that is enough, else in float64.
+"""Add the error of one block to a tally, in float32 where that suffices, else in float64.
 
-Sums are of products by BLAS in rows of 256 elements, the rows in float64. In float32 a largest difference or quotient
-is looked for where rounding cannot change the answer, and decided in float64 among the few elements that could be it;
-what cannot exceed what earlier blocks gave is not looked for. Blocks of wide types, of extreme magnitudes and of values
-that are not finite are added in float64.
+Products are summed by BLAS in rows of 256 elements, the rows in float64. In float32 a largest difference or quotient is
+searched where rounding cannot change the answer, and decided in float64 among the few candidates; a value that cannot
+exceed that of earlier blocks is not searched. Blocks of wide types, of extreme magnitudes and with non-finite values
+are added in float64.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class RelativeErrors:
-    """abs(difference)/abs(reference) of each element that is finite on both sides.
+    """abs(difference)/abs(reference) of the elements that are finite on both sides.
 
     Args:
-        quotients: By binary exponent, where the reference is not 0: `zeros` are equal elements; a quotient beyond
+        quotients: Histogram by binary exponent, for nonzero references: `zeros` are equal elements; a quotient beyond
             float64 counts as 2**1024.
-        zero_refs: Elements whose reference is 0: they have no quotient.
-        zero_refs_hit: Of these, the ones whose backend is 0 too.
+        zero_refs: Elements with reference 0, which have no quotient.
+        zero_refs_hit: Those of them whose backend is 0 too.
     """
 
     quotients: ExponentHistogram
@@ -66,14 +66,14 @@ class RelativeCounter:
         index: np.ndarray | None = None,
         equal: int | None = None,
     ) -> None:
-        """Count a stretch of elements that are finite on both sides.
+        """Count a range of elements that are finite on both sides.
 
         Args:
             magnitudes: Absolute differences, 1-D float64.
             reference: Reference values, 1-D float64; neither is written to.
             out: A float64 buffer at least as long, to be overwritten; None for a new one.
-            index: An int64 buffer likewise.
-            equal: How many of the differences are 0; None to count them.
+            index: An int64 buffer at least as long, to be overwritten; None for a new one.
+            equal: Number of zero differences; None to count them.
         """
         quotients = np.divide(magnitudes, reference, out=None if out is None else out[: magnitudes.size])
         np.absolute(quotients, out=quotients)
@@ -96,15 +96,17 @@ class RelativeCounter:
         self._settle(quotients, reference, small, equal, undefined=counts.item(-1) > 0)
 
     def _settle(self, quotients: np.ndarray, reference: np.ndarray, small: int, equal: int, *, undefined: bool) -> None:
-        """Take back what is no quotient from a stretch that was counted, and tell its `small` ones apart."""
-        hit = 0
+        """Remove undefined quotients from a range that was counted, and split its `small` ones."""
+        undefined_count = 0
         if undefined:
-            zeros = int(np.count_nonzero(np.equal(reference, 0.0)))  # several times faster than to count what is not 0
-            hit = int(np.count_nonzero(np.isnan(quotients)))  # 0/0
+            zeros = int(
+                np.count_nonzero(np.equal(reference, 0.0))
+            )  # several times faster than counting nonzero elements directly
+            undefined_count = int(np.count_nonzero(np.isnan(quotients)))  # 0/0
             self._zero_refs += zeros
-            self._hit += hit
+            self._hit += undefined_count
             self._quotients.forget_infinite(zeros)  # x/0, and 0/0 has the exponent of infinity too
-        self._quotients.split_small(quotients, small, equal - hit)
+        self._quotients.split_small(quotients, small, equal - undefined_count)
 
     def errors(self) -> RelativeErrors:
         """Return the counts so far."""
@@ -115,19 +117,19 @@ _QUOTIENT_LOW, _QUOTIENT_HIGH = 2.0**-60, 2.0**100
 _QUOTIENT_SLACK = 2.0**-21
 """More than twice the relative error of a float32 difference divided in float32."""
 _FEW = 256
-"""Elements that are rather looked at one by one than told apart by a pass over all."""
+"""Elements that are cheaper to check one by one than by a pass over all."""
 _ZERO, _ONE = np.float32(0.0), np.uint32(1)
 
 
 def add_quotients(
     tally: Tally, block: Block, magnitudes: tuple[np.ndarray, np.ndarray], largest: float, buffers: Scratch
 ) -> None:
-    """Count references that are 0, and offer the largest of the other elements' quotients.
+    """Count zero references, and offer the largest quotient of the other elements.
 
     Args:
-        tally: What to add to.
+        tally: The tally.
         block: Values of which some differ.
-        magnitudes: Absolute differences in float32, and absolute references (-0.0 stands for 0 too); not written to.
+        magnitudes: Absolute differences in float32, and absolute references (-0.0 counts as 0); not written to.
         largest: The largest of these differences.
         buffers: Scratch; its last float32 buffer and its masks are used.
     """
@@ -140,8 +142,8 @@ def add_quotients(
         tally.zero_refs += zeros
         if zeros == sizes.size:
             return
-    search = _Search(tally, block, error, sizes, nonzero, buffers)
-    # Among codes the least above 0 is one step, and its quotient hardly ever so large that it ends the search.
+    search = _QuotientSearch(tally, block, error, sizes, nonzero, buffers)
+    # The least code above 0 is one step; its quotient is hardly ever large enough to end the search.
     if (nonzero is not None and block.lsb.known and tally.max_rel) or not search.near_zero(place, largest):
         search.everywhere()
 
@@ -152,7 +154,7 @@ def lowest(values: np.ndarray) -> float:
 
 
 @dataclass(slots=True)
-class _Search:
+class _QuotientSearch:
     """The search of a block; `nonzero` marks references that are not 0, None if none is."""
 
     tally: Tally
@@ -163,10 +165,10 @@ class _Search:
     buffers: Scratch
 
     def near_zero(self, place: int, largest: float) -> bool:
-        """Look at the smallest references, and tell whether no other can have the largest quotient.
+        """Offer the quotients of the smallest references; return whether no other can be larger.
 
         Args:
-            place: Where the smallest is.
+            place: Position of the smallest reference.
             largest: The largest difference.
         """
         tally, sizes = self.tally, self.sizes
@@ -186,7 +188,7 @@ class _Search:
         return self._offer_few(mask)
 
     def everywhere(self) -> None:
-        """Look at all elements."""
+        """Offer the largest quotient of all elements."""
         error, sizes, nonzero, best = self.error, self.sizes, self.nonzero, self.tally.max_rel
         quotient, mask = self.buffers.singles[4][: error.size], self.buffers.masks[0][: error.size]
         if best is not None and _QUOTIENT_LOW < best < _QUOTIENT_HIGH:
@@ -235,7 +237,7 @@ def double_error(block: Block, places: np.ndarray) -> np.ndarray:
 
 
 _LOW, _HIGH = 2.0**-40, 2.0**55
-"""Block maxima whose float32 squares are safe: their sum stays finite, and what underflows does not count."""
+"""Block maxima whose float32 squares are safe: their sum is finite, and underflow is negligible."""
 _VALUE_SLACK = 2.0**-22
 """More than the error of a float32 difference and of two real values, relative to the values."""
 
@@ -263,7 +265,7 @@ def add_single(tally: Tally, block: Block, buffers: Scratch) -> bool:
     low = lowest(a) if tally.reference.low >= 0.0 else None
     sizes = a if low is not None and low >= 0.0 else np.absolute(a, out=buffers.singles[3][:n])
     most = _highest(sizes)
-    if not (_is_safe(largest) and _is_safe(most) and _is_safe_beside(b, most, largest)):
+    if not (_is_safe(largest) and _is_safe(most) and _is_safe_with_error(b, most, largest)):
         return False
     tally.finite += n
     _add_extremes(tally, block, low, most, largest)
@@ -292,41 +294,41 @@ def _highest(values: np.ndarray) -> float:
 
 
 def _is_safe(size: float) -> bool:
-    """Tell whether the float32 squares of values with this largest magnitude can be summed; not of NaN."""
+    """Return whether the float32 squares of values up to this magnitude can be summed; False for NaN."""
     return size == 0.0 or _LOW <= size < _HIGH
 
 
-def _is_safe_beside(values: np.ndarray, most: float, largest: float) -> bool:
-    """Tell what `_is_safe` does of values that are at most `largest` from others whose magnitudes go up to `most`."""
+def _is_safe_with_error(values: np.ndarray, most: float, largest: float) -> bool:
+    """Like `_is_safe`, for values that differ by at most `largest` from values of magnitudes up to `most`."""
     if most - largest > 2.0 * _LOW and most + largest < 0.5 * _HIGH:
         return True
     return _is_safe(max(_highest(values), -lowest(values)))
 
 
 def _add_extremes(tally: Tally, block: Block, low: float | None, most: float, largest: float) -> None:
-    """Take in the extremes of a block that can lie outside what is known.
+    """Update the extremes of a tally by a block that may exceed them.
 
     Args:
-        tally: What to add to.
+        tally: The tally.
         block: Finite values.
-        low: The smallest reference; None if it is not known, but not positive.
+        low: The smallest reference; None if unknown, but not positive.
         most: The largest absolute reference.
         largest: The largest absolute difference.
     """
-    a, b, ours, theirs = block.reference, block.backend, tally.reference, tally.backend
-    if low is None and -most < ours.low:
+    a, b, reference_extremes, backend_extremes = block.reference, block.backend, tally.reference, tally.backend
+    if low is None and -most < reference_extremes.low:
         low = lowest(a)
-    if most > ours.high:
-        ours.high = max(ours.high, most if low is not None and -low < most else _highest(a))
+    if most > reference_extremes.high:
+        reference_extremes.high = max(reference_extremes.high, most if low is not None and -low < most else _highest(a))
     if low is None:
-        low = -most  # a bound that is not below what is known
+        low = -most  # a bound that does not extend the known range
     else:
-        ours.low = min(ours.low, low)
+        reference_extremes.low = min(reference_extremes.low, low)
     slack = _VALUE_SLACK * (most + largest)
-    if most + largest + slack > theirs.high:
-        theirs.high = max(theirs.high, _highest(b))
-    if low - largest - slack < theirs.low:
-        theirs.low = min(theirs.low, lowest(b))
+    if most + largest + slack > backend_extremes.high:
+        backend_extremes.high = max(backend_extremes.high, _highest(b))
+    if low - largest - slack < backend_extremes.low:
+        backend_extremes.low = min(backend_extremes.low, lowest(b))
 
 
 def _add_equal(tally: Tally, block: Block, buffers: Scratch) -> None:
@@ -347,7 +349,7 @@ def _add_equal(tally: Tally, block: Block, buffers: Scratch) -> None:
 def _add_sums(
     tally: Tally, block: Block, errors: tuple[np.ndarray, np.ndarray], unequal: int, buffers: Scratch
 ) -> None:
-    """Add sums of absolute differences, and of signed ones where steps are alike."""
+    """Add sums of absolute differences, and of signed ones if all steps are equal."""
     a, b, step = block.reference, block.backend, block.lsb.uniform
     error, difference = errors
     pairs = [(a, a), (b, b), (error, error), (error, buffers.ones)]
@@ -381,14 +383,14 @@ def _largest_difference(block: Block, mask: np.ndarray) -> tuple[float, int]:
 
 
 def _add_steps(tally: Tally, block: Block, error: np.ndarray, largest: float, slack: float) -> None:
-    """Add the largest difference of a block in LSB, and where steps differ their bias.
+    """Add the largest difference of a block in LSB, and their bias if steps differ.
 
     Args:
-        tally: What to add to.
+        tally: The tally.
         block: Values of which some differ.
         error: Their absolute differences in float32.
         largest: The largest of these, not 0.
-        slack: More than the error of a float32 difference and of two real values.
+        slack: An upper bound of the error of a float32 difference and of two real values.
     """
     a, b, lsb = block.reference, block.backend, block.lsb
     step = lsb.of(block.start, block.start + a.size)
@@ -435,7 +437,7 @@ _SAFE_EXPONENT = 400
 
 
 def add_double(tally: Tally, block: Block) -> None:
-    """Add a block of float64 values to a tally, whatever they are."""
+    """Add a block of any float64 values to a tally."""
     start, lsb = block.start, block.lsb
     difference = exact_difference(block)
     a = real_values(block.reference, block.reference_rest)
@@ -448,10 +450,10 @@ def add_double(tally: Tally, block: Block) -> None:
     if not np.isfinite(error.max()):
         finite_a, finite_b = np.isfinite(a), np.isfinite(b)
         _add_wide_extremes(tally, a[finite_a], b[finite_b])
-        both = finite_a & finite_b
-        if not both.all():
-            _add_nonfinite(tally, a, b, both, start)
-            places = np.flatnonzero(both)
+        is_finite = finite_a & finite_b
+        if not is_finite.all():
+            _add_nonfinite(tally, a, b, is_finite, start)
+            places = np.flatnonzero(is_finite)
             a, b, error, difference = a[places], b[places], error[places], difference[places]
             step = step[places] if isinstance(step, np.ndarray) else step
     else:
@@ -472,10 +474,10 @@ def add_double(tally: Tally, block: Block) -> None:
         tally.beyond += int(np.count_nonzero(error > atol + rtol * size))
     if lsb.known:
         whole = lsb.whole and bool(np.isfinite(error[first]))
-        apart = whole_lsb(difference, step) if whole else difference_in_lsb(a, b, step)
-        most = float(np.fmax.reduce(np.absolute(apart)))
-        if not np.isnan(most):
-            tally.offer_lsb(most)
+        lsb_difference = whole_lsb(difference, step) if whole else difference_in_lsb(a, b, step)
+        largest_lsb = float(np.fmax.reduce(np.absolute(lsb_difference)))
+        if not np.isnan(largest_lsb):
+            tally.offer_lsb(largest_lsb)
         _add_bias(tally, a, b, difference, step)
     _add_wide_sums(tally, a, b, error)
 
@@ -499,7 +501,7 @@ def read_block(sides: tuple[RealBlocks, RealBlocks], span: tuple[int, int], lsb:
             rests.append(rest)
             continue
         real = blocks.read_double(*span, out, buffers.singles[0])
-        # Beside a 64-bit integer any other is all low part: then only the sum of both parts is rounded.
+        # Compared with a 64-bit integer, any other value is a low part only, so only the sum of both parts is rounded.
         low_only = blocks.integer and any(side.wide for side in sides)
         values.append(np.zeros_like(real) if low_only else real)
         rests.append(real if low_only else None)
@@ -514,12 +516,12 @@ def read_block(sides: tuple[RealBlocks, RealBlocks], span: tuple[int, int], lsb:
 
 
 def real_values(values: np.ndarray, rest: np.ndarray | None) -> np.ndarray:
-    """Return values, with what 64-bit integers have below them added."""
+    """Return values with the remainders of 64-bit integers added."""
     return values if rest is None else values + rest
 
 
 def exact_difference(block: Block) -> np.ndarray:
-    """Return backend - reference, keeping what 64-bit integers have below float64.
+    """Return backend - reference, exact for 64-bit integers beyond float64.
 
     The error-free sum of two floats is Knuth's (The Art of Computer Programming 2, 4.2.2, theorem B).
     """
@@ -560,7 +562,7 @@ def real_differences(reference: np.ndarray, backend: np.ndarray) -> np.ndarray:
 
 
 def _two_parts(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return values as two float64 whose exact sum they are."""
+    """Return values as two float64 with an exact sum."""
     if values.dtype.kind not in "iub":
         return np.asarray(values, np.float64), np.zeros(values.shape)
     if values.dtype.kind == "b" or values.dtype.itemsize < 8:
@@ -575,9 +577,9 @@ def _add_wide_extremes(tally: Tally, a: np.ndarray, b: np.ndarray) -> None:
         tally.backend.add(float(b.min()), float(b.max()))
 
 
-def _add_nonfinite(tally: Tally, a: np.ndarray, b: np.ndarray, both: np.ndarray, start: int) -> None:
-    agree = ~both & ((a == b) | (np.isnan(a) & np.isnan(b)))
-    disagree = ~(both | agree)
+def _add_nonfinite(tally: Tally, a: np.ndarray, b: np.ndarray, is_finite: np.ndarray, start: int) -> None:
+    agree = ~is_finite & ((a == b) | (np.isnan(a) & np.isnan(b)))
+    disagree = ~(is_finite | agree)
     count = int(np.count_nonzero(disagree))
     tally.matched_nonfinite += int(np.count_nonzero(agree))
     tally.nonfinite += count

@@ -1,4 +1,4 @@
-"""Real values of a stored tensor, one block of consecutive elements at a time, in C order."""
+"""Read a stored tensor as real values, one block of consecutive elements in C order at a time."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from qdebug.numerics.checkpoint import checkpoint
 from qdebug.numerics.large_arrays import passed_pages, touched_pages
 from qdebug.numerics.row_sums import ROW
 
-__all__ = ["Clamp", "RealBlocks", "Scratch", "TurnedFlat", "scratch", "settled", "stretches", "why_incomparable"]
+__all__ = ["Clamp", "RealBlocks", "Scratch", "TurnedFlat", "incomparable_reason", "scratch", "settled", "stretches"]
 
 _STRETCH = 1 << 20
-"""Elements that are looked at together: 8 MB in float64, and some milliseconds."""
+"""Elements of a range: 8 MB in float64, and some milliseconds."""
 
-_KEPT = 1 << 16
-"""Bytes of a part that is kept, in case it is asked for again: codes are, as they are and as real values."""
+_CACHED_BYTES = 1 << 16
+"""Bytes of a cached part: codes are read twice, stored and as real values."""
 
 
 class TurnedFlat:
-    """The elements of an array in C order, wherever they are in memory; `flat[start:stop]` copies some of them.
+    """The elements of a non-contiguous array in C order; `flat[start:stop]` copies some of them.
 
-    As numpy's own flat iterator, but by slices: that one finds its place anew for each element.
+    Like numpy's flat iterator, but by slices: numpy's seeks its position for each element.
 
     Args:
         array: Elements of any shape and strides.
@@ -42,19 +42,19 @@ class TurnedFlat:
         self._span, self._last = (0, 0), _part(array, 0, 0)
 
     def __getitem__(self, span: slice) -> np.ndarray:
-        """Return some elements, 1-D; never to be written to.
+        """Return some elements, 1-D, read-only.
 
         Args:
-            span: From the first one, not negative, up to the last one plus one; without a step.
+            span: From a nonnegative start to a stop, without a step.
         """
-        asked = int(span.start), min(int(span.stop), self._array.size)
-        if asked == self._span:
+        bounds = int(span.start), min(int(span.stop), self._array.size)
+        if bounds == self._span:
             return self._last
         if self._pages is not None:
-            self._pages.read(asked[1] - asked[0])
-        part = _part(self._array, *asked)
-        if part.nbytes <= _KEPT:
-            self._span, self._last = asked, part
+            self._pages.read(bounds[1] - bounds[0])
+        part = _part(self._array, *bounds)
+        if part.nbytes <= _CACHED_BYTES:
+            self._span, self._last = bounds, part
         return part
 
 
@@ -84,7 +84,7 @@ Clamp = tuple[float | None, float | None]
 
 
 class Scratch:
-    """Buffers of one block each: 2.1 MB in all, whatever the size of the tensors."""
+    """Buffers of one block each: 2.1 MB in all, for tensors of any size."""
 
     def __init__(self) -> None:
         self.masks = tuple(np.empty(BLOCK, np.bool_) for _ in range(2))
@@ -99,7 +99,7 @@ _LOCAL = threading.local()
 
 
 def scratch() -> Scratch:
-    """Return this thread's buffers; whoever asks next on the same thread may overwrite them."""
+    """Return this thread's buffers; the next caller on this thread may overwrite them."""
     buffers: Scratch | None = getattr(_LOCAL, "buffers", None)
     if buffers is None:
         buffers = _LOCAL.buffers = Scratch()
@@ -107,8 +107,8 @@ def scratch() -> Scratch:
 
 
 @cache
-def why_incomparable(dtype: np.dtype) -> str | None:
-    """Say why elements of a dtype cannot be compared as real numbers; None if they can."""
+def incomparable_reason(dtype: np.dtype) -> str | None:
+    """Return why elements of a dtype cannot be compared as real numbers; None if they can."""
     try:
         name = logical_name(dtype)
     except ValueError:
@@ -139,7 +139,7 @@ class RealBlocks:
 
     Args:
         array: Stored elements, of any shape; may be read-only, mapped, of foreign byte order or strided.
-        quant: How codes stand for real numbers; None if the elements are the numbers.
+        quant: Quantization of codes; None for real numbers.
         clamp: Bounds applied to the real values; NaN passes through.
 
     Raises:
@@ -163,7 +163,7 @@ class RealBlocks:
 
     def __init__(self, array: np.ndarray, quant: QuantParams | None = None, clamp: Clamp = (None, None)) -> None:
         array = np.asarray(array)
-        reason = why_incomparable(array.dtype)
+        reason = incomparable_reason(array.dtype)
         if reason is not None:
             raise UsageError(f"The {reason[0]}{reason[1:]}.")
         self.shape = array.shape
@@ -193,20 +193,20 @@ class RealBlocks:
         return self.quant is not None and is_wide_code(self.dtype)
 
     def read_as(self, *, single: bool, wide: bool) -> RealBlocks:
-        """Return the same tensor, to be read as float32, as sums of two float64, or as float64."""
-        other = RealBlocks.__new__(RealBlocks)
+        """Return the same tensor, read as float32, as sums of two float64, or as float64."""
+        blocks = RealBlocks.__new__(RealBlocks)
         for name in RealBlocks.__slots__:
-            setattr(other, name, getattr(self, name))
-        other.single, other.wide = single, wide
-        return other
+            setattr(blocks, name, getattr(self, name))
+        blocks.single, blocks.wide = single, wide
+        return blocks
 
     @property
     def clamped(self) -> bool:
-        """Whether the real values are held to bounds."""
+        """Whether the real values are clamped."""
         return self._clamp != (None, None)
 
     def stored(self, start: int, stop: int) -> np.ndarray:
-        """Return stored elements start to stop, 1-D; never to be written to."""
+        """Return stored elements start to stop, 1-D, read-only."""
         if self._pages is not None:
             self._pages.read_up_to(start)
         return np.asarray(self._flat[start:stop])
@@ -248,7 +248,7 @@ class RealBlocks:
         return out
 
     def read_wide(self, start: int, stop: int, out: np.ndarray, low: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return 64-bit integers, or codes, start to stop as two float64 arrays whose sum they are."""
+        """Return 64-bit integers, or codes, start to stop as two float64 arrays with an exact sum."""
         stored = self.stored(start, stop)
         high, low = out[: stop - start], low[: stop - start]
         if self._affine is not None:
@@ -272,11 +272,10 @@ class RealBlocks:
 
 
 def settled(reference: RealBlocks, backend: RealBlocks) -> tuple[RealBlocks, RealBlocks]:
-    """Return two tensors to be compared, read so that equal real values are equal numbers.
+    """Return two tensors to be compared, read such that equal real values are equal numbers.
 
-    Beside codes of 32 or 64 bits other codes are read as these are. Beside a float tensor, of up to 32 bits or of 64,
-    such codes are rounded to float32 or float64, since that is all that the other side can say of them: a dequantized
-    tensor equals the codes it was made of.
+    If one side has codes of 32 or 64 bits, codes of the other are read the same way. Compared with a float tensor, such
+    codes are rounded to its precision, so that a dequantized tensor equals its codes.
     """
     sides = reference, backend
     if not any(side.wide_codes for side in sides):
@@ -288,10 +287,10 @@ def settled(reference: RealBlocks, backend: RealBlocks) -> tuple[RealBlocks, Rea
 
 
 def stretches(*arrays: np.ndarray) -> Iterator[tuple[np.ndarray, ...]]:
-    """Yield arrays of one shape in stretches, in C order: float64 copies of a huge tensor would fill the memory.
+    """Yield arrays of one shape in ranges, in C order, which bounds the memory of float64 copies.
 
     Args:
-        arrays: The arrays; stretches of one in C order are parts of it, to be written to as well.
+        arrays: The arrays; ranges of an array in C order are views of it, and may be written to.
     """
     flat = [np.asarray(array).reshape(-1) for array in arrays]
     for start in range(0, flat[0].size, _STRETCH):

@@ -1,7 +1,7 @@
-"""Calibrators: which range of a histogram the codes shall hold.
+"""Calibrators: each chooses the range of a histogram that codes represent.
 
-Each takes a histogram and a scheme and returns a range. The scheme makes scale and zero point of it. A calibrator of
-your own is any object with a `name` and a method `choose`; see `Calibrator`.
+A calibrator takes a histogram and a scheme and returns a range; the scheme computes scale and zero point from it. Any
+object with a `name` and a method `choose` is a calibrator; see `Calibrator`.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ __all__ = [
 
 
 RANGE_ALONE = "their ranges are exact: minmax and moving-average choose, and no error is known"
-"""What is said where statistics of values were kept, and not the values."""
+"""The message for values of which only statistics were recorded."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,9 +47,9 @@ class CalibratedRange:
     Args:
         low: Lower end in real units.
         high: Upper end.
-        score: What was minimized; None if nothing was.
-        unit: What the score is, such as "nats" or "mean squared error".
-        reason: One clause on how the range came about.
+        score: The minimized quantity; None if none was.
+        unit: Unit of the score, such as "nats" or "mean squared error".
+        reason: One clause on the choice.
     """
 
     low: float
@@ -79,26 +79,26 @@ class Calibrator(Protocol):
         """Return the range for the values of a histogram.
 
         Args:
-            histogram: At least one value, all finite: `calibrate` refuses others before.
-            scheme: How scale and zero point are made of the range; `scheme.levels` is the number of codes.
+            histogram: At least one value, all finite: `calibrate` rejects others.
+            scheme: Computes scale and zero point from the range; `scheme.levels` is the number of codes.
 
         Returns:
             The range. A pure function of both arguments.
 
         Raises:
-            UsageError: No range can be chosen; the message says why.
+            UsageError: No range can be chosen; the message tells why.
         """
 
 
 def calibrate(
     calibrator: Calibrator, histogram: RangeHistogram, scheme: QuantScheme
 ) -> tuple[QuantParams, CalibratedRange]:
-    """Return the parameters that a calibrator and a scheme choose.
+    """Return the parameters that a calibrator and a scheme choose, and the range.
 
     Args:
         calibrator: Chooses the range.
         histogram: The values.
-        scheme: Makes scale and zero point of the range.
+        scheme: Computes scale and zero point from the range.
 
     Raises:
         UsageError: There are no values, some are NaN or infinite, or the calibrator has no answer.
@@ -110,8 +110,8 @@ def calibrate(
         )
     if not histogram.total:
         raise UsageError("There are no values to calibrate with.", hint="Record the tensor with --keep full.")
-    found = calibrator.choose(histogram, scheme)
-    return scheme.parameters(found.low, found.high), found
+    chosen = calibrator.choose(histogram, scheme)
+    return scheme.parameters(chosen.low, chosen.high), chosen
 
 
 class MinMax(Calibrator):
@@ -126,16 +126,16 @@ class MinMax(Calibrator):
 
 
 class MovingAverage(Calibrator):
-    """The exponential moving average of the ranges of the samples, in order: low += rate * (own - low).
+    """The exponential moving average of the ranges of the samples, in order: low += rate * (sample_low - low).
 
-    The formula is PyTorch's `MovingAverageMinMaxObserver`, whose rate is 0.01.
+    The formula is PyTorch's `MovingAverageMinMaxObserver`, with a rate of 0.01.
 
     Args:
-        rate: How much of each sample's range is taken, above 0 up to 1.
+        rate: Weight of each sample's range, above 0 up to 1.
     """
 
     def __init__(self, rate: float = 0.01) -> None:
-        self.rate = _within(rate, 0.0, 1.0, "The rate of a moving average")
+        self.rate = _checked_number(rate, 0.0, 1.0, "The rate of a moving average")
         self.name = "moving-average" if rate == 0.01 else f"moving-average:{rate:g}"
 
     def choose(self, histogram: RangeHistogram, scheme: QuantScheme) -> CalibratedRange:
@@ -143,26 +143,26 @@ class MovingAverage(Calibrator):
         del scheme
         ranges = histogram.ranges[~np.isnan(histogram.ranges).any(axis=1)]
         low, high = (float(end) for end in ranges[0])
-        for own in ranges[1:]:
-            low, high = low + self.rate * (own[0] - low), high + self.rate * (own[1] - high)
+        for sample_range in ranges[1:]:
+            low, high = low + self.rate * (sample_range[0] - low), high + self.rate * (sample_range[1] - high)
         return CalibratedRange(low=low, high=high, reason=f"the average of {len(ranges)} samples")
 
 
 class Percentile(Calibrator):
-    """The range that holds a share of the values; ends are ends of bins.
+    """The range that contains a share of the values; its ends are ends of bins.
 
-    Asymmetric schemes leave out half of the rest on each side, schemes with one threshold the largest magnitudes.
+    Asymmetric schemes cut half of the rest on each side, schemes with one threshold the largest magnitudes.
 
     Args:
-        percent: The share that is kept, above 0 up to 100.
+        percent: The share to keep, above 0 up to 100.
     """
 
     def __init__(self, percent: float = 99.99) -> None:
-        self.percent = _within(percent, 0.0, 100.0, "A percentile")
+        self.percent = _checked_number(percent, 0.0, 100.0, "A percentile")
         self.name = f"percentile:{percent:g}"
 
     def choose(self, histogram: RangeHistogram, scheme: QuantScheme) -> CalibratedRange:
-        """Return the least range of whole bins that leaves out no more than that."""
+        """Return the smallest range of whole bins that cuts no more than the rest."""
         _refuse_coarse(histogram, self.name)
         spare = 1.0 - self.percent / 100.0
         reason = f"{self.percent:g} % of the values"
@@ -170,27 +170,31 @@ class Percentile(Calibrator):
             counts, width = histogram.mirrored()
             half = counts.size // 2
             folded = counts[half:] + counts[:half][::-1]
-            end = (_kept(folded, spare) + 1) * width
-            return _held(histogram, -end, end, reason=reason)
+            end = (_first_bin_to_keep(folded, spare) + 1) * width
+            return _within_values(histogram, -end, end, reason=reason)
         edges = histogram.edges
         share = spare / 2.0 if histogram.low < 0.0 else spare
-        high = edges[_kept(histogram.counts, share) + 1]
-        low = edges[histogram.counts.size - 1 - _kept(histogram.counts[::-1], share)] if histogram.low < 0.0 else 0.0
-        return _held(histogram, float(low), float(high), reason=reason)
+        high = edges[_first_bin_to_keep(histogram.counts, share) + 1]
+        low = (
+            edges[histogram.counts.size - 1 - _first_bin_to_keep(histogram.counts[::-1], share)]
+            if histogram.low < 0.0
+            else 0.0
+        )
+        return _within_values(histogram, float(low), float(high), reason=reason)
 
 
-def _kept(counts: np.ndarray, spare: float) -> int:
-    """Return the first bin after which at most a share of all counts is left."""
+def _first_bin_to_keep(counts: np.ndarray, spare: float) -> int:
+    """Return the first bin after which at most a share of all counts remains."""
     above = counts.sum() - np.cumsum(counts)
     return int(np.argmax(above <= spare * counts.sum()))
 
 
 class LeastSquares(Calibrator):
-    """The range with the least mean squared error of what is quantized: rounding inside, clipping outside.
+    """The range with the least mean squared error of quantized values: rounding inside, clipping outside.
 
-    Rounding makes scale**2 / 12 in the mean, except for 0, which has a code of its own. What is clipped counts with its
-    distance from the end of the range, from the middle of its bin. Both are prefix sums, so that all ranges between
-    bins are compared at once; of two free ends, every so-manieth first, then all beside the best.
+    Rounding adds scale**2 / 12 on average, except for 0, which has its own code. A clipped value adds the squared
+    distance from its bin's center to the end of the range. Both are prefix sums, so that all ranges of whole bins are
+    compared at once; two free ends are searched on a coarse grid first, then around its best point.
     """
 
     name = "mse"
@@ -210,7 +214,7 @@ class LeastSquares(Calibrator):
             inside = folded.sum() - histogram.zeros
             error = (_overload(folded, width, ends) + inside * scale**2 / 12.0) / histogram.total
             best = _last_least(error)
-            return _held(
+            return _within_values(
                 histogram,
                 -float(ends[best]),
                 float(ends[best]),
@@ -235,21 +239,21 @@ class LeastSquares(Calibrator):
         stride = max(1, (max(up.size, down.size) - 1) // _GRID + 1)
         downs, ups = _every(down.size, stride), _every(up.size, stride)
         while True:
-            found = error(downs, ups)
-            if not downs[-1] + ups[-1]:  # nothing but 0
+            errors = error(downs, ups)
+            if not downs[-1] + ups[-1]:  # all values are 0
                 return CalibratedRange(low=0.0, high=0.0, score=0.0, unit="mean squared error", reason="all are 0")
-            found[(downs[:, np.newaxis] + ups) == 0] = np.inf
-            row, column = np.unravel_index(_last_least(found.reshape(-1)), found.shape)
+            errors[(downs[:, np.newaxis] + ups) == 0] = np.inf
+            row, column = np.unravel_index(_last_least(errors.reshape(-1)), errors.shape)
             first, second = int(downs[row]), int(ups[column])
             if stride == 1:
                 break
             downs, ups = _around(first, stride, down.size), _around(second, stride, up.size)
             stride = 1
-        return _held(
+        return _within_values(
             histogram,
             -first * width,
             second * width,
-            score=float(found[row, column]) / histogram.total,
+            score=float(errors[row, column]) / histogram.total,
             unit="mean squared error",
             reason="least error of two ends",
         )
@@ -298,23 +302,25 @@ class Entropy(Calibrator):
         """Return the range of the window with the least divergence."""
         _refuse_coarse(histogram, self.name)
         if histogram.low == histogram.high or not self.variant:
-            return self._own(histogram, scheme)
+            return self._own_definition(histogram, scheme)
         if self.variant == "mxnet":
             counts, width = histogram.mirrored(center=True)
             doubled = histogram.low >= 0.0 and not scheme.signed
-            found = mxnet_threshold(
+            window = mxnet_threshold(
                 counts, scheme.levels * 2 - 1 if doubled else scheme.levels - (scheme.levels + 1) % 2
             )
-            end = (found.stop - counts.size / 2.0) * width
-            return _held(histogram, -end, end, score=found.divergence, unit="nats", reason=_said(found))
+            end = (window.stop - counts.size / 2.0) * width
+            return _within_values(
+                histogram, -end, end, score=window.divergence, unit="nats", reason=_reason_text(window)
+            )
         counts, width = histogram.mirrored()
-        found = ort_threshold(counts)
+        window = ort_threshold(counts)
         middle = counts.size // 2
-        low, high = (found.start - middle) * width, (found.stop - middle) * width
-        return _held(histogram, low, high, score=found.divergence, unit="nats", reason=_said(found))
+        low, high = (window.start - middle) * width, (window.stop - middle) * width
+        return _within_values(histogram, low, high, score=window.divergence, unit="nats", reason=_reason_text(window))
 
     @staticmethod
-    def _own(histogram: RangeHistogram, scheme: QuantScheme) -> CalibratedRange:
+    def _own_definition(histogram: RangeHistogram, scheme: QuantScheme) -> CalibratedRange:
         if histogram.low == histogram.high:
             return CalibratedRange(
                 low=histogram.low, high=histogram.high, score=0.0, unit="nats", reason="all values are the same"
@@ -324,18 +330,20 @@ class Entropy(Calibrator):
         if scheme.one_threshold(histogram.low):
             counts, _ = histogram.mirrored()
             zero = counts.size // 2
-        found = entropy_range(counts, zero, scheme.levels)
-        low, high = (found.start - zero) * histogram.width, (found.stop - zero) * histogram.width
-        if scheme.one_threshold(histogram.low) and found.windows:
+        window = entropy_range(counts, zero, scheme.levels)
+        low, high = (window.start - zero) * histogram.width, (window.stop - zero) * histogram.width
+        if scheme.one_threshold(histogram.low) and window.windows:
             end = max(-low, high)
-            return _held(histogram, -end, end, score=found.divergence, unit="nats", reason=_said(found))
-        return _held(histogram, low, high, score=found.divergence, unit="nats", reason=_said(found))
+            return _within_values(
+                histogram, -end, end, score=window.divergence, unit="nats", reason=_reason_text(window)
+            )
+        return _within_values(histogram, low, high, score=window.divergence, unit="nats", reason=_reason_text(window))
 
 
-def _said(found: EntropyChoice) -> str:
-    if not found.windows:
+def _reason_text(window: EntropyChoice) -> str:
+    if not window.windows:
         return "all values: the histogram has less bins than the scheme has codes"
-    return f"least divergence of {found.windows} windows"
+    return f"least divergence of {window.windows} windows"
 
 
 def _refuse_coarse(histogram: RangeHistogram, name: str) -> None:
@@ -346,17 +354,17 @@ def _refuse_coarse(histogram: RangeHistogram, name: str) -> None:
         )
 
 
-def _held(
+def _within_values(
     histogram: RangeHistogram, low: float, high: float, *, score: float | None = None, unit: str = "", reason: str
 ) -> CalibratedRange:
-    """Return a range cut to that of the values: the ends of bins lie beyond the last of them."""
+    """Return a range cut to the values: the ends of bins lie beyond them."""
     low, high = max(low, min(histogram.low, 0.0)), min(high, max(histogram.high, 0.0))
     return CalibratedRange(low=low, high=high, score=score, unit=unit, reason=reason)
 
 
-def _within(value: float, least: float, most: float, what: str) -> float:
+def _checked_number(value: float, least: float, most: float, title: str) -> float:
     if not (math.isfinite(value) and least < value <= most):
-        raise UsageError(f"{what} is above {least:g} and at most {most:g}, not {value:g}.")
+        raise UsageError(f"{title} is above {least:g} and at most {most:g}, not {value:g}.")
     return value
 
 
@@ -371,14 +379,14 @@ CALIBRATORS: Mapping[str, tuple[Callable[..., Calibrator], str]] = MappingProxyT
         "entropy:ort": (lambda: Entropy("ort"), "the threshold of ONNX Runtime's loop, 128 quantized bins"),
     }
 )
-"""Calibrators by name: what makes one, and what it chooses."""
+"""Calibrators by name: constructor and description."""
 
 
 def calibrator_named(text: str) -> Calibrator:
-    """Return the calibrator that a text names, such as "minmax" or "percentile:99.9".
+    """Return a calibrator by its text, such as "minmax" or "percentile:99.9".
 
     Raises:
-        UsageError: There is none, or its number is none.
+        UsageError: There is none, or its number is invalid.
     """
     if text in CALIBRATORS:
         return CALIBRATORS[text][0]()
@@ -395,7 +403,7 @@ def calibrator_named(text: str) -> Calibrator:
 def calibrate_each(
     calibrator: Calibrator, histograms: Sequence[RangeHistogram], scheme: QuantScheme
 ) -> list[tuple[float, float]]:
-    """Return the range of each of several histograms, for `QuantScheme.stacked`; empty channels have the range 0.
+    """Return the range of each histogram, for `QuantScheme.stacked`; (0, 0) for an empty channel.
 
     Raises:
         UsageError: One has NaN or infinite values, or the calibrator has no answer.
@@ -405,6 +413,6 @@ def calibrate_each(
         if not histogram.total and not (histogram.nan or histogram.infinite):
             ranges.append((0.0, 0.0))
             continue
-        _, found = calibrate(calibrator, histogram, scheme)
-        ranges.append((found.low, found.high))
+        _, chosen = calibrate(calibrator, histogram, scheme)
+        ranges.append((chosen.low, chosen.high))
     return ranges

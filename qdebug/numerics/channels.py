@@ -15,7 +15,7 @@ from qdebug.numerics.affine import BLOCK
 __all__ = ["ChannelCounter", "ChannelErrors", "Stretch", "stretches"]
 
 _SAFE_EXPONENT = 400
-"""Squares of magnitudes between 2**-400 and 2**400 are summed as they are, others relative to the largest."""
+"""Squares of magnitudes between 2**-400 and 2**400 are summed directly, others relative to the largest."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -57,7 +57,7 @@ class Stretch:
 
 
 def stretches(shape: tuple[int, ...], axis: int | None) -> Iterator[Stretch]:
-    """Cut a tensor, in C order, into stretches of at most a block that hold whole rows of channels.
+    """Split a tensor, in C order, into ranges of at most a block with whole rows of channels.
 
     Args:
         shape: Its shape.
@@ -79,10 +79,10 @@ def stretches(shape: tuple[int, ...], axis: int | None) -> Iterator[Stretch]:
         for first in range(0, outer, most):
             yield Stretch(first * row, min(most, outer - first), 0, extent, inner)
     elif row:
-        few = max(1, BLOCK // inner)
+        channels_at_once = max(1, BLOCK // inner)
         for start in range(0, outer * row, row):
-            for channel in range(0, extent, few):
-                count = min(few, extent - channel)
+            for channel in range(0, extent, channels_at_once):
+                count = min(channels_at_once, extent - channel)
                 for offset in range(0, inner, BLOCK):
                     yield Stretch(start + channel * inner + offset, 1, channel, count, min(BLOCK, inner - offset))
 
@@ -134,7 +134,7 @@ class _Squares:
 
 
 class ChannelCounter:
-    """Sums the error of each channel, stretch by stretch.
+    """Sums the error of each channel, range by range.
 
     Args:
         shape: Shape of the tensor.
@@ -157,7 +157,7 @@ class ChannelCounter:
         self._references = _Squares(extent)
 
     def fits(self, shape: tuple[int, ...]) -> bool:
-        """Tell whether another tensor has the same channels."""
+        """Return whether another tensor has the same channels."""
         return self._axis < len(shape) and shape[self._axis] == self._max.size
 
     def add(
@@ -167,14 +167,7 @@ class ChannelCounter:
         magnitudes: np.ndarray,
         finite: np.ndarray | None,
     ) -> None:
-        """Add a stretch of `stretches`.
-
-        Args:
-            stretch: Where it is.
-            sides: Real values of the reference and the backend, 1-D float64.
-            magnitudes: Absolute differences, 1-D float64; infinite where the difference of finite values is.
-            finite: Which elements are finite on both sides; None if all are.
-        """
+        """Add a range of `stretches`."""
         block = stretch.rows, stretch.channels, stretch.inner
         where = slice(stretch.first, stretch.first + stretch.channels)
         reference, backend = sides
@@ -197,12 +190,12 @@ class ChannelCounter:
         """Return the metrics of each channel."""
         count = self._count - self._left_out
         with np.errstate(all="ignore"):
-            known = {
+            metrics = {
                 "max_abs": self._max,
                 "rmse": self._errors.roots(count),
                 "sqnr_db": self._references.decibels_over(self._errors),
             }
-        results = {name: np.where(count > 0, values, np.nan) for name, values in known.items()}
+        results = {name: np.where(count > 0, values, np.nan) for name, values in metrics.items()}
         for name, values in results.items():
             values[self._unmatched > 0] = np.inf if name == "max_abs" else np.nan
         results["nonfinite"] = self._unmatched.copy()

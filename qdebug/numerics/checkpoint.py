@@ -1,7 +1,7 @@
-"""Where a long computation can be given up: whoever starts it says how to ask, and its loops ask.
+"""Checkpoints at which a long computation can be cancelled: its starter sets a callback, and its loops call it.
 
-The loops lie several layers below the one that starts the computation, and most callers have nobody to ask. What is
-asked is therefore kept by thread (and by task) and not passed on from function to function.
+The loops lie several layers below the starter, and most callers cancel nothing. The callback is therefore stored by
+thread (and by task) and not passed from function to function.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ _ask: ContextVar[Callable[[], object] | None] = ContextVar("qdebug_checkpoint", 
 
 @contextmanager
 def asking(ask: Callable[[], object]) -> Iterator[None]:
-    """Have every checkpoint on the way ask a function, which raises to give the computation up.
+    """Call a function at every checkpoint inside the block; it raises to cancel the computation.
 
     Args:
-        ask: Called hundreds of times a second from the thread that computes, so it must be quick. What it raises has
-            to pass through the computation: no error that qdebug itself raises and catches.
+        ask: Called hundreds of times a second from the computing thread, so it must be quick. Its exception must pass
+            through the computation: no error that qdebug itself raises and catches.
     """
     token = _ask.set(ask)
     try:
@@ -31,7 +31,7 @@ def asking(ask: Callable[[], object]) -> Iterator[None]:
 
 
 def checkpoint() -> None:
-    """Ask whether to go on; does nothing if nobody said how to ask."""
+    """Call the callback of `asking`, if there is one."""
     ask = _ask.get()
     if ask is not None:
         ask()

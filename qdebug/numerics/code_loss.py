@@ -1,4 +1,4 @@
-"""What is lost where real values are held to fewer: how many change, and the energy of the error and of the signal."""
+"""The loss of rounding values to codes: how many change, and the energies of the error and of the signal."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ __all__ = ["CodeLoss"]
 
 @dataclass(slots=True)
 class CodeLoss:
-    """Sums over values and what they were held to; an `ErrorAccumulator` knows more, and takes several times as long.
+    """Sums over values and their rounded values; an `ErrorAccumulator` has more, and takes several times as long.
 
     Args:
-        count: Values seen.
-        mismatches: How many were changed.
-        error: Sum of the squared changes; not finite if a value, or what it was held to, is not.
+        count: Number of values.
+        mismatches: Number of changed values.
+        error: Sum of the squared changes; not finite if a value, or its rounded value, is not.
         signal: Sum of the squared values.
     """
 
@@ -29,9 +29,9 @@ class CodeLoss:
     error: float = 0.0
     signal: float = 0.0
 
-    def add(self, values: np.ndarray, held: np.ndarray) -> None:
-        """Add real values and as many that they were held to."""
-        first, second = values.reshape(-1), held.reshape(-1)
+    def add(self, values: np.ndarray, rounded: np.ndarray) -> None:
+        """Add real values and their rounded values."""
+        first, second = values.reshape(-1), rounded.reshape(-1)
         with np.errstate(all="ignore"):
             for start in range(0, first.size, BLOCK):
                 checkpoint()
@@ -43,7 +43,7 @@ class CodeLoss:
         self.count += first.size
 
     def merge(self, other: CodeLoss) -> None:
-        """Add what another one has seen."""
+        """Add the sums of another object."""
         self.count += other.count
         self.mismatches += other.mismatches
         self.error += other.error
@@ -51,12 +51,12 @@ class CodeLoss:
 
     @property
     def rmse(self) -> float | None:
-        """Root of the mean squared change; None if nothing was seen."""
+        """Root of the mean squared change; None without values."""
         return math.sqrt(self.error / self.count) if self.count else None
 
     @property
     def sqnr_db(self) -> float | None:
-        """10 log10(signal / error); NaN if it is not finite, None if nothing was seen."""
+        """10 log10(signal / error); NaN if it is not finite, None without values."""
         if not self.count:
             return None
         if not math.isfinite(self.error) or not math.isfinite(self.signal):

@@ -1,24 +1,24 @@
-"""Entropy calibration: the threshold at which quantizing loses least information, from prefix sums.
+"""Entropy calibration: the threshold at which quantization loses the least information, from prefix sums.
 
-A candidate keeps the bins of a window and moves what lies outside into the two bins at its ends (P). Merged into as
-many groups as there are levels, each spread evenly over those of its bins that P fills, the counts of the window are
-Q. The threshold with the least divergence KL(P || Q) wins. Q is constant within a group, so
+A candidate keeps the bins of a window and adds all counts outside to the bins at its ends (P). Merged into as many
+groups as there are levels, each spread evenly over those of its bins that P fills, the counts of the window are Q. The
+threshold with the least divergence KL(P || Q) wins. Q is constant within a group, so
 
     KL(P || Q) = (1 / N) [sum p ln p - sum_j P_j ln q_j] - ln N + ln(sum q)
 
-needs counts, filled bins and sums of h ln h of groups alone, which are differences of prefix sums: all windows at once
-instead of a loop over bins, groups and windows. The two bins at the ends are corrected for what moves into them.
+needs only counts, filled bins and sums of h ln h of groups, which are differences of prefix sums: all windows at once
+instead of a loop over bins, groups and windows. The two bins at the ends are corrected for the counts added to them.
 
 Three variants of the definition are in use, and they choose different thresholds:
 
 - `entropy_range`: q is mixed with a uniform distribution, (1 - e) q + e / W over W bins with e = 1e-6, so that the
-  divergence of every window is finite; groups are as equal as whole bins allow; of equal ones the wider wins.
-- `mxnet_threshold`: the loop of Apache MXNet (python/mxnet/contrib/quantization.py, `_get_optimal_threshold`).
-- `ort_threshold`: the loop of ONNX Runtime (quantization/calibrate.py, `get_entropy_threshold`), which differs: q is
-  cut to whole counts, it is kept where p is 0, and bins after the last whole group have q = 0.
+divergence of every window is finite; groups are as equal as whole bins allow; of equal ones the wider wins. -
+`mxnet_threshold`: the loop of Apache MXNet (python/mxnet/contrib/quantization.py, `_get_optimal_threshold`). -
+`ort_threshold`: the loop of ONNX Runtime (quantization/calibrate.py, `get_entropy_threshold`), which differs: q is
+cut to whole counts, it is kept where p is 0, and bins after the last whole group have q = 0.
 
-Both loops replace zeros by 1e-4, compute in float32 and take the first least divergence. Here the closed form ranks
-all windows, and those that could be the loop's are computed as the loop computes them.
+Both loops replace zeros by 1e-4, compute in float32 and take the first least divergence. Here the closed form ranks all
+windows, and candidates for the loop's choice are computed as the loop does.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ __all__ = ["EntropyChoice", "entropy_range", "mxnet_threshold", "ort_threshold"]
 _MIX = 1e-6
 _SMOOTH = 1e-4
 _CHUNK = 128
-"""Windows that are looked at together: their arrays stay in the cache of a core."""
+"""Windows of a chunk, whose arrays stay in a core's cache."""
 _FIRST_EXACT = 12
 """Windows that are computed as the loop does in any case."""
-_SAME = 1e-12
-"""What the sums are rounded by, in nats."""
+_SUM_ROUNDING = 1e-12
+"""Rounding error of the sums, in nats."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +51,7 @@ class EntropyChoice:
         start: Its first bin.
         stop: One past its last bin.
         divergence: Its divergence in nats; infinite if no window has a finite one.
-        windows: Windows that were compared.
+        windows: Number of compared windows.
     """
 
     start: int
@@ -95,7 +95,7 @@ class _Windows:
     Args:
         width: Bins of each.
         mass: Counts of P in each group, (windows, groups).
-        merged: The same of the histogram itself, without what lies outside.
+        merged: Counts of the histogram in each group, without those outside.
         filled: Bins of each group that P fills.
         plogp: Sum of p ln p over the window.
         logs: Sum of ln p over its filled bins.
@@ -151,7 +151,7 @@ def _even_edges(start: np.ndarray, stop: np.ndarray, groups: int) -> _Edges:
 
 
 def _equal_edges(start: np.ndarray, stop: np.ndarray, step: int, whole: int) -> _Edges:
-    """Return `whole` groups of `step` bins each, and one of those that are left; windows begin one bin before the last.
+    """Return `whole` groups of `step` bins each, and a remainder group; each window starts one bin before the previous.
 
     The bounds of a prefix sum are a view of it: nothing is gathered.
     """
@@ -170,14 +170,14 @@ def _equal_edges(start: np.ndarray, stop: np.ndarray, step: int, whole: int) -> 
 
 
 def entropy_range(counts: np.ndarray, zero: int, groups: int, *, widest: int | None = None) -> EntropyChoice:
-    """Find the window around 0 with the least divergence, by the definition of this package.
+    """Find the window around 0 with the least divergence, by this package's definition.
 
-    A window reaches as far on both sides of 0 as the histogram allows. All that have at least as many bins as there are
-    groups are compared; if none has, the whole histogram is taken: its bins are finer than the levels.
+    A window reaches as far on both sides of 0 as the histogram allows. All windows with at least as many bins as groups
+    are compared; if there is none, the whole histogram is taken: its bins are finer than the levels.
 
     Args:
         counts: Counts of bins, int64, 1-D.
-        zero: The bin that begins at 0: bins from there on hold the values from 0 on.
+        zero: Index of the bin that begins at 0.
         groups: Levels that values are quantized to.
         widest: Bins of the widest window on either side of 0; None for all.
 
@@ -191,21 +191,21 @@ def entropy_range(counts: np.ndarray, zero: int, groups: int, *, widest: int | N
     reach = max(zero, counts.size - zero) if widest is None else widest
     far = np.arange(1, reach + 1)
     start, stop = np.maximum(zero - far, 0), np.minimum(zero + far, counts.size)
-    kept = stop - start >= groups
-    if not kept.any():
+    is_wide_enough = stop - start >= groups
+    if not is_wide_enough.any():
         return EntropyChoice(start=0, stop=counts.size, divergence=0.0, windows=0)
-    start, stop = start[kept], stop[kept]
+    start, stop = start[is_wide_enough], stop[is_wide_enough]
 
-    sums, found = _Sums(counts), np.empty(start.size)
+    sums, divergences = _Sums(counts), np.empty(start.size)
     with np.errstate(all="ignore"):
         for at in range(0, start.size, _CHUNK):
             part = slice(at, at + _CHUNK)
             edges = _even_edges(start[part], stop[part], groups)
-            found[part] = _mixed(sums, _windows(sums, start[part], stop[part], edges))
-    # Differences of the size of the uniform part are its own: they tell nothing of the values.
-    best = int(np.flatnonzero(found <= found.min() + _MIX)[-1])
+            divergences[part] = _mixed(sums, _windows(sums, start[part], stop[part], edges))
+    # Differences of the size of the uniform part come from it, and not from the values.
+    best = int(np.flatnonzero(divergences <= divergences.min() + _MIX)[-1])
     return EntropyChoice(
-        start=int(start[best]), stop=int(stop[best]), divergence=max(float(found[best]), 0.0), windows=start.size
+        start=int(start[best]), stop=int(stop[best]), divergence=max(float(divergences[best]), 0.0), windows=start.size
     )
 
 
@@ -219,11 +219,11 @@ def _mixed(sums: _Sums, windows: _Windows) -> np.ndarray:
 
 
 def mxnet_threshold(counts: np.ndarray, groups: int = 255) -> EntropyChoice:
-    """Find the window that MXNet's loop finds.
+    """Find the window of MXNet's loop.
 
     Args:
         counts: Counts of an odd number of bins with 0 in the middle one, int64, 1-D.
-        groups: Quantized bins: 255, or 511 where no value is negative and codes are unsigned.
+        groups: Quantized bins: 255, or 511 if no value is negative and codes are unsigned.
 
     Returns:
         The window. Its upper end is MXNet's threshold.
@@ -286,42 +286,42 @@ def _as_loop(
         while first < far.size:  # windows whose groups have the same number of bins
             last = min(int(np.searchsorted(step, step[first], side="right")), first + _CHUNK)
             part = slice(first, last)
-            # What is left after the whole groups is a group of its own to ONNX Runtime, and part of the last to MXNet.
+            # The bins after the whole groups are a group of their own in ONNX Runtime, and part of the last in MXNet.
             edges = _equal_edges(start[part], stop[part], int(step[first]), groups if kept else groups - 1)
             sizes = edges(sums.places) if kept else None
-            close[part] = _smoothed(sums, _windows(sums, start[part], stop[part], edges), sizes)
+            close[part] = _smoothed_divergences(sums, _windows(sums, start[part], stop[part], edges), sizes)
             first = last
     order = np.argsort(close, kind="stable")
-    known: dict[int, float] = {}
+    exact_divergences: dict[int, float] = {}
     worst = 0.0
     for place in map(int, order):
-        best = min(known.values(), default=np.inf)
-        # What the closed form leaves out (float32, higher orders of the smoothing) is seen in the windows done so far.
-        if len(known) >= _FIRST_EXACT and close[place] > best + 4.0 * worst + _SAME:
+        best = min(exact_divergences.values(), default=np.inf)
+        # The error of the closed form (float32, higher orders of the smoothing) is measured on the windows so far.
+        if len(exact_divergences) >= _FIRST_EXACT and close[place] > best + 4.0 * worst + _SUM_ROUNDING:
             break
-        known[place] = exact(counts, int(start[place]), int(stop[place]), groups)
-        if np.isfinite(known[place]) and np.isfinite(close[place]):
-            worst = max(worst, abs(known[place] - float(close[place])))
-    least = min(known.values())
+        exact_divergences[place] = exact(counts, int(start[place]), int(stop[place]), groups)
+        if np.isfinite(exact_divergences[place]) and np.isfinite(close[place]):
+            worst = max(worst, abs(exact_divergences[place] - float(close[place])))
+    least = min(exact_divergences.values())
     # argmin: the first of equal ones, and the first of all where every divergence is infinite.
-    best_place = min(place for place, value in known.items() if value == least) if np.isfinite(least) else 0
+    best_place = min(place for place, value in exact_divergences.items() if value == least) if np.isfinite(least) else 0
     return EntropyChoice(
         start=int(start[best_place]), stop=int(stop[best_place]), divergence=float(least), windows=start.size
     )
 
 
-def _smoothed(sums: _Sums, windows: _Windows, sizes: np.ndarray | None) -> np.ndarray:
-    """Return the divergences with zeros smoothed, to the first order in what is taken off the other bins.
+def _smoothed_divergences(sums: _Sums, windows: _Windows, sizes: np.ndarray | None) -> np.ndarray:
+    """Return the divergences with zeros smoothed, to first order in the share taken from the other bins.
 
     Args:
         sums: The histogram.
         windows: The windows.
-        sizes: Bins of each group, where q is kept in bins without counts, ONNX Runtime's way; None for MXNet's.
+        sizes: Bins of each group, if q is kept in bins without counts as in ONNX Runtime; None for MXNet.
     """
     filled, width = windows.filled, windows.width.astype(np.float64)
     q = windows.merged / np.maximum(filled, 1.0)
     if sizes is not None:
-        # What is left after the last whole group is counted in the last, and has q = 0.
+        # The bins after the last whole group are counted in it, and have q = 0.
         q[:, -2] = (windows.merged[:, -2] + windows.merged[:, -1]) / np.maximum(filled[:, -2], 1.0)
         q[filled == 0] = 0.0
         np.floor(q, out=q)
@@ -334,19 +334,19 @@ def _smoothed(sums: _Sums, windows: _Windows, sizes: np.ndarray | None) -> np.nd
     total = np.einsum("ij,ij->i", spread, q)
     q -= off_q[:, np.newaxis]
     q[empty] = _SMOOTH
-    lost = (q_filled == 0) | (off_p >= 1.0) | (off_q >= 1.0) | (q.min(axis=1) <= 0.0)
+    is_undefined = (q_filled == 0) | (off_p >= 1.0) | (off_q >= 1.0) | (q.min(axis=1) <= 0.0)
     logs = np.log(q, out=q)
     cross = np.einsum("ij,ij->i", windows.mass, logs) - off_p * np.einsum("ij,ij->i", filled, logs)
-    found = windows.plogp - off_p * (windows.logs + p_filled) - cross
+    divergences = windows.plogp - off_p * (windows.logs + p_filled) - cross
     if sizes is not None:  # bins where p is 0 and q is not; MXNet's have 1e-4 on both sides, which cancels
-        apart = (width - p_filled) * np.log(_SMOOTH)
-        found += _SMOOTH * (apart - np.einsum("ij,ij->i", sizes - filled, logs))
-    found = found / sums.total - np.log(sums.total) + np.log(total)
-    return np.where(lost | np.isnan(found), np.inf, found)
+        empty_terms = (width - p_filled) * np.log(_SMOOTH)
+        divergences += _SMOOTH * (empty_terms - np.einsum("ij,ij->i", sizes - filled, logs))
+    divergences = divergences / sums.total - np.log(sums.total) + np.log(total)
+    return np.where(is_undefined | np.isnan(divergences), np.inf, divergences)
 
 
-def _ended(counts: np.ndarray, start: int, stop: int) -> np.ndarray:
-    """Return the counts of a window with what lies outside in the bins at its ends."""
+def _with_outside_at_ends(counts: np.ndarray, start: int, stop: int) -> np.ndarray:
+    """Return the counts of a window with all counts outside added to its end bins."""
     p = counts[start:stop].copy()
     p[0] += counts[:start].sum()
     p[-1] += counts[stop:].sum()
@@ -354,7 +354,7 @@ def _ended(counts: np.ndarray, start: int, stop: int) -> np.ndarray:
 
 
 def _mxnet_exact(counts: np.ndarray, start: int, stop: int, groups: int) -> float:
-    p, window = _ended(counts, start, stop), counts[start:stop]
+    p, window = _with_outside_at_ends(counts, start, stop), counts[start:stop]
     merged = window.size // groups
     bounds = np.append(np.arange(groups) * merged, window.size)
     masses = np.add.reduceat(window, bounds[:-1])
@@ -366,7 +366,7 @@ def _mxnet_exact(counts: np.ndarray, start: int, stop: int, groups: int) -> floa
 
 
 def _ort_exact(counts: np.ndarray, start: int, stop: int, groups: int) -> float:
-    p, window = _ended(counts, start, stop), counts[start:stop]
+    p, window = _with_outside_at_ends(counts, start, stop), counts[start:stop]
     merged = window.size // groups
     whole = merged * groups
     masses = window[:whole].reshape(groups, merged).sum(axis=1)
@@ -379,7 +379,7 @@ def _ort_exact(counts: np.ndarray, start: int, stop: int, groups: int) -> float:
 
 
 def _divergence(p: np.ndarray, q: np.ndarray) -> float:
-    """Return the divergence of two smoothed distributions as both loops compute it, infinite if one is malformed."""
+    """Return the divergence of two smoothed distributions as in both loops, infinite if one is malformed."""
     smooth_p, smooth_q = _smooth(p), _smooth(q)
     if smooth_p is None or smooth_q is None:
         return np.inf
@@ -391,9 +391,9 @@ def _divergence(p: np.ndarray, q: np.ndarray) -> float:
 def _smooth(values: np.ndarray) -> np.ndarray | None:
     zeros = (values == 0).astype(np.float32)
     count = float(zeros.sum())
-    others = values.size - count
-    if not others or _SMOOTH * count / others >= 1.0:
+    nonzero_count = values.size - count
+    if not nonzero_count or _SMOOTH * count / nonzero_count >= 1.0:
         return None
     out = values.astype(np.float32)
-    out += _SMOOTH * zeros - np.float32(_SMOOTH * count / others) * (1 - zeros)
+    out += _SMOOTH * zeros - np.float32(_SMOOTH * count / nonzero_count) * (1 - zeros)
     return out if (out > 0).all() else None

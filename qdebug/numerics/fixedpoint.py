@@ -1,8 +1,8 @@
 """Integer arithmetic of requantizers, exact and in int64: rounding shifts, high multiplies, fixed-point multipliers.
 
 A rounding is a name in `rounding.ROUNDINGS`. Values may have a magnitude of up to 2**62, which a product of two 32-bit
-integers never exceeds. Real numbers are rounded exactly: but for "plus" none is shifted by adding one half to it, which
-misplaces 0.49999999999999994 and every odd integer above 2**52.
+integers never exceeds. Real numbers are rounded exactly, except for "plus": none by adding one half and shifting, which
+is wrong for 0.49999999999999994 and every odd integer above 2**52.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def round_values(values: np.ndarray, rounding: str = "even") -> np.ndarray:
     """Round real values to integers and keep their dtype.
 
     Args:
-        values: Any shape; floating point of at least 16 bits, or integers (which come back as they are).
+        values: Any shape; floating point of at least 16 bits, or integers (returned unchanged).
         rounding: A name in `rounding.ROUNDINGS`.
 
     Returns:
@@ -93,10 +93,10 @@ def shift_right(
 
 
 def _jammed(wide: np.ndarray, shift: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Shift so far that 61 bits remain to shift by, with all lost bits held in the lowest: no rounding sees it."""
+    """Shift until 61 bits of the shift remain, collecting the lost bits in the lowest; no rounding notices."""
     ahead = np.clip(shift - _JAMMED, 0, _SIGN)
-    lost = (wide & ~(np.int64(-1) << ahead)) != 0
-    return np.asarray((wide >> ahead) | lost), np.minimum(shift, _JAMMED)
+    has_lost_bits = (wide & ~(np.int64(-1) << ahead)) != 0
+    return np.asarray((wide >> ahead) | has_lost_bits), np.minimum(shift, _JAMMED)
 
 
 def shift_left(
@@ -106,15 +106,15 @@ def shift_left(
 
     Args:
         values: Integers of any shape.
-        bits: How far to shift, from 0 on; broadcasts to the values.
+        bits: Bits to shift by, from 0 on; broadcasts to the values.
         width: Bits of the signed register, up to 32.
-        overflow: "saturate": what does not fit becomes the nearest end; "wrap": its upper bits are lost.
+        overflow: "saturate" to the nearest end, or "wrap" by dropping the upper bits.
 
     Returns:
         int64 of the common shape, within the register's range.
 
     Raises:
-        UsageError: A shift is negative, the register too wide, or the overflow neither of the two.
+        UsageError: A shift is negative, the register too wide, or the overflow is neither of the two.
     """
     shift = np.asarray(bits, np.int64)
     if shift.size and int(shift.min()) < 0:
@@ -124,24 +124,24 @@ def shift_left(
         return wrap_to(np.left_shift(_wide(values), shift), width)
     if overflow != "saturate":
         raise UsageError(f"Overflow is {overflow!r}; expected saturate or wrap.", hint="Choose one of these names.")
-    # A value beyond the register is at its end whatever the shift; one within it cannot leave int64.
+    # A value beyond the register saturates for any shift; one within it cannot leave int64.
     return saturate_to(np.left_shift(saturate_to(values, width), np.minimum(shift, width)), width)
 
 
 def saturate_to(values: np.ndarray, width: int, *, out: np.ndarray | None = None) -> np.ndarray:
-    """Bring integers into the range of a signed register: what does not fit becomes the nearest end.
+    """Clamp integers to the range of a signed register.
 
     Args:
         values: Integers of any shape.
         width: Bits of the register.
-        out: Where to put the result, int64; a new array if None.
+        out: Output array, int64; a new one if None.
     """
     end = 1 << (width - 1)
     return np.asarray(np.clip(_wide(values), -end, end - 1, out=out))
 
 
 def wrap_to(values: np.ndarray, width: int) -> np.ndarray:
-    """Bring integers into the range of a signed register by losing their upper bits, as two's complement does.
+    """Wrap integers around in a signed two's complement register.
 
     Args:
         values: Integers of any shape.
@@ -153,8 +153,8 @@ def wrap_to(values: np.ndarray, width: int) -> np.ndarray:
     wide = _wide(values)
     if width in (8, 16, 32):
         return np.asarray(wide.astype(f"i{width // 8}").astype(np.int64))
-    lost = _WORD - width
-    return np.asarray((wide << lost) >> lost)
+    dropped_bits = _WORD - width
+    return np.asarray((wide << dropped_bits) >> dropped_bits)
 
 
 def multiply_high(
@@ -216,7 +216,7 @@ def divide(values: np.ndarray, divisor: np.ndarray | int, rounding: str = "floor
         raise UsageError(f"A division by {int(by.min())} is none.", hint="Give divisors above 0.")
     quotient = np.asarray(np.floor_divide(wide, by))
     rest = wide - quotient * by
-    gap = by - rest  # how far the next integer is; compared so that nothing is doubled and overflows
+    gap = by - rest  # distance to the next integer; compared without doubling, which could overflow
     return np.asarray(quotient + row.rises(wide, quotient, rest, gap))
 
 

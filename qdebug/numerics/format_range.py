@@ -1,7 +1,7 @@
-"""Results outside the range of the float format that they were rounded to: too large for it, or too small.
+"""Results outside the range of the float format that they were rounded to: too large or too small.
 
-What is too large becomes infinite, or the largest number. What is below the smallest normal number has fewer digits,
-or becomes 0: in a format without subnormal numbers all of it does, as on processors that flush these to zero.
+A result too large becomes infinite, or the largest number. A result below the smallest normal number loses digits or
+becomes 0: without subnormal numbers always 0, as on processors that flush these to zero.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ __all__ = ["OutOfRange", "out_of_range"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lost:
-    """Elements that were lost in one way.
+    """Elements that left the range in one way.
 
     Args:
-        count: How many.
+        count: Their number.
         exact: The exact result of the first.
-        given: What it became.
+        given: Its recorded value.
     """
 
     count: int
@@ -34,12 +34,12 @@ class Lost:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutOfRange:
-    """What the range of a format has taken from results.
+    """Results outside the range of a format.
 
     Args:
         short: The format.
         total: Number of results.
-        lost: By a key of `_WAYS`, what was lost so.
+        lost: Lost elements by a key of `_LOSS_TEXTS`.
     """
 
     short: ShortFormat
@@ -47,29 +47,29 @@ class OutOfRange:
     lost: Mapping[str, Lost]
 
     def with_more(self, other: OutOfRange) -> OutOfRange:
-        """Return this with what other results have lost."""
-        both = {
+        """Return this merged with the losses of other results."""
+        merged = {
             way: Lost(count=first.count + more.count, exact=first.exact, given=first.given)
             for way, first in self.lost.items()
             if (more := other.lost.get(way)) is not None
         }
-        lost = MappingProxyType({**other.lost, **self.lost, **both})
+        lost = MappingProxyType({**other.lost, **self.lost, **merged})
         return OutOfRange(short=self.short, total=self.total + other.total, lost=lost)
 
     @property
     def sentence(self) -> str | None:
-        """What was lost, in words; None if nothing was."""
-        said = []
-        for way, words in _WAYS.items():
+        """Clauses on the lost elements; None if there are none."""
+        clauses = []
+        for way, words in _LOSS_TEXTS.items():
             if (lost := self.lost.get(way)) is not None:
-                what = words.format(each=self.short, are="is" if lost.count == 1 else "are")
-                one = f"{lost.exact:.6g} became {lost.given:.6g}"
-                more = one if lost.count == 1 else f"the first is {lost.exact:.6g} and became {lost.given:.6g}"
-                said.append(f"{lost.count} of {self.total} results {what}; {more}")
-        return "; ".join(said) or None
+                effect = words.format(each=self.short, are="is" if lost.count == 1 else "are")
+                example = f"{lost.exact:.6g} became {lost.given:.6g}"
+                more = example if lost.count == 1 else f"the first is {lost.exact:.6g} and became {lost.given:.6g}"
+                clauses.append(f"{lost.count} of {self.total} results {effect}; {more}")
+        return "; ".join(clauses) or None
 
 
-_WAYS = MappingProxyType(
+_LOSS_TEXTS = MappingProxyType(
     {
         "beyond": "{are} beyond {each.largest:.6g}, the largest {each.name}",
         "flushed": "{are} subnormal in {each.name}, below {each.normal:.6g}, and flushed to zero",
@@ -81,45 +81,49 @@ _WAYS = MappingProxyType(
 def out_of_range(
     short: ShortFormat, exact: np.ndarray, recorded: np.ndarray, *, noise: float = 0.0
 ) -> tuple[OutOfRange, np.ndarray]:
-    """Find the results that the range of their format accounts for.
+    """Find the results that the range of their format explains.
 
     Args:
         short: The format that they were rounded to.
-        exact: The results before.
-        recorded: What was recorded, of the same shape.
-        noise: By how much the exact results may be off: what is as small may as well be 0.
+        exact: The exact results.
+        recorded: The recorded results, of the same shape.
+        noise: Error of the exact results: values as small may be 0 as well.
 
     Returns:
-        What was lost, and which elements are infinite, the largest number or flushed to 0 and rightly so.
+        The losses, and a mask of the elements that rightly are infinite, the largest number or flushed to 0.
     """
-    shown = np.asarray(recorded)
-    shown = shown if shown.dtype in (np.float32, np.float64) else shown.astype(np.float64)
-    # All others were kept: of most tensors nothing is left to be looked at.
-    odd = np.flatnonzero((shown == 0) | (np.abs(shown) >= short.largest))
-    taken = np.zeros(shown.shape, bool)
-    if not odd.size:
-        return OutOfRange(short=short, total=shown.size, lost=MappingProxyType({})), taken
-    ours, wide = (np.asarray(array).reshape(-1)[odd].astype(np.float64) for array in (recorded, exact))
-    size, known = np.abs(wide), np.isfinite(wide)
+    values = np.asarray(recorded)
+    values = values if values.dtype in (np.float32, np.float64) else values.astype(np.float64)
+    # All other elements are in range: most tensors need no further check.
+    suspects = np.flatnonzero((values == 0) | (np.abs(values) >= short.largest))
+    is_explained = np.zeros(values.shape, bool)
+    if not suspects.size:
+        return OutOfRange(short=short, total=values.size, lost=MappingProxyType({})), is_explained
+    recorded_suspects, exact_suspects = (
+        np.asarray(array).reshape(-1)[suspects].astype(np.float64) for array in (recorded, exact)
+    )
+    size, is_finite = np.abs(exact_suspects), np.isfinite(exact_suspects)
     with np.errstate(invalid="ignore"):
         # Just below the end, the order of a sum decides.
-        ended = known & (size > short.largest * (1 - short.unit)) & (np.abs(ours) >= short.largest)
-        ended &= np.sign(ours) == np.sign(wide)
-        gone = known & (ours == 0) & (size > noise) & (size < short.normal)
-        none_kept = not (gone.any() and np.any((shown != 0) & (np.abs(shown) < short.normal)))
+        overflowed = (
+            is_finite & (size > short.largest * (1 - short.unit)) & (np.abs(recorded_suspects) >= short.largest)
+        )
+        overflowed &= np.sign(recorded_suspects) == np.sign(exact_suspects)
+        underflowed = is_finite & (recorded_suspects == 0) & (size > noise) & (size < short.normal)
+        none_kept = not (underflowed.any() and np.any((values != 0) & (np.abs(values) < short.normal)))
         # Half of the smallest number is 0 by rounding to even; the rest would be a subnormal number.
-        flushed = gone & (size > short.subnormal / 2) if none_kept else np.zeros_like(gone)
-        ways = {
-            "beyond": ended & ((size >= short.beyond) | np.isinf(ours)),
+        flushed = underflowed & (size > short.subnormal / 2) if none_kept else np.zeros_like(underflowed)
+        masks = {
+            "beyond": overflowed & ((size >= short.beyond) | np.isinf(recorded_suspects)),
             "flushed": flushed,
-            "below": gone & (size > 0) & (size <= short.subnormal / 2),
+            "below": underflowed & (size > 0) & (size <= short.subnormal / 2),
         }
-    lost = {way: _lost(mask, wide, ours) for way, mask in ways.items() if mask.any()}
-    taken.reshape(-1)[odd] = ended | flushed
-    return OutOfRange(short=short, total=shown.size, lost=MappingProxyType(lost)), taken
+    lost = {way: _lost_elements(mask, exact_suspects, recorded_suspects) for way, mask in masks.items() if mask.any()}
+    is_explained.reshape(-1)[suspects] = overflowed | flushed
+    return OutOfRange(short=short, total=values.size, lost=MappingProxyType(lost)), is_explained
 
 
-def _lost(mask: np.ndarray, exact: np.ndarray, given: np.ndarray) -> Lost:
+def _lost_elements(mask: np.ndarray, exact: np.ndarray, given: np.ndarray) -> Lost:
     first = np.flatnonzero(mask)[0]
     return Lost(
         count=int(np.count_nonzero(mask)),

@@ -1,4 +1,4 @@
-"""Whether real values lie on a grid of few levels, as codes do that were turned back into real numbers."""
+"""Detect whether real values lie on a grid of few levels, as dequantized codes do."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from qdebug.numerics.blocks import stretches
 __all__ = ["Grid", "grid_name", "grid_of", "grid_of_all", "grid_step", "lies_on_no_grid"]
 
 _SAMPLE = 4096
-"""Elements among which a step is looked for; all elements have to bear it out."""
+"""Elements searched for a step; all elements must confirm it."""
 _PLENTY = 512
 """Different values that leave no doubt."""
 _ROUNDING = 2.0**-22
@@ -37,7 +37,7 @@ class Grid:
     Args:
         step: The distance of two neighbours.
         low: The smallest value on it.
-        high: The largest one.
+        high: The largest value on it.
     """
 
     step: float
@@ -51,7 +51,7 @@ class Grid:
 
     @property
     def whole(self) -> bool:
-        """Whether all its levels are whole numbers, as those of a count or an index are."""
+        """Whether all its levels are integers, as for counts or indices."""
         return float(self.step).is_integer()
 
 
@@ -59,23 +59,26 @@ _NAMES = {GRID_MAX_LEVELS: "8-bit codes", GRID_MAX_WIDE_LEVELS: "16-bit codes"}
 
 
 def grid_name(grid: Grid) -> str:
-    """Return what a grid of so many levels holds."""
+    """Return the name of the data that a grid of this size suggests."""
     return next(name for most, name in _NAMES.items() if grid.levels <= most)
 
 
 def grid_step(values: np.ndarray) -> float | None:
-    """Return the step of a grid of at most 256 levels that real values lie on, zero among its levels; None if none."""
-    found = grid_of(values)
-    return None if found is None or found.levels > GRID_MAX_LEVELS else found.step
+    """Return the step of a grid of at most 256 levels, 0 included, that real values lie on; None if there is none."""
+    grid = grid_of(values)
+    return None if grid is None or grid.levels > GRID_MAX_LEVELS else grid.step
 
 
 def lies_on_no_grid(values: np.ndarray) -> bool:
-    """Tell, by some of its values, whether a tensor lies on no grid, whatever its other samples hold."""
+    """Return whether a sample of a tensor proves that it lies on no grid, for any other samples."""
     flat = values.reshape(-1)
-    some = np.unique(flat[:: max(flat.size // _SAMPLE, 1)].astype(np.float64))
-    if some.size and not np.isfinite(some).all():
+    distinct_sample = np.unique(flat[:: max(flat.size // _SAMPLE, 1)].astype(np.float64))
+    if distinct_sample.size and not np.isfinite(distinct_sample).all():
         return True
-    return some.size >= GRID_MIN_WIDE_VALUES and _divisor(np.diff(some), float(np.max(np.abs(some)))) is None
+    return (
+        distinct_sample.size >= GRID_MIN_WIDE_VALUES
+        and _divisor(np.diff(distinct_sample), float(np.max(np.abs(distinct_sample)))) is None
+    )
 
 
 def grid_of(values: np.ndarray) -> Grid | None:
@@ -84,33 +87,37 @@ def grid_of(values: np.ndarray) -> Grid | None:
 
 
 def grid_of_all(arrays: Callable[[], Iterator[np.ndarray]]) -> Grid | None:
-    """Return the grid of at most 65,536 levels that all real values of some arrays lie on, zero among its levels.
+    """Return the grid of at most 65,536 levels, 0 included, that all real values of some arrays lie on.
 
-    The step is the greatest common divisor of the distances between some of the values, by Euclid's algorithm up to
-    what float32 rounds.
+    The step is the greatest common divisor of distances between some values, by Euclid's algorithm up to float32
+    rounding.
 
     Args:
-        arrays: Yields the arrays, of any shapes; called twice at the most.
+        arrays: Yields the arrays, of any shapes; called at most twice.
 
     Returns:
         None if they lie on no such grid, are too few to tell, or are not all finite.
     """
-    some = np.zeros(0)
+    distinct_sample = np.zeros(0)
     for values in arrays():
         flat = values.reshape(-1)
-        some = np.union1d(some, flat[:: max(flat.size // _SAMPLE, 1)].astype(np.float64))
-        if some.size and not np.isfinite(some).all():
+        distinct_sample = np.union1d(distinct_sample, flat[:: max(flat.size // _SAMPLE, 1)].astype(np.float64))
+        if distinct_sample.size and not np.isfinite(distinct_sample).all():
             return None
-        if some.size >= _PLENTY:
+        if distinct_sample.size >= _PLENTY:
             break
-    if some.size < GRID_MIN_VALUES:
+    if distinct_sample.size < GRID_MIN_VALUES:
         return None
-    step = _divisor(np.diff(some), float(np.max(np.abs(some))))
-    return None if step is None else _borne_out(_refined(step, np.abs(some)), some.size, arrays())
+    step = _divisor(np.diff(distinct_sample), float(np.max(np.abs(distinct_sample))))
+    return (
+        None
+        if step is None
+        else _verified_grid(_refined(step, np.abs(distinct_sample)), distinct_sample.size, arrays())
+    )
 
 
 def _refined(step: float, sizes: np.ndarray) -> float:
-    """Return the step that fits some values best: from small values, whose levels are sure, on to large ones.
+    """Return the step that fits some values best: from small values, whose levels are certain, on to large ones.
 
     Args:
         step: A first estimate.
@@ -129,7 +136,7 @@ def _refined(step: float, sizes: np.ndarray) -> float:
         most *= 2
 
 
-def _borne_out(step: float, different: int, arrays: Iterator[np.ndarray]) -> Grid | None:
+def _verified_grid(step: float, different: int, arrays: Iterator[np.ndarray]) -> Grid | None:
     """Return the grid of a step, if all values lie on it."""
     low, high = np.inf, -np.inf
     for values in arrays:
@@ -138,8 +145,8 @@ def _borne_out(step: float, different: int, arrays: Iterator[np.ndarray]) -> Gri
         low, high = min(low, float(np.min(values))), max(high, float(np.max(values)))
         if not (np.isfinite(low) and np.isfinite(high)):
             return None
-        found = Grid(step=step, low=low, high=high)
-        if found.levels > (GRID_MAX_LEVELS if different < GRID_MIN_WIDE_VALUES else GRID_MAX_WIDE_LEVELS):
+        grid = Grid(step=step, low=low, high=high)
+        if grid.levels > (GRID_MAX_LEVELS if different < GRID_MIN_WIDE_VALUES else GRID_MAX_WIDE_LEVELS):
             return None
         for (part,) in stretches(values):
             places = part.astype(np.float64) / step
@@ -149,9 +156,9 @@ def _borne_out(step: float, different: int, arrays: Iterator[np.ndarray]) -> Gri
 
 
 def _divisor(distances: np.ndarray, largest: float) -> float | None:
-    """Return the number of which all distances are multiples; None if it is too small for a grid.
+    """Return the number that divides all distances; None if it is too small for a grid.
 
-    Distances of many steps are left out: the rounding of the step, so many times over, leaves nothing to be told.
+    Distances of many steps are left out: the multiplied rounding error of the step makes them useless.
     """
     error, step = _ROUNDING * largest, float(np.min(distances))
     of_step = error
@@ -162,8 +169,10 @@ def _divisor(distances: np.ndarray, largest: float) -> float | None:
         rest = np.abs(distances - step * count)
         left = np.flatnonzero((rest > off) & (off < _CLEAR * step))
         if not left.size:
-            few = off < _CLEAR * step
-            return float(np.sum(distances[few]) / np.sum(count[few])) if few.any() else step  # each is rounded
+            is_clear = off < _CLEAR * step
+            return (
+                float(np.sum(distances[is_clear]) / np.sum(count[is_clear])) if is_clear.any() else step
+            )  # each is rounded
         place = left[np.argmin(rest[left])]
         step, of_step = float(rest[place]), float(off[place])
     return None

@@ -1,4 +1,4 @@
-"""Histograms that merge: over equal bins, and by binary exponent."""
+"""Mergeable histograms: over equal bins, and by binary exponent."""
 
 from __future__ import annotations
 
@@ -107,10 +107,10 @@ class ExponentCounter:
         return zeros
 
     def count(self, values: np.ndarray, *, index: np.ndarray | None = None) -> int:
-        """Count a stretch as `add` does, but for what `split_small` has to do then.
+        """Count a range as `add` does, without `split_small`.
 
         Returns:
-            How many are 0 or denormal, which have the same upper bits.
+            Number of zeros and denormals, which have equal upper bits.
         """
         bits = values.view(np.int64)
         exponents = np.right_shift(bits, 52, out=None if index is None else index[: values.size])
@@ -119,12 +119,12 @@ class ExponentCounter:
         return int(self._biased[0]) - before
 
     def add_counts(self, counts: np.ndarray) -> int:
-        """Count a stretch as `count` does, from how many have each biased exponent; give how many are 0 or denormal."""
+        """Count a range as `count` does, from counts by biased exponent; return the number of zeros and denormals."""
         self._biased += counts
         return int(counts.item(0))
 
     def split_small(self, values: np.ndarray, small: int, zeros: int) -> None:
-        """Tell the denormal magnitudes of a stretch by their power of two; of `small` such or 0, `zeros` are 0."""
+        """Count the denormals of a range by their power of two; `small` counts denormals and zeros together."""
         if small > zeros:
             tiny = values[values < 2.0**-1022]
             tiny = tiny[tiny > 0.0]
@@ -133,11 +133,11 @@ class ExponentCounter:
 
     @property
     def infinite(self) -> int:
-        """How many magnitudes were infinite or NaN, and are not taken back."""
+        """Number of infinite or NaN magnitudes, less forgotten ones."""
         return int(self._biased[-1])
 
     def forget_infinite(self, count: int) -> None:
-        """Take back so many elements that were added as infinite or NaN."""
+        """Subtract a number of elements that were added as infinite or NaN."""
         self._biased[-1] -= count
 
     def histogram(self) -> ExponentHistogram:
@@ -160,24 +160,24 @@ class ExponentCounter:
         )
 
 
-_MOST_TABLED = 256
-"""Bins up to which two tensors are counted in one table."""
+_MAX_TABLED = 256
+"""Bins up to which two tensors share one counting table."""
 _LARGEST_SINGLE = 2.0**100
-_MOST_SLACK = 2.0**-6
-"""Part of a bin by which rounding to float32 may move a value; beyond, too many would be placed twice."""
+_MAX_SLACK = 2.0**-6
+"""Share of a bin by which float32 rounding may move a value; beyond, too many are placed twice."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ValueHistogram:
-    """Counts of values in equal bins, and of those that are in none.
+    """Counts of values in equal bins, and of values outside.
 
     Args:
-        low: Lower end of the first bin, which holds it.
-        high: Upper end of the last bin, which holds it; every other bin leaves its upper end to the next.
+        low: Lower end of the first bin, inclusive.
+        high: Upper end of the last bin, inclusive; the upper ends of other bins are exclusive.
         counts: Elements in each bin, int64, read-only.
         below: Finite elements below `low`, and -inf.
         above: Finite elements above `high`, and +inf.
-        nan: Elements that are NaN.
+        nan: NaN elements.
     """
 
     low: float
@@ -189,7 +189,7 @@ class ValueHistogram:
 
     @property
     def total(self) -> int:
-        """Elements in all."""
+        """Number of all elements."""
         return int(self.counts.sum()) + self.below + self.above + self.nan
 
     @property
@@ -203,9 +203,11 @@ class ValueHistogram:
         Raises:
             UsageError: The bins differ.
         """
-        ours, theirs = (self.low, self.high, self.counts.size), (other.low, other.high, other.counts.size)
-        if ours != theirs:
-            raise UsageError(f"Histograms over the bins (low, high, count) {ours} and {theirs} cannot be added.")
+        own_bins, other_bins = (self.low, self.high, self.counts.size), (other.low, other.high, other.counts.size)
+        if own_bins != other_bins:
+            raise UsageError(
+                f"Histograms over the bins (low, high, count) {own_bins} and {other_bins} cannot be added."
+            )
         return _histogram(
             (self.low, self.high),
             self.counts + other.counts,
@@ -229,7 +231,7 @@ def value_histogram(
         values: Stored elements of any shape.
         bins: Number of bins, at least 1.
         limits: Lower end of the first and upper end of the last bin, finite and in this order.
-        quant: How the elements stand for real numbers; None if they are the numbers.
+        quant: Quantization of the elements; None for real numbers.
 
     Returns:
         The same counts as `numpy.histogram` of the real values in float64, with a place for every element.
@@ -286,11 +288,11 @@ class BinCounter:
         """Count a stretch of values, 1-D float64 of any kind, not empty."""
         low, high = self._limits
         if not (x.min() >= low and x.max() <= high):  # true for NaN too
-            under, over, lost = x < low, x > high, np.isnan(x)
+            under, over, is_nan = x < low, x > high, np.isnan(x)
             self._below += int(np.count_nonzero(under))
             self._above += int(np.count_nonzero(over))
-            self._nan += int(np.count_nonzero(lost))
-            x = x[~(under | over | lost)]
+            self._nan += int(np.count_nonzero(is_nan))
+            x = x[~(under | over | is_nan)]
         np.add.at(self._counts, self.indices(x), 1)
 
     def indices(self, x: np.ndarray) -> np.ndarray:
@@ -307,7 +309,7 @@ class BinCounter:
         return index
 
     def beside_edges(self, x: np.ndarray) -> np.ndarray:
-        """Return the bins of values so near to the end of one that rounding may move them over it."""
+        """Return the bins of values so close to an edge that rounding may move them over it."""
         if not self._slack < 0.125:
             return self._exact(x)
         edge = np.rint((x - self._limits[0]) * self._per_unit).astype(np.intp)
@@ -347,11 +349,11 @@ class PairBinCounter:
         self._slack = math.inf
         largest = max(abs(limits[0]), abs(limits[1]))
         per_unit = bins / (limits[1] - limits[0])
-        if bins <= _MOST_TABLED and largest < _LARGEST_SINGLE and 1.0 / _LARGEST_SINGLE < per_unit < _LARGEST_SINGLE:
+        if bins <= _MAX_TABLED and largest < _LARGEST_SINGLE and 1.0 / _LARGEST_SINGLE < per_unit < _LARGEST_SINGLE:
             self._low, self._per_unit = np.float32(limits[0]), np.float32(per_unit)
             # The roundings of low, difference, factor and product, each half of 2**-23 of its size, in bins; doubled.
             self._slack = (4.0 * bins + 2.0 * largest * per_unit) * 2.0**-23
-        self._tabled = self._slack < _MOST_SLACK
+        self._tabled = self._slack < _MAX_SLACK
         self._table: np.ndarray | None = None
 
     def add(self, reference: np.ndarray, backend: np.ndarray, buffers: Scratch) -> None:
@@ -364,40 +366,40 @@ class PairBinCounter:
                 used.
         """
         single = reference.dtype == np.float32
-        if not (self._tabled and single and all(map(self._holds, (reference, backend)))):
+        if not (self._tabled and single and all(map(self._contains, (reference, backend)))):
             for side, values in zip(self._sides, (reference, backend), strict=True):
                 side.add(values.astype(np.float64) if single else values)
             return
         n = reference.size
-        ours = self._indices(reference, buffers.singles[4][:n].view(np.int32), buffers)
-        theirs = self._indices(backend, buffers.index.view(np.int32)[:n], buffers)
+        reference_index = self._indices(reference, buffers.singles[4][:n].view(np.int32), buffers)
+        backend_index = self._indices(backend, buffers.index.view(np.int32)[:n], buffers)
         if n < self._bins * self._bins:  # too few for a table to pay
-            for counter, index in zip(self._sides, (ours, theirs), strict=True):
+            for counter, index in zip(self._sides, (reference_index, backend_index), strict=True):
                 counter.add_counts(np.bincount(index, minlength=self._bins))
             return
-        np.multiply(ours, self._bins, out=ours)
-        np.add(ours, theirs, out=ours)
+        np.multiply(reference_index, self._bins, out=reference_index)
+        np.add(reference_index, backend_index, out=reference_index)
         cells = buffers.doubles[3][:n].view(np.int64)
-        np.copyto(cells, ours)
+        np.copyto(cells, reference_index)
         if self._table is None:
             self._table = np.zeros(self._bins * self._bins, np.int64)
         np.add.at(self._table, cells, 1)
 
     def add_few(self, values: np.ndarray) -> None:
         """Count a few elements, those of the reference and of the backend as two rows of finite float64."""
-        both = values.reshape(-1)
-        if not self._holds(both):
+        flat = values.reshape(-1)
+        if not self._contains(flat):
             for side, row in zip(self._sides, values, strict=True):
                 side.add(row)
             return
-        index = self._sides[0].indices(both)
+        index = self._sides[0].indices(flat)
         index[values.shape[1] :] += self._bins
         counts = np.bincount(index, minlength=2 * self._bins)
         self._sides[0].add_counts(counts[: self._bins])
         self._sides[1].add_counts(counts[self._bins :])
 
-    def _holds(self, values: np.ndarray) -> bool:
-        """Tell whether all values are within the limits; not of NaN."""
+    def _contains(self, values: np.ndarray) -> bool:
+        """Return whether all values are within the limits; False for NaN."""
         low, high = self._limits
         return bool(values.item(values.argmin()) >= low and values.item(values.argmax()) <= high)
 

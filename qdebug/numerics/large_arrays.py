@@ -1,9 +1,8 @@
-"""Arrays larger than memory should hold: their pages are given back once read, and new ones are made in a file.
+"""Arrays larger than memory: pages are released once read, and new arrays are written to a file.
 
-An array that is a read-only view of a mapped file counts as memory as far as it was read; `passed_pages` and
-`touched_pages` give that back. A large array that is unpacked or brought into another order is made in a nameless
-temporary file (`Making`), whose room on the disk goes back to the system when the array is gone, however the process
-ends.
+A read-only view of a mapped file counts as memory as far as it was read; `passed_pages` and `touched_pages` release
+that. A large array that is unpacked or reordered is written to a nameless temporary file (`Making`), whose disk space
+is freed with the array, however the process ends.
 """
 
 from __future__ import annotations
@@ -32,17 +31,17 @@ __all__ = [
 ]
 
 STRETCH = 32 << 20
-"""Bytes after which pages are given back: some milliseconds of reading, against some microseconds for the call."""
+"""Bytes after which pages are released: some milliseconds of reading, against microseconds for the call."""
 
 
 class PassedPages:
-    """The pages of one array that have been read; what is read again comes from the file again.
+    """The pages of one array that have been read; released pages are read from the file again.
 
-    Without this all that was read of a file counts as this process's memory, up to the size of the file.
+    Otherwise everything read of a file counts as this process's memory, up to the size of the file.
 
     Args:
         mapped: The mapped file.
-        offset: Where the array begins in it, in bytes.
+        offset: Offset of the array in it, in bytes.
         itemsize: Bytes of an element.
     """
 
@@ -58,7 +57,7 @@ class PassedPages:
         self._next = (place + STRETCH - self._offset) // self._itemsize
 
     def read_up_to(self, element: int) -> None:
-        """Release what lies before an element, once there is enough of it."""
+        """Release the pages before an element, once there are enough of them."""
         if element < self._next:
             if element == 0:
                 self._begin(self._first)
@@ -69,13 +68,13 @@ class PassedPages:
 
 
 class TouchedPages:
-    """The pages of an array that is read in another order than it lies in, over and over.
+    """The pages of an array that is read repeatedly in another order than it is stored.
 
     Args:
         mapped: The mapped file.
-        offset: Where the array begins in it, in bytes.
+        offset: Offset of the array in it, in bytes.
         nbytes: Its size.
-        step: Bytes from one element that is read to the next.
+        step: Bytes from one read element to the next.
     """
 
     __slots__ = ("_mapped", "_span", "_step", "_touched")
@@ -87,7 +86,7 @@ class TouchedPages:
         self._step, self._touched = min(step, mmap.PAGESIZE), 0
 
     def read(self, elements: int) -> None:
-        """Release all, once enough of it was read; before so many elements more are."""
+        """Count elements about to be read; release all pages once enough were read."""
         self._touched += elements * self._step
         if self._touched >= STRETCH:
             self._mapped.madvise(mmap.MADV_DONTNEED, *self._span)
@@ -95,20 +94,20 @@ class TouchedPages:
 
 
 def passed_pages(array: np.ndarray) -> PassedPages | None:
-    """Return the pages of an array; None if it is small, lies in memory, or the system cannot give pages back.
+    """Return the pages of an array; None if it is small, in memory, or the system cannot release pages.
 
     Args:
-        array: Elements in one piece, in order.
+        array: Contiguous elements, in order.
     """
     mapped = _mapped(array)
     return None if mapped is None else PassedPages(mapped, _offset(mapped, array), array.itemsize)
 
 
 def touched_pages(array: np.ndarray) -> TouchedPages | None:
-    """Return the pages of an array that is read in C order; None where `passed_pages` gives none.
+    """Return the pages of an array that is read in C order; None where `passed_pages` returns None.
 
     Args:
-        array: Elements that lie in another order, without gaps.
+        array: Elements in another order, without gaps.
     """
     mapped = _mapped(array)
     if mapped is None or any(stride < 0 for stride in array.strides):
@@ -118,12 +117,12 @@ def touched_pages(array: np.ndarray) -> TouchedPages | None:
 
 
 def _mapped(array: np.ndarray) -> mmap.mmap | None:
-    """Return the file that a large array lies in, if its pages can be given back."""
+    """Return the mapped file of a large array, if its pages can be released."""
     if array.nbytes <= STRETCH or not hasattr(mmap, "MADV_DONTNEED"):
         return None
     owner = mapping_of(array)
     if owner is None or not memoryview(owner).readonly:
-        return None  # what somebody wrote into a private mapping is nowhere else
+        return None  # data written to a private mapping exists nowhere else
     return owner
 
 
@@ -140,23 +139,23 @@ def _offset(mapped: mmap.mmap, array: np.ndarray) -> int:
 
 
 SPILL_FROM = 64 << 20
-"""Bytes of an array from which on it is made in a file: smaller ones are made faster in memory, and soon dropped."""
+"""Bytes from which an array is written to a file: smaller ones are faster in memory, and soon dropped."""
 _PIECE = 16 << 20
 """Bytes of a turned array that are written at once."""
 _AT_ONCE = 1 << 20
 """Bytes of it that are read at once."""
-_CRUMB = 1 << 10
-"""Bytes next to each other below which to write them one by one takes longer than to read them so."""
+_MIN_RUN = 1 << 10
+"""Contiguous bytes below which scattered writes take longer than scattered reads."""
 _ZEROS = 1 << 20
-_MOST = 1 << 30
-"""Bytes that are read in one call, which may not read all it is asked for."""
+_MAX_READ = 1 << 30
+"""Bytes read in one call, which may return fewer than requested."""
 _NONE = -1
 
 Place = tuple[slice, ...]
 
 
 class SpillFile(mmap.mmap):
-    """The mapping of a nameless file that an array was made in."""
+    """The mapping of a nameless file that holds an array."""
 
 
 class Making:
@@ -173,7 +172,7 @@ class Making:
     def __init__(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
         self._shape, self._dtype = shape, dtype
         self._nbytes = prod(shape) * dtype.itemsize
-        self._fd = _room(self._nbytes) if self._nbytes >= SPILL_FROM else _NONE
+        self._fd = _create_file(self._nbytes) if self._nbytes >= SPILL_FROM else _NONE
         self._array = np.empty(shape if self._fd == _NONE else 0, dtype)
 
     def put(self, place: Place, part: np.ndarray) -> None:
@@ -190,7 +189,7 @@ class Making:
             self._array[place] = part
             return
         data = np.ascontiguousarray(part).reshape(-1).view(np.uint8).data
-        size = _run(self._shape, place) * self._dtype.itemsize
+        size = _run_length(self._shape, place) * self._dtype.itemsize
         for number, start in enumerate(_starts(self._shape, place)):
             _write(self._fd, data[number * size : (number + 1) * size], start * self._dtype.itemsize)
 
@@ -211,7 +210,7 @@ class Making:
             _write(self._fd, data, start * self._dtype.itemsize)
 
     def done(self) -> np.ndarray:
-        """Return the array. It is not to be filled any further; one that lies in a file is read-only.
+        """Return the array, which must not be filled further; an array in a file is read-only.
 
         Raises:
             MemoryError: It can neither be mapped nor read back.
@@ -220,16 +219,16 @@ class Making:
         if self._fd == _NONE:
             return self._array
         try:
-            held = SpillFile(self._fd, self._nbytes, access=mmap.ACCESS_READ)
+            mapping = SpillFile(self._fd, self._nbytes, access=mmap.ACCESS_READ)
         except OSError:  # a mapping needs address space and a descriptor
             return self._read_back()
-        return np.frombuffer(held, self._dtype).reshape(self._shape)
+        return np.frombuffer(mapping, self._dtype).reshape(self._shape)
 
     def _read_back(self) -> np.ndarray:
         array = np.empty(self._shape, self._dtype)
         left, start = array.reshape(-1).view(np.uint8).data, 0
         while left:
-            count = os.preadv(self._fd, [left[:_MOST]], start)
+            count = os.preadv(self._fd, [left[:_MAX_READ]], start)
             left, start = left[count:], start + count
         return array
 
@@ -239,7 +238,7 @@ class Making:
 
 
 def in_c_order(array: np.ndarray) -> np.ndarray:
-    """Return an array whose elements lie in C order: the array itself if its do, else a copy.
+    """Return an array in C order: the array itself if it is, else a copy.
 
     Args:
         array: Elements of any shape and strides.
@@ -251,7 +250,7 @@ def in_c_order(array: np.ndarray) -> np.ndarray:
     for place in _pieces(array, as_read):
         part = array[place]
         copied = np.empty(part.shape, array.dtype)
-        for span in _cut(part.shape, as_read, _AT_ONCE // array.itemsize):
+        for span in _split_shape(part.shape, as_read, _AT_ONCE // array.itemsize):
             copied[span] = part[span]
             if pages is not None:
                 pages.read(copied[span].size)
@@ -260,33 +259,35 @@ def in_c_order(array: np.ndarray) -> np.ndarray:
 
 
 def _pieces(array: np.ndarray, as_read: Sequence[int]) -> Iterator[Place]:
-    """Cut an array along the dimension that is outermost in memory, so that it is read about once from end to end.
+    """Split an array along its outermost dimension in memory, so that it is read about once from end to end.
 
-    Along the first dimension where that would leave nothing but crumbs to be written.
+    The first dimension is used instead if that would leave only short runs to write.
 
     Args:
         array: The array.
-        as_read: Its dimensions, those that are outermost in memory first.
+        as_read: Its dimensions, the outermost in memory first.
     """
     most = max(1, _PIECE // array.itemsize)
-    first = next(_cut(array.shape, as_read, most))
-    crumbs = _run(array.shape, first) * array.itemsize < _CRUMB
-    return _cut(array.shape, range(array.ndim) if crumbs else as_read, most)
+    first = next(_split_shape(array.shape, as_read, most))
+    crumbs = _run_length(array.shape, first) * array.itemsize < _MIN_RUN
+    return _split_shape(array.shape, range(array.ndim) if crumbs else as_read, most)
 
 
-def _cut(shape: tuple[int, ...], along: Sequence[int], most: int) -> Iterator[Place]:
-    """Cut a shape into parts that are small enough, along the first of some dimensions as far as that is enough.
+def _split_shape(shape: tuple[int, ...], along: Sequence[int], most: int) -> Iterator[Place]:
+    """Split a shape into small enough parts, along the first sufficient ones of some dimensions.
 
     Args:
         shape: Extents.
         along: Dimensions.
-        most: Elements of a part.
+        most: Maximum elements of a part.
     """
     steps, left = list(shape), prod(shape)
     for axis in along:
         left //= max(shape[axis], 1)  # elements that a part has at the least
         parts = -(-shape[axis] // max(1, most // max(left, 1)))
-        steps[axis] = max(1, -(-shape[axis] // max(parts, 1)))  # a small last one would touch as many pages as a large
+        steps[axis] = max(
+            1, -(-shape[axis] // max(parts, 1))
+        )  # a small last part would touch as many pages as a large one
         if left <= most:
             break
     cuts = (range(0, extent, step) for extent, step in zip(shape, steps, strict=True))
@@ -295,8 +296,8 @@ def _cut(shape: tuple[int, ...], along: Sequence[int], most: int) -> Iterator[Pl
         yield tuple(map(slice, starts, ends))
 
 
-def _run(shape: tuple[int, ...], place: Place) -> int:
-    """Return how many elements of a part lie next to each other in an array in C order."""
+def _run_length(shape: tuple[int, ...], place: Place) -> int:
+    """Return the number of contiguous elements of a part in an array in C order."""
     run = 1
     for extent, span in zip(reversed(shape), reversed(place), strict=True):
         run *= span.stop - span.start
@@ -319,9 +320,9 @@ def _starts(shape: tuple[int, ...], place: Place) -> Iterator[int]:
     return (first + sum(offsets) for offsets in product(*counts))
 
 
-def _room(nbytes: int) -> int:
-    """Make a file of a size, all of which is on the disk; `_NONE` if that has less than twice as much left."""
-    for folder in _folders():
+def _create_file(nbytes: int) -> int:
+    """Create a file of a size with allocated disk space; `_NONE` if less than twice as much is free."""
+    for folder in _temporary_folders():
         with suppress(OSError):
             free = os.statvfs(folder)
             if free.f_bavail * free.f_frsize < 2 * nbytes:
@@ -332,14 +333,14 @@ def _room(nbytes: int) -> int:
     return _NONE
 
 
-def _folders() -> tuple[str, ...]:
-    """Return where large temporary files go: on many systems /tmp is memory, and /var/tmp is meant for them."""
+def _temporary_folders() -> tuple[str, ...]:
+    """Return folders for large temporary files: on many systems /tmp is in memory, and /var/tmp is not."""
     usual = tempfile.gettempdir()
     return ("/var/tmp", usual) if usual == "/tmp" else (usual,)  # noqa: S108  files without a name
 
 
 def _reserve(fd: int, nbytes: int) -> None:
-    """Take the room on the disk now, while the array can still be made in memory.
+    """Allocate the disk space now, while the array can still be made in memory.
 
     Raises:
         OSError: There is none.

@@ -1,14 +1,14 @@
 """Differences in LSB, and in units in the last place of a float type (ULP).
 
-An LSB is one step of a scale. Differences are exact where both sides lie on its lattice. The position of a real value x
-on the lattice of scale s is the integer k if x is the real value of the code k steps from the zero point, else x / s.
-So two codes of equal quantization differ by exactly their integer difference, although their real values are rounded
-to float32.
+An LSB is one step of a scale. Differences are exact if both sides lie on its lattice. The position of a real value x on
+the lattice of scale s is the integer k if x is the real value of the code k steps from the zero point, else x / s. So
+two codes of equal quantization differ by exactly their integer difference, although their real values are rounded to
+float32.
 
-Distance of two floats in units in the last place: how many floats of their type lie between them. The bits of a float,
-sign and magnitude, are mapped to integers in the order of the numbers, +0 and -0 to the same; the distance is the
-difference of the integers (Dawson, "Comparing Floating Point Numbers", 2012). Floats of two types are compared in the
-coarser one, to which the finer side is rounded first.
+A distance in ULP is the number of floats of the type between two floats. The bits of a float, sign and magnitude, are
+mapped to integers in the order of the numbers, with +0 and -0 equal; the distance is the difference of the integers
+(Dawson, "Comparing Floating Point Numbers", 2012). Floats of two types are compared in the coarser one, to which the
+finer side is rounded first.
 """
 
 from __future__ import annotations
@@ -79,17 +79,17 @@ class LsbSizes:
 
     @property
     def known(self) -> bool:
-        """Whether differences can be measured in LSB at all."""
+        """Whether differences can be measured in LSB."""
         return self.uniform is not None or self._map is not None
 
     def of(self, start: int, stop: int) -> np.ndarray | float:
-        """Return the step of elements start to stop, or the one of all; NaN where there is none."""
+        """Return the step of elements start to stop, or the common one; NaN where there is none."""
         if self._map is None:
             return np.nan if self.uniform is None else self.uniform
         return _positive(self._map.expand(self._scale, start, stop))
 
     def at(self, places: np.ndarray) -> np.ndarray | float:
-        """Return the step of elements anywhere, by flat index, or the one of all; NaN where there is none."""
+        """Return the step of elements by flat index, or the common one; NaN where there is none."""
         if self._map is None:
             return np.nan if self.uniform is None else self.uniform
         return _positive(self._map.at(self._scale, places))
@@ -121,9 +121,9 @@ def difference_in_lsb(reference: np.ndarray, backend: np.ndarray, step: np.ndarr
         Signed differences, float64.
     """
     lsb = np.asarray(_position(backend, step) - _position(reference, step))
-    lost = np.isnan(lsb)
-    if lost.any():  # both positions are beyond float64; their difference need not be
-        lsb = np.where(lost, (backend - reference) / step, lsb)
+    is_undefined = np.isnan(lsb)
+    if is_undefined.any():  # both positions overflow float64; their difference may not
+        lsb = np.where(is_undefined, (backend - reference) / step, lsb)
     return lsb
 
 
@@ -142,22 +142,22 @@ def _one_position(value: float, quotient: float, step: float) -> float:
 
 
 def sum_in_lsb(mantissa: np.ndarray, exponent: np.ndarray, step: np.ndarray | float) -> tuple[float, int, int]:
-    """Sum signed differences in LSB, whatever their magnitude.
+    """Sum signed differences in LSB of any magnitude.
 
     Args:
-        mantissa: The differences as `numpy.frexp` gives them, float64; no NaN, not infinite.
+        mantissa: Mantissas of the differences from `numpy.frexp`, float64; finite.
         exponent: Their exponents.
-        step: Size of one step for all elements, or for each; where it is NaN the element is left out.
+        step: Size of one step for all elements, or for each; elements with NaN are left out.
 
     Returns:
-        The sum as a float and the power of two it is to be multiplied by, and how many of the differences are not 0.
+        The sum as a float, the power of two to multiply it by, and the number of nonzero differences.
     """
     places = np.flatnonzero((mantissa != 0.0) & ~np.isnan(step))
     if not places.size:
         return 0.0, 0, 0
     step_mantissa, step_exponent = np.frexp(step[places] if isinstance(step, np.ndarray) else step)
     shift = exponent[places] - step_exponent
-    highest = int(shift.max())  # what falls below float64 relative to the largest term does not count
+    highest = int(shift.max())  # terms that vanish in float64 relative to the largest are negligible
     total = np.ldexp(mantissa[places] / step_mantissa, shift - highest).sum()
     return float(total), highest, int(places.size)
 
@@ -176,20 +176,20 @@ _TYPES = tuple(map(np.dtype, _COARSE_TO_FINE))
 _BIAS, _SINGLE_BIAS = 1023, 127
 _EXACT_IN_SINGLE = 2**24
 _FEW = 1024
-"""Elements of two signs up to which they are looked at apart."""
+"""Elements of two signs up to which they are handled separately."""
 _ALL_BUT_SIGN = np.int32(2**31 - 1)
 _BITS = {1: np.int8, 2: np.int16, 4: np.int32, 8: np.int64}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class UlpErrors:
-    """How far two float tensors are apart in units in the last place.
+    """Distances of two float tensors in units in the last place.
 
     Args:
-        dtype: Logical dtype whose units these are.
+        dtype: Logical dtype of the units.
         max_ulp: Largest distance; None if no element is finite on both sides.
-        counts: Elements by distance, int64, read-only: entry 0 counts distance 0, entry k those from 2**(k-1) to
-            2**k - 1; up to the last that is not 0.
+        counts: Elements by distance, int64, read-only: entry 0 counts distance 0, entry k distances from 2**(k-1) to
+            2**k - 1; without trailing zeros.
     """
 
     dtype: str
@@ -221,11 +221,11 @@ def ulp_distance(first: np.ndarray, second: np.ndarray) -> np.ndarray:
     """
     if first.dtype != second.dtype or first.dtype not in _TYPES:
         raise UsageError(f"ULP distance is between floats of one type, found {first.dtype} and {second.dtype}.")
-    ours, theirs = _ordered(first), _ordered(second)
-    apart = np.maximum(ours, theirs)
+    first_order, second_order = _ordered(first), _ordered(second)
+    distance = np.maximum(first_order, second_order)
     # The largest distance needs one bit more than the signed type has; the unsigned type has it.
-    np.subtract(apart, np.minimum(ours, theirs, out=ours), out=apart)
-    return np.asarray(apart.view(np.uint64 if apart.itemsize == 8 else np.uint32))
+    np.subtract(distance, np.minimum(first_order, second_order, out=first_order), out=distance)
+    return np.asarray(distance.view(np.uint64 if distance.itemsize == 8 else np.uint32))
 
 
 def _ordered(values: np.ndarray) -> np.ndarray:
@@ -270,42 +270,42 @@ class UlpCounter:
         same = reference.dtype == backend.dtype == self._dtype == np.float32
         if same and buffers is not None and self._add_single(reference, backend, buffers):
             return
-        apart = ulp_distance(_rounded(reference, self._dtype), _rounded(backend, self._dtype))
-        self._offer(int(apart.max()))
-        if apart.itemsize == 8:
+        distance = ulp_distance(_rounded(reference, self._dtype), _rounded(backend, self._dtype))
+        self._offer(int(distance.max()))
+        if distance.itemsize == 8:
             # No two neighbouring bits are left, so rounding to float64 cannot reach the next power of two.
-            apart &= ~(apart >> np.uint64(1))
-        self._count(apart.astype(np.float64).view(np.int64))
+            distance &= ~(distance >> np.uint64(1))
+        self._count(distance.astype(np.float64).view(np.int64))
 
     def _add_single(self, reference: np.ndarray, backend: np.ndarray, buffers: Scratch) -> bool:
-        """Count float32 values; False, with nothing counted, if many have two signs."""
+        """Count float32 values; return False, with nothing counted, if many have two signs."""
         n = reference.size
-        ours, theirs = reference.view(np.int32), backend.view(np.int32)
-        apart, signs, single = (buffer[:n] for buffer in buffers.singles[2:])
-        apart, signs = apart.view(np.int32), signs.view(np.int32)
+        reference_bits, backend_bits = reference.view(np.int32), backend.view(np.int32)
+        distance, signs, single = (buffer[:n] for buffer in buffers.singles[2:])
+        distance, signs = distance.view(np.int32), signs.view(np.int32)
         # Floats of one sign are in the order of their bits, or in the opposite one.
-        np.subtract(ours, theirs, out=apart)
-        np.absolute(apart, out=apart)
-        np.bitwise_xor(ours, theirs, out=signs)
+        np.subtract(reference_bits, backend_bits, out=distance)
+        np.absolute(distance, out=distance)
+        np.bitwise_xor(reference_bits, backend_bits, out=signs)
         if signs.item(signs.argmin()) < 0:
             places = np.less(signs, 0, out=buffers.masks[0][:n]).nonzero()[0]
             if places.size > _FEW:
                 return False
-            across = (ours[places] & _ALL_BUT_SIGN).astype(np.int64) + (theirs[places] & _ALL_BUT_SIGN)
-            apart[places] = 0
+            across = (reference_bits[places] & _ALL_BUT_SIGN).astype(np.int64) + (backend_bits[places] & _ALL_BUT_SIGN)
+            distance[places] = 0
             self._offer(int(across.max()))
             self._count(across.astype(np.float64).view(np.int64))
             self._counts[0] -= places.size
-        most = int(apart.item(apart.argmax()))
+        most = int(distance.item(distance.argmax()))
         self._offer(most)
         index = buffers.index[:n]
         if most < _EXACT_IN_SINGLE:
-            np.copyto(single, apart)
-            np.copyto(index, np.right_shift(single.view(np.int32), 23, out=apart))
+            np.copyto(single, distance)
+            np.copyto(index, np.right_shift(single.view(np.int32), 23, out=distance))
             np.add.at(self._exponents[_BIAS - _SINGLE_BIAS :], index, 1)
         else:
             real = buffers.doubles[3][:n]
-            np.copyto(real, apart)
+            np.copyto(real, distance)
             self._count(real.view(np.int64))
         return True
 
@@ -358,9 +358,9 @@ def _rounded(values: np.ndarray, dtype: np.dtype) -> np.ndarray:
 
 
 def _to_odd(values: np.ndarray) -> np.ndarray:
-    """Round float64 to float32 so that rounding once more, to bfloat16, is as good as rounding once.
+    """Round float64 to float32 such that a second rounding, to bfloat16, equals a single one.
 
-    What is not exact becomes the neighbour with an odd last bit (Boldo and Melquiond, "Emulation of FMA and correctly
+    Inexact values become the neighbour with an odd last bit (Boldo and Melquiond, "Emulation of FMA and correctly
     rounded sums", 2008).
     """
     with np.errstate(all="ignore"):

@@ -38,10 +38,10 @@ class Better(StrEnum):
 
 
 class MetricGroup(StrEnum):
-    """Where in the diff JSON a metric is.
+    """Place of a metric in the diff JSON.
 
-    `COUNTS` stand beside `ERROR` in every "metrics", "introduced" and "propagated"; `DETAIL` and `ELEMENT` are of one
-    node on request (`full_tier`), `ELEMENT` in its "worst_elements"; the others are of the whole comparison.
+    `COUNTS` and `ERROR` are in every "metrics", "introduced" and "propagated"; `DETAIL` and `ELEMENT` are of one node
+    on request (`full_tier`), `ELEMENT` in its "worst_elements"; the others are of the whole comparison.
     """
 
     ERROR = "metrics"
@@ -62,9 +62,9 @@ class MetricSpec:
     Args:
         name: Its key in the diff JSON, and its name on the command line.
         unit: Unit of its values; "real" for the tensor's own unit, "" for a pure number.
-        better: Which way it improves.
-        definition: What it is, in one line, special values included.
-        group: Where in the diff JSON it is.
+        better: The direction of improvement.
+        definition: Its definition in one line, special values included.
+        group: Its place in the diff JSON.
     """
 
     name: str

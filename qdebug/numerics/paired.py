@@ -1,4 +1,4 @@
-"""Confidence intervals of proportions: of one, and of the difference of two over the same samples."""
+"""Confidence intervals of a proportion, and of the difference of two proportions over the same samples."""
 
 from __future__ import annotations
 
@@ -31,36 +31,36 @@ def proportion(right: float, count: float) -> tuple[float, float]:
 
 
 def paired_loss(lost: float, won: float, count: float) -> tuple[float, float]:
-    """Return the 95 % score interval of (lost - won) / count, a difference of two proportions of the same samples.
+    """Return the 95 % score interval of (lost - won) / count, a difference of two paired proportions.
 
     Its ends are the differences d at which the score statistic of the hypothesis "the difference is d" is +-1.96. It
-    keeps its confidence for few samples, also where no sample differs.
+    keeps its confidence for few samples, also if no sample differs.
 
     Source: T. Tango, "Equivalence test and confidence interval for the difference in proportions for the paired-sample
     design", Statistics in Medicine 17 (1998), equations 11 to 14.
 
     Args:
-        lost: Samples that the reference alone has right.
-        won: Samples that the other one alone has right.
+        lost: Samples that only the reference has right.
+        won: Samples that only the other has right.
         count: All samples, at least 1.
     """
 
     def score(loss: float) -> float:
-        # q: share of samples that are won, most likely if the loss is this one
+        # q: maximum-likelihood share of won samples under this loss
         b = -lost - won + (2 * count - lost + won) * loss
         q = (math.sqrt(max(b * b + 8 * count * won * loss * (1 - loss), 0.0)) - b) / (4 * count)
         variance = count * (2 * q + loss * (1 - loss))
         away = lost - won - count * loss
         return away / math.sqrt(variance) if variance > 0 else math.copysign(math.inf, away) if away else 0.0
 
-    found = (lost - won) / count
-    low = -1.0 if found <= -1 else _crossing(lambda loss: score(loss) > _Z, -1.0, found)
-    high = 1.0 if found >= 1 else _crossing(lambda loss: score(loss) > -_Z, found, 1.0)
+    observed = (lost - won) / count
+    low = -1.0 if observed <= -1 else _crossing(lambda loss: score(loss) > _Z, -1.0, observed)
+    high = 1.0 if observed >= 1 else _crossing(lambda loss: score(loss) > -_Z, observed, 1.0)
     return low, high
 
 
 def _crossing(holds: Callable[[float], bool], low: float, high: float) -> float:
-    """Return where something that holds at the lower end holds no more."""
+    """Return the point where a predicate that holds at the lower end stops holding."""
     for _ in range(_HALVINGS):
         middle = (low + high) / 2
         low, high = (middle, high) if holds(middle) else (low, middle)
@@ -68,21 +68,22 @@ def _crossing(holds: Callable[[float], bool], low: float, high: float) -> float:
 
 
 def samples_needed(lost: float, won: float, count: float, margin: float) -> int | None:
-    """Return how many samples decide whether a loss is beyond a margin, if all of them come out like these.
+    """Return the number of samples that decides whether a loss exceeds a margin, if all are like these.
 
     Args:
-        lost: Samples that the reference alone has right.
-        won: Samples that the other one alone has right.
+        lost: Samples that only the reference has right.
+        won: Samples that only the other has right.
         count: All samples, at least 1.
-        margin: The largest loss that is allowed.
+        margin: The largest allowed loss.
 
     Returns:
-        The number of samples from which on the interval of `paired_loss` does not include the margin; None if no number
-        of samples is enough: the loss is the margin itself.
+        The number of samples from which on the interval of `paired_loss` excludes the margin; None if no number
+            suffices:
+        the loss equals the margin.
     """
 
-    def decided(many: int) -> bool:
-        low, high = paired_loss(lost * many / count, won * many / count, many)
+    def decided(samples: int) -> bool:
+        low, high = paired_loss(lost * samples / count, won * samples / count, samples)
         return high <= margin or low > margin
 
     low = high = max(int(count), 1)

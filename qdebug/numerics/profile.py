@@ -1,7 +1,6 @@
-"""Everything about the error of one tensor that is worth a second pass, taken in array by array.
+"""Profile the error of one tensor in a second pass, array by array. Begin at `Profiler`.
 
-A pass shares each block, read as float64, among counters that keep little: at most 4 MB whatever the size of the
-tensors and however many samples there are.
+A pass shares each block, read as float64, among counters of bounded size: at most 4 MB for any tensors and samples.
 """
 
 from __future__ import annotations
@@ -71,20 +70,20 @@ class TensorProfile(JsonObject):
 
     @property
     def worst(self) -> tuple[WorstElement, ...]:
-        """The elements that differ most, worst first; made on demand."""
+        """The elements that differ most, worst first; built on demand."""
         return self.found.elements()
 
 
 _FEW = 2048
-"""Elements of a tensor or a stretch up to which calling numpy costs more than what it does."""
+"""Elements up to which the overhead of numpy calls exceeds their work."""
 
 
 class SmallTensors:
-    """Small tensors of one shape, all of which float32 holds exactly, in the order they came.
+    """Small tensors of one shape that float32 holds exactly, in the order they were added.
 
     Args:
         shape: Shape of each.
-        lsb: Size of an LSB, the same in all.
+        lsb: Size of an LSB, common to all.
     """
 
     def __init__(self, shape: tuple[int, ...], lsb: LsbSizes) -> None:
@@ -99,7 +98,7 @@ class SmallTensors:
         self.places.append((sample, step))
 
     def takes(self, shape: tuple[int, ...]) -> bool:
-        """Tell whether one more of a shape fits a block with the others."""
+        """Return whether another tensor of a shape fits the block."""
         return shape == self.shape and (len(self.sides) + 1) * self.sides[0][1].size <= BLOCK
 
     def read(self, buffers: Scratch) -> tuple[np.ndarray, np.ndarray]:
@@ -115,7 +114,7 @@ class SmallTensors:
         for number, pair in enumerate(self.sides):
             for side, buffer in zip(pair, buffers.singles, strict=False):
                 out = buffer[number * size : (number + 1) * size]
-                np.copyto(out, side.read_single(0, size, out))  # which may be the tensor itself, or `out` already
+                np.copyto(out, side.read_single(0, size, out))  # a view of the tensor, or `out` already
         count = len(self.sides) * size
         return buffers.singles[0][:count], buffers.singles[1][:count]
 
@@ -128,7 +127,7 @@ class Profiler:
     Args:
         stats: The metrics of the core tier over everything that will be taken in: their extremes are the ends of the
             histograms of values.
-        reference_quant: How the reference's elements stand for real numbers; None if they are the numbers.
+        reference_quant: Quantization of the reference's elements; None for real numbers.
         backend_quant: The same for the backend.
         clamps: Bounds applied to the real values of the reference and of the backend first.
         axis: Channel axis in the backend's shape; None for no error by channel.
@@ -192,8 +191,8 @@ class Profiler:
                 backend has no such axis.
         """
         reference, backend = np.asarray(reference), np.asarray(backend)
-        few = 0 < backend.size <= _FEW
-        if few:  # it waits for others, and the caller may write to its own until they come
+        is_small = 0 < backend.size <= _FEW
+        if is_small:  # batched with later ones, and the caller may write to its array until then
             reference, backend = reference.copy(), backend.copy()
         sides = settled(
             RealBlocks(reference, self._quants[0], self._clamps[0]),
@@ -203,8 +202,8 @@ class Profiler:
         if not same_elements(sides[0].shape, shape):
             raise UsageError(f"The reference has shape {sides[0].shape} and the backend {shape}.")
         lsb = lsb_of(*sides)
-        few = few and sides[0].single and sides[1].single
-        if self._waiting and not (few and self._waiting.takes(shape)):
+        is_small = is_small and sides[0].single and sides[1].single
+        if self._waiting and not (is_small and self._waiting.takes(shape)):
             self._count_waiting()
         if not self._tensors:
             self._begin(shape, reference.dtype, backend.dtype)
@@ -212,7 +211,7 @@ class Profiler:
             self._channels = self._axis = None
         self._tensors += 1
         self._samples.add(sample)
-        if few:
+        if is_small:
             if self._waiting is None:
                 self._waiting = SmallTensors(shape, lsb)
             self._waiting.add(sides, sample, step)
@@ -228,7 +227,7 @@ class Profiler:
         buffers = scratch()
         with np.errstate(all="ignore"):
             values = waiting.read(buffers)
-            # In a row they are one tensor with a dimension more.
+            # Stacked, they are one tensor with an additional dimension.
             axis = None if self._axis is None else self._axis % len(waiting.shape) + 1
             for stretch in stretches((len(waiting.sides), *waiting.shape), axis):
                 part = slice(stretch.start, stretch.stop)
@@ -273,8 +272,8 @@ class Profiler:
         np.absolute(magnitudes, out=magnitudes)
         largest = float(magnitudes.item(magnitudes.argmax()))
         self._worst.add(block, magnitudes, largest)
-        a = _added(block.reference, block.reference_rest)
-        b = _added(block.backend, block.backend_rest)
+        a = _add_remainders(block.reference, block.reference_rest)
+        b = _add_remainders(block.backend, block.backend_rest)
         finite = None
         if not math.isfinite(largest):
             finite = np.isfinite(a) & np.isfinite(b)
@@ -299,7 +298,7 @@ class Profiler:
                 self._ulp.add(*(singles or (a, b)), buffers)
 
     def _count_few(self, values: np.ndarray, reference: np.ndarray, magnitudes: np.ndarray) -> None:
-        """Count a stretch of few finite elements, in fewer calls of numpy, which are most of what it costs.
+        """Count a few finite elements, with fewer calls of numpy, which dominate the time.
 
         Args:
             values: The reference's and the backend's values, two rows of float32.
@@ -321,9 +320,9 @@ class Profiler:
             self._ulp.add_counts(counts[2], rows[2])
 
     def profile(self) -> TensorProfile:
-        """Return what was found in all that was taken in."""
+        """Return the profile of all arrays so far."""
         self._count_waiting()
-        ours, theirs = (None, None) if self._values is None else self._values.histograms()
+        reference_histogram, backend_histogram = (None, None) if self._values is None else self._values.histograms()
         return TensorProfile(
             sample=next(iter(self._samples)) if len(self._samples) == 1 else None,
             tensors=self._tensors,
@@ -331,8 +330,8 @@ class Profiler:
             stats=self._stats,
             errors=self._errors.histogram(),
             relative=self._relative.errors(),
-            reference=ours,
-            backend=theirs,
+            reference=reference_histogram,
+            backend=backend_histogram,
             found=self._worst.found(),
             ulp=None if self._ulp is None else self._ulp.errors(),
             channels=None if self._channels is None else self._channels.errors(),
@@ -347,18 +346,18 @@ def _widened(singles: tuple[np.ndarray, np.ndarray], start: int, buffers: Scratc
     return Block(reference=reference, backend=backend, start=start, lsb=LsbSizes(None, ()))
 
 
-def _added(values: np.ndarray, rest: np.ndarray | None) -> np.ndarray:
-    """Add what 64-bit integers have below their values to these, in place: the block is not needed in parts again."""
+def _add_remainders(values: np.ndarray, rest: np.ndarray | None) -> np.ndarray:
+    """Add the low-order remainder of int64 values in place: the parts are not needed again."""
     return values if rest is None else np.add(values, rest, out=values)
 
 
 def _common_limits(stats: ErrorStats) -> tuple[float, float] | None:
-    """Return limits that hold the finite values of both sides; None if there are none.
+    """Return limits around the finite values of both sides; None if there are none.
 
-    A range wider than float64 can express is cut at both ends, and what lies beyond is counted there.
+    A range wider than float64 is cut at both ends, and values beyond are counted there.
     """
-    known = (stats.reference_min, stats.reference_max, stats.backend_min, stats.backend_max)
-    values = [value for value in known if value is not None]
+    extremes = (stats.reference_min, stats.reference_max, stats.backend_min, stats.backend_max)
+    values = [value for value in extremes if value is not None]
     if not values:
         return None
     low, high = min(values), max(values)
@@ -388,7 +387,7 @@ def profile_tensor(
     Args:
         reference: Stored elements of the reference.
         backend: Stored elements of the backend, of the same shape but for dimensions of extent 1.
-        reference_quant: How the reference's elements stand for real numbers; None if they are the numbers.
+        reference_quant: Quantization of the reference's elements; None for real numbers.
         backend_quant: The same for the backend.
         clamps: Bounds applied to the real values of the reference and of the backend first.
         axis: Channel axis in the backend's shape; None for no error by channel.

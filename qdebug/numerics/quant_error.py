@@ -1,4 +1,4 @@
-"""What holding real values to the codes of a scale and a zero point loses: exactly, or estimated from a histogram."""
+"""The loss of quantizing real values with a scale and a zero point: exact, or estimated from a histogram."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ class QuantError(JsonObject):
     """The error of quantizing and dequantizing values.
 
     Args:
-        clipped_low: Values whose nearest code would be below qmin: they are more than half a step beyond it.
+        clipped_low: Values whose nearest code would be below qmin: more than half a step beyond it.
         clipped_high: Values whose nearest code would be above qmax.
         square_error: Sum of the squared differences.
-        square_sum: Sum of the squares of the values.
-        max_abs: Largest difference; None if it is not known.
+        square_sum: Sum of the squared values.
+        max_abs: Largest difference; None if unknown.
         total: Finite values; NaN and infinite ones are left out of everything.
-        used_codes: Codes from the lowest to the highest one that a value has; 0 of no values.
+        used_codes: Codes from the lowest to the highest code in use; 0 without values.
         exact: Whether the values were quantized; False if all was estimated from a histogram.
     """
 
@@ -87,11 +87,11 @@ class QuantErrorCounter:
         self._nearest = math.inf, -math.inf
 
     def add(self, values: np.ndarray, quant: QuantParams | None = None) -> None:
-        """Hold the values of one sample to the codes.
+        """Quantize the values of one sample.
 
         Args:
             values: Stored elements of any shape.
-            quant: How they stand for real numbers; None if they are the numbers.
+            quant: Their own quantization; None for real numbers.
 
         Raises:
             UsageError: The elements are no real numbers, or parameters do not fit their shape.
@@ -119,7 +119,7 @@ class QuantErrorCounter:
                     self._hold(real, buffers.doubles[1:3])
 
     def _hold(self, real: np.ndarray, buffers: Sequence[np.ndarray]) -> None:
-        """Quantize and dequantize a stretch, as `quantize` and `dequantize` do for one scale of codes up to 16 bits."""
+        """Quantize and dequantize a range, as `quantize` and `dequantize` do for one scale of codes up to 16 bits."""
         work = real.dtype.type
         scale, zero_point = work(self.quant.real_scale.reshape(-1)[0]), int(self.quant.zero_point.reshape(-1)[0])
         low, high = self._low - zero_point, self._high - zero_point
@@ -131,13 +131,13 @@ class QuantErrorCounter:
         self._take(real, back, nearest, zero_point)
 
     def _take(self, real: np.ndarray, back: np.ndarray, nearest: np.ndarray, zero_point: int = 0) -> None:
-        """Add a stretch.
+        """Add a range.
 
         Args:
             real: The values.
-            back: What they become.
-            nearest: The nearest code without ends, less the zero point.
-            zero_point: The zero point, where `nearest` is without it.
+            back: Their dequantized values.
+            nearest: The nearest unclipped code, less the zero point.
+            zero_point: The zero point, if `nearest` is without it.
         """
         finite = np.isfinite(real)
         if not finite.all():
@@ -170,7 +170,7 @@ class QuantErrorCounter:
 
 
 def _span(nearest: tuple[float, float], ends: tuple[int, int]) -> int:
-    """Return how many codes there are from one to another, both held to the ends."""
+    """Return the number of codes from one to another, both clamped to the ends."""
     low, high = (min(max(each, ends[0]), ends[1]) for each in nearest)
     return int(high - low) + 1
 
@@ -182,15 +182,15 @@ def _codes(histogram: RangeHistogram, scale: float, zero_point: int) -> tuple[fl
 def estimated_error(histogram: RangeHistogram, quant: QuantParams) -> QuantError:
     """Estimate the error from a histogram, without the values.
 
-    A value that is not clipped counts scale**2 / 12, but 0, which has a code, nothing; a clipped one the squared
-    distance from the end of the codes to the middle of its bin. A bin that an end cuts is clipped by its share.
+    A value that is not clipped adds scale**2 / 12, but 0, which has a code, nothing; a clipped one the squared distance
+    from the end of the codes to the middle of its bin. A bin that contains an end is clipped proportionally.
 
     Args:
         histogram: The values.
         quant: One scale and one zero point.
 
     Raises:
-        UsageError: There is more than one scale, it is not above 0, the codes have no ends, or the histogram is coarse.
+        UsageError: There are several scales, it is not above 0, the codes have no ends, or the histogram is coarse.
     """
     if quant.scale.size != 1:
         raise UsageError(f"One histogram cannot tell the error of {quant.scale.size} scales.")

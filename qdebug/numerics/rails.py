@@ -1,4 +1,4 @@
-"""Clipping: reference values beyond what codes can represent; and codes at the ends of their range."""
+"""Clipping: reference values beyond the range of the codes, and codes at the ends of their range."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["CodeRange", "RailsCounter", "count_rails", "merge_rails"]
 
 
 class CodeRange:
-    """Tells which real values are beyond what the codes of a tensor can represent.
+    """Finds real values beyond the range of a tensor's codes.
 
     Args:
         quant: Quantization of the codes.
@@ -41,7 +41,7 @@ class CodeRange:
         self._lowest, self._highest = real.reshape(2, *quant.scale.shape)
 
     def below(self, values: np.ndarray, start: int) -> np.ndarray:
-        """Tell which values are below the range; NaN is not.
+        """Return a mask of the values below the range; False for NaN.
 
         Args:
             values: Real values, 1-D, beginning at flat element `start`.
@@ -50,15 +50,15 @@ class CodeRange:
         return np.asarray(values < self.scales.expand(self._lowest, start, start + values.size))
 
     def above(self, values: np.ndarray, start: int) -> np.ndarray:
-        """Tell which values are above the range; arguments as of `below`."""
+        """Return a mask of the values above the range; arguments as for `below`."""
         return np.asarray(values > self.scales.expand(self._highest, start, start + values.size))
 
     def excludes(self, values: np.ndarray, start: int) -> np.ndarray:
-        """Tell which values are on either side of the range; arguments as of `below`."""
+        """Return a mask of the values outside the range; arguments as for `below`."""
         return np.asarray(self.below(values, start) | self.above(values, start))
 
     def excludes_at(self, values: np.ndarray, places: np.ndarray) -> np.ndarray:
-        """Tell which values are on either side of the range.
+        """Return a mask of the values outside the range.
 
         Args:
             values: Real values, of any shape.
@@ -69,7 +69,7 @@ class CodeRange:
 
 
 class RailsCounter:
-    """Counts clipped values and codes at the ends block by block; `rails()` gives the sums.
+    """Counts clipped values and codes at the ends block by block; `rails()` returns the sums.
 
     Args:
         quant: Quantization of the codes.
@@ -165,7 +165,7 @@ def count_rails(
         quant: Their quantization; qmin and qmax are the ends.
         reference_values: Stored elements of the reference, same shape. If None, clipping is known only (to be 0)
             where no code is at an end.
-        reference_quant: How the reference's elements stand for real numbers; None if they are the numbers.
+        reference_quant: Quantization of the reference's elements; None for real numbers.
         reference_clamp: Bounds applied to the reference's real values first.
         relu_floor: Whether a Relu is folded into the tensor.
 

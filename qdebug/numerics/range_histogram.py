@@ -1,9 +1,9 @@
-"""A histogram of values that anything can be calibrated from: mergeable, and exact whatever came first.
+"""A mergeable histogram for calibration, independent of the order of its values.
 
 Bin k counts the values from k * w up to below (k + 1) * w. The width w is a power of two, the least with which the
-values and 0 take at most so many bins. When the range grows, w is doubled and bin k becomes bin floor(k / 2), which
-holds all of it: no count is lost or split. The counts depend on the values alone, not on the order in which samples
-and recordings came.
+values and 0 take at most a given number of bins. When the range grows, w is doubled and bin k becomes part of bin
+floor(k / 2): no count is lost or split. The counts depend on the values only, not on the order of samples and
+recordings.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from qdebug.numerics.checkpoint import checkpoint
 __all__ = ["BINS", "MOST_BINS", "RangeCounter", "RangeHistogram", "channel_histograms", "merge_histograms"]
 
 BINS = 2000
-"""Bins that a histogram may take, if nobody says otherwise."""
+"""Default maximum number of bins."""
 MOST_BINS = 1 << 20
-"""Bins that a histogram may take at all: float32 holds the number of each exactly."""
+"""Largest maximum number of bins: float32 holds every bin number exactly."""
 
 _LOWEST = -1000
 """Least exponent of a bin: values of float64 divided by its width are still finite."""
@@ -37,26 +37,25 @@ _SINGLE = 126
 _BLOCK = 1 << 18
 """Values that are counted together: fewer, and starting each pass takes longer than the values do."""
 _ROW = 256
-"""Values in a row of a stretch: what makes numbers of counts of their bins is the same for each row."""
+"""Values in a row of a range; the mapping from bins to counters is common to all rows."""
 _ALTERNATE = (np.arange(_ROW) % 2).astype(np.int16)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class RangeHistogram:
-    """Counts of values in bins anchored at 0, and what else calibrators ask for.
+    """Counts of values in bins anchored at 0, with further facts for calibrators.
 
     Args:
         exponent: The width of a bin is 2**exponent, in real units.
-        first: Number of the first bin in `counts`; it begins at first * width. 0 is in bin 0, which `counts` holds.
+        first: Number of the first bin in `counts`; it begins at first * width. Bin 0, which `counts` contains, holds 0.
         counts: Finite values in each bin, int64, read-only; their sum is the number of finite values.
         low: Smallest finite value; NaN if there is none.
-        high: Largest one; NaN if there is none.
-        zeros: Values that are 0; they are counted in bin 0 too.
-        nan: Values that are NaN; in no bin.
-        infinite: Values that are infinite; in no bin.
-        ranges: Smallest and largest finite value of each array that was added, in order: float64 (arrays, 2),
-            read-only.
-        bins: The number of bins that the histogram may take.
+        high: Largest finite value; NaN if there is none.
+        zeros: Number of zeros, which bin 0 counts too.
+        nan: Number of NaN values; in no bin.
+        infinite: Number of infinite values; in no bin.
+        ranges: Smallest and largest finite value of each added array, in order: float64 (arrays, 2), read-only.
+        bins: The maximum number of bins.
     """
 
     exponent: int
@@ -77,7 +76,7 @@ class RangeHistogram:
 
     @property
     def coarse(self) -> bool:
-        """Whether some of the values were known by statistics alone: then their range is exact, and little else."""
+        """Whether some values are known by statistics only: the range is exact, and little else."""
         return self.counts.size > 0 and self.exponent > _least_exponent(self.low, self.high, self.bins)
 
     @property
@@ -87,7 +86,7 @@ class RangeHistogram:
 
     @property
     def square_sum(self) -> float:
-        """Sum of the squares of the finite values, taken as spread evenly over their bins, but zeros as 0."""
+        """Sum of the squares of the finite values, assumed evenly spread over their bins; zeros as 0."""
         counts = self.counts.astype(np.float64)
         if counts.size:
             counts[-self.first] -= self.zeros
@@ -95,7 +94,7 @@ class RangeHistogram:
 
     @property
     def edges(self) -> np.ndarray:
-        """Ends of the bins in real units, float64, one more than there are bins."""
+        """Ends of the bins in real units, float64, one more than bins."""
         return np.ldexp(np.arange(self.first, self.first + self.counts.size + 1, dtype=np.float64), self.exponent)
 
     @property
@@ -104,10 +103,10 @@ class RangeHistogram:
         return (np.arange(self.first, self.first + self.counts.size) + 0.5) * self.width
 
     def mirrored(self, *, center: bool = False) -> tuple[np.ndarray, float]:
-        """Return the counts in bins that lie symmetrically around 0, as calibrators with one threshold take them.
+        """Return the counts in bins symmetric around 0, for calibrators with one threshold.
 
         Args:
-            center: Have one bin with 0 in its middle, so that their number is odd; the bins are twice as wide then.
+            center: Center a bin at 0, for an odd number of bins, twice as wide.
 
         Returns:
             The counts, int64, and the width of a bin.
@@ -130,7 +129,7 @@ class RangeHistogram:
 
 
 def _coarser(first: int, counts: np.ndarray, times: int) -> tuple[int, np.ndarray]:
-    """Return the first bin and the counts after the width was doubled so many times."""
+    """Return the first bin and the counts after doubling the width a number of times."""
     if not times:
         return first, counts
     times = min(times, 62)  # every bin is 0 or -1 long before
@@ -146,7 +145,7 @@ def _bin(value: float, exponent: int) -> int:
 
 
 def _least_exponent(low: float, high: float, bins: int) -> int:
-    """Return the least exponent with which low, 0 and high lie in at most so many bins."""
+    """Return the least exponent with which low, 0 and high fit a number of bins."""
     low, high = min(low, 0.0), max(high, 0.0)
     largest = max(-low, high)
     if not largest:
@@ -158,19 +157,19 @@ def _least_exponent(low: float, high: float, bins: int) -> int:
 
 
 def _side_exponent(low: float, high: float) -> int:
-    """Return the least exponent with which all values below 0 lie in one bin, and all others in another."""
+    """Return the least exponent with which all negative values lie in one bin, and all others in another."""
     largest = max(-low, high)
     return max(math.frexp(largest)[1], _LOWEST) if largest else _LOWEST
 
 
 def merge_histograms(histograms: Sequence[RangeHistogram]) -> RangeHistogram:
-    """Return the histogram of the values of several ones.
+    """Return the merged histogram.
 
     Args:
-        histograms: At least one; all may take the same number of bins.
+        histograms: At least one; all with the same maximum number of bins.
 
     Raises:
-        UsageError: There is none, or they may take different numbers of bins.
+        UsageError: There is none, or their maximum numbers of bins differ.
     """
     sizes = sorted({each.bins for each in histograms})
     if len(sizes) != 1:
@@ -208,7 +207,7 @@ def merge_histograms(histograms: Sequence[RangeHistogram]) -> RangeHistogram:
 
 
 class _Buffers(threading.local):
-    """What a stretch of values is made into, once for each thread: fresh memory would cost as much as counting."""
+    """Buffers of a range of values, once for each thread: fresh memory would cost as much as counting."""
 
     def __init__(self) -> None:
         self.single, self.real, self.scaled = (np.empty(_BLOCK, kind) for kind in ("f4", "f8", "f8"))
@@ -219,10 +218,10 @@ _buffers = _Buffers()
 
 
 def _lanes(first: int, size: int) -> tuple[int, np.ndarray]:
-    """Return how many counts each bin has, and what makes numbers of counts of a row of numbers of bins.
+    """Return the number of counters of each bin, and the offsets that map bin numbers of a row to counters.
 
-    Two where nothing is negative and 16 bits hold them: many values are 0 there, and a processor waits for a count that
-    it has just changed. So neighbours are counted apart.
+    There are two counters if no value is negative and 16 bits hold them: many values are 0 there, and a processor
+    stalls on a counter that it has just changed, so neighbours are counted separately.
     """
     most = np.iinfo(np.int16).max
     if not first and 2 * size <= most:
@@ -234,10 +233,10 @@ class RangeCounter:
     """Counts the values of a tensor, sample by sample.
 
     Args:
-        bins: Number of bins that the histogram may take, from 2 to `MOST_BINS`.
+        bins: Maximum number of bins, from 2 to `MOST_BINS`.
 
     Raises:
-        UsageError: They are fewer or more.
+        UsageError: It is out of range.
     """
 
     def __init__(self, bins: int = BINS) -> None:
@@ -256,9 +255,9 @@ class RangeCounter:
         """Count the values of one sample.
 
         Args:
-            values: Stored elements of any shape; or statistics of them, none infinite. These tell the range, the zeros
-                and the signs: there is one bin on each side of 0 then.
-            quant: How the elements stand for real numbers; None if they are the numbers. One scale for statistics.
+            values: Stored elements of any shape; or their statistics, without infinities. Statistics determine the
+                range, the zeros and the signs: there is one bin on each side of 0 then.
+            quant: Quantization of the elements; None for real numbers. A single scale for statistics.
 
         Raises:
             UsageError: The elements are no real numbers, or the quantization does not fit their shape.
@@ -278,19 +277,19 @@ class RangeCounter:
                     self._add(blocks.read_double(start, stop, _buffers.real, _buffers.single))
         self._ranges.append((self._own[0] + 0.0, self._own[1] + 0.0))
 
-    def _add_statistics(self, known: Statistics, quant: QuantParams | None) -> None:
-        self._nan += known.nan
-        count = known.count - known.nan
+    def _add_statistics(self, statistics: Statistics, quant: QuantParams | None) -> None:
+        self._nan += statistics.nan
+        count = statistics.count - statistics.nan
         if not count:
             self._ranges.append((math.nan, math.nan))
             return
-        ends = np.array([known.low, known.high])
+        ends = np.array([statistics.low, statistics.high])
         low, high = map(float, ends if quant is None else dequantize(ends.astype(np.int64), quant))
         self._ranges.append((low + 0.0, high + 0.0))
         self._exponent = max(self._exponent, _side_exponent(low, high))
         self._low, self._high = float(np.fmin(low, self._low)) + 0.0, float(np.fmax(high, self._high)) + 0.0
         self._grow()
-        negative, positive = int(known.negative.sum()), int(known.positive.sum())
+        negative, positive = int(statistics.negative.sum()), int(statistics.positive.sum())
         self._zeros += count - negative - positive
         self._counts[-self._first] += count - negative
         if negative:
@@ -306,7 +305,7 @@ class RangeCounter:
             low, high = float(x.min()), float(x.max())
         self._own = min(low, self._own[0]), max(high, self._own[1])
         if not (self._low <= low and high <= self._high):  # true for NaN too: the first values
-            # 0.0 is added so that -0.0 does not hang on the order.
+            # 0.0 is added so that -0.0 does not depend on the order.
             self._low, self._high = min(low, self._low) + 0.0, max(high, self._high) + 0.0
             self._grow()
         zero = _buffers.places.view(np.bool_)[: x.size]
@@ -318,21 +317,21 @@ class RangeCounter:
         np.multiply(x, x.dtype.type(math.ldexp(1.0, -self._exponent)), out=scaled)
         if self._first < 0:
             np.floor(scaled, out=scaled)
-        # The cast rounds towards 0, which is down where nothing is negative.
+        # The cast rounds towards 0, which is down without negative values.
         places = _buffers.places.view(self._offsets.dtype)
         np.copyto(places[: x.size], scaled, casting="unsafe")
         rows = places[: -(-x.size // _ROW) * _ROW].reshape(-1, _ROW)
         rows += self._offsets
-        found = np.bincount(places[: x.size], minlength=self._counts.size * self._lanes)
+        counts = np.bincount(places[: x.size], minlength=self._counts.size * self._lanes)
         for lane in range(self._lanes):
-            self._counts += found[lane * self._counts.size :][: self._counts.size]
+            self._counts += counts[lane * self._counts.size :][: self._counts.size]
 
     def _finite(self, x: np.ndarray) -> np.ndarray:
-        """Return the finite ones of some values, and count the others."""
+        """Return the finite values, and count the others."""
         finite = np.isfinite(x)
-        lost = int(np.count_nonzero(np.isnan(x)))
-        self._nan += lost
-        self._infinite += x.size - int(np.count_nonzero(finite)) - lost
+        nan_count = int(np.count_nonzero(np.isnan(x)))
+        self._nan += nan_count
+        self._infinite += x.size - int(np.count_nonzero(finite)) - nan_count
         return np.asarray(x[finite])
 
     def _grow(self) -> None:
@@ -367,18 +366,18 @@ class RangeCounter:
 def channel_histograms(
     values: np.ndarray, axis: int, *, quant: QuantParams | None = None, block_size: int | None = None, bins: int = BINS
 ) -> list[RangeHistogram]:
-    """Count the values of each channel of a tensor, or of each block of so many places along an axis.
+    """Count the values of each channel of a tensor, or of each block along an axis.
 
     Args:
         values: Stored elements of any shape with at least one dimension.
-        axis: The channel axis, or the axis that is cut into blocks.
-        quant: How the elements stand for real numbers; None if they are the numbers.
-        block_size: Places along the axis that share a scale, where the other places each have their own; None for
+        axis: The channel axis, or the axis of blocks.
+        quant: Quantization of the elements; None for real numbers.
+        block_size: Elements along the axis that share a scale, with separate scales for other indices; None for
             channels.
-        bins: Number of bins that each histogram may take.
+        bins: Maximum number of bins of each histogram.
 
     Returns:
-        One histogram for each channel in order; for blocks, one for each place of the tensor of scales in C order: its
+        One histogram for each channel in order; for blocks, one for each entry of the tensor of scales in C order: its
         shape is that of `values` with the extent of the axis divided by the block size, rounded up.
 
     Raises:
@@ -393,16 +392,20 @@ def channel_histograms(
         parts: list[np.ndarray] = list(turned)
     else:
         axis %= values.ndim
-        others = values.shape[:axis] + values.shape[axis + 1 :]
+        other_extents = values.shape[:axis] + values.shape[axis + 1 :]
         count = -(-values.shape[axis] // block_size)
         parts = []
         for place in np.ndindex(*values.shape[:axis], count, *values.shape[axis + 1 :]):
-            other = place[:axis] + place[axis + 1 :]
+            other_index = place[:axis] + place[axis + 1 :]
             start = place[axis] * block_size
-            parts.append(turned[(slice(start, start + block_size), *other)] if others else turned[start:][:block_size])
-    found = []
+            parts.append(
+                turned[(slice(start, start + block_size), *other_index)]
+                if other_extents
+                else turned[start:][:block_size]
+            )
+    histograms = []
     for part in parts:
         counter = RangeCounter(bins)
         counter.add(np.ascontiguousarray(part))
-        found.append(counter.histogram())
-    return found
+        histograms.append(counter.histogram())
+    return histograms

@@ -1,7 +1,7 @@
-"""How numbers are rounded: each rounding is one row, with all that is done with it and said of it.
+"""Roundings of numbers: one row each, with formulas and descriptions.
 
-A row has the word that names it, its formulas for real numbers, shifts and divisions, their text in NumPy, its plain
-words, and the steps of a program that may round so. A row lacks the formulas of what it does not round.
+A row has a name, formulas for real numbers, shifts and divisions, their text in NumPy, a description, and the steps of
+a program that may use it. Missing formulas are None.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ class Rounding:
     """One way to round.
 
     Args:
-        words: In plain words.
-        steps: Steps of a program that may round so (see `qdebug.replay.steps`).
-        cuts: Whether it cuts off, rather than to round to the nearest.
-        real: Rounds real numbers, into the array that is given if it can; None if it rounds integers alone.
+        words: Its description.
+        steps: Steps of a program that may use it (see `qdebug.replay.steps`).
+        cuts: Whether it truncates rather than rounds to nearest.
+        real: Rounds real numbers, into a given array if possible; None if it rounds integers only.
         real_text: The same as NumPy text of the real numbers `v`.
-        nudge: What makes a shift of integers that rounds down round so, when it is added first; of the integers and
-            the bits from 0 to 62 that they are shifted by. It returns None for nothing; None if there is no such shift.
-        ahead: What is added before that, whatever the bits are; None for nothing.
+        nudge: Summand that turns a shift that rounds down into this rounding, as a function of the integers and the
+            bits from 0 to 62; it returns None for 0. None if there is no such shift.
+        ahead: A constant added before that; None for 0.
         shift_text: NumPy text that divides the integers `v` by 2**bits and rounds, with `half` of that.
-        rises: Where a division that rounds down comes out one higher; of the integers, the quotient, the rest and the
-            gap to the divisor. None if there is no such division.
+        rises: Mask of divisions that round up, as a function of the integers, the quotient, the remainder and the gap
+            to the divisor. None if there is no such division.
     """
 
     words: str
@@ -61,7 +61,7 @@ def _away(values: np.ndarray, out: Out = None) -> np.ndarray:
 
 
 def _plus(values: np.ndarray, out: Out = None) -> np.ndarray:
-    """Round by adding one half and cutting down, in the values' own precision."""
+    """Round by adding one half and rounding down, in the values' own precision."""
     shifted = np.add(values, values.dtype.type(0.5), out=out)
     return np.asarray(np.floor(shifted, out=shifted if isinstance(shifted, np.ndarray) else None))
 
@@ -165,7 +165,7 @@ rounds up.
 
 
 def roundings_of(step: str, *first: str) -> tuple[str, ...]:
-    """Return the roundings that a step of a program may have.
+    """Return the possible roundings of a step of a program.
 
     Args:
         step: The step.
@@ -175,11 +175,11 @@ def roundings_of(step: str, *first: str) -> tuple[str, ...]:
 
 
 def unknown_rounding(name: str, formula: str) -> UsageError:
-    """Return the error of a rounding that does not exist, or lacks a formula.
+    """Return the error for a rounding that does not exist, or lacks a formula.
 
     Args:
-        name: What was asked for.
-        formula: The field of `Rounding` that it needs.
+        name: The requested name.
+        formula: The required field of `Rounding`.
     """
-    known = ", ".join(each for each, row in ROUNDINGS.items() if getattr(row, formula) is not None)
-    return UsageError(f"Rounding {name!r} is unknown; known are {known}.", hint="Choose one of these names.")
+    names = ", ".join(each for each, row in ROUNDINGS.items() if getattr(row, formula) is not None)
+    return UsageError(f"Rounding {name!r} is unknown; known are {names}.", hint="Choose one of these names.")

@@ -1,6 +1,6 @@
 """Sums of products in rows of 256 elements, the rows in float64.
 
-In longer rows of float32 the rounding errors of a constant tensor pile up; in rows like these a sum is within 4 ULP.
+In longer rows of float32 the rounding errors of a constant tensor accumulate; with these rows a sum is within 4 ULP.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ def row_dots(pairs: Sequence[tuple[np.ndarray, np.ndarray]], out: np.ndarray) ->
     if rows:
         shape, whole = (rows, ROW), n - rest
         for index, (first, second) in enumerate(pairs):
-            ours = (first[:whole] if rest else first).reshape(shape)
-            theirs = ours
+            first_rows = (first[:whole] if rest else first).reshape(shape)
+            second_rows = first_rows
             if second is not first:
-                theirs = second if second.size == ROW else (second[:whole] if rest else second).reshape(shape)
-            np.vecdot(ours, theirs, out=out[index, :rows])
+                second_rows = second if second.size == ROW else (second[:whole] if rest else second).reshape(shape)
+            np.vecdot(first_rows, second_rows, out=out[index, :rows])
         totals = np.add.reduce(out[: len(pairs), :rows], axis=1, dtype=np.float64).tolist()
     if rest:
         for index, (first, second) in enumerate(pairs):
-            other = second[:rest] if second.size == ROW else second[n - rest :]
-            totals[index] += float(np.dot(first[n - rest :], other))
+            second_tail = second[:rest] if second.size == ROW else second[n - rest :]
+            totals[index] += float(np.dot(first[n - rest :], second_tail))
     return totals

@@ -1,6 +1,6 @@
-"""How scale and zero point follow from a range of real values: schemes, code ranges, and the choices of other tools.
+"""Schemes: scale and zero point from a range of real values, with code ranges and the rules of other tools.
 
-The formulas are those of the tools named, read in their source: Glow's `chooseQuantizationParams`
+The formulas are those of the tools, read in their source: Glow's `chooseQuantizationParams`
 (lib/Quantization/Base/Base.cpp), TVM Relay's `_set_params` and `_power2_scale` (relay/quantize/_calibrate.py) and ONNX
 Runtime's `compute_scale_zp` (python/tools/quantization/quant_utils.py).
 """
@@ -30,7 +30,7 @@ SCHEMES: Mapping[str, str] = MappingProxyType(
         "power_of_two": "symmetric, and the scale rounded up to a power of two",
     }
 )
-"""Schemes by name, and what they choose."""
+"""Schemes by name, with a description."""
 
 BITS = (4, 8, 16)
 """Sizes of codes in bits."""
@@ -49,11 +49,11 @@ class QuantScheme(JsonObject):
         kind: One of `SCHEMES`.
         bits: Size of a code, one of `BITS`.
         signed: Whether codes are signed.
-        narrow: Whether the lowest code is left out, so that the codes lie symmetrically: -127..127, 1..255.
-        rule: One of `RULES`: whose arithmetic is followed to the last bit.
+        narrow: Whether the lowest code is left out, so that the codes are symmetric: -127..127, 1..255.
+        rule: One of `RULES`: the tool whose arithmetic is followed bit for bit.
 
     Raises:
-        UsageError: There is no such scheme, size or rule, or the rule does not know the scheme.
+        UsageError: There is no such scheme, size or rule, or the rule does not support the scheme.
     """
 
     json_keys = "kind bits narrow rule"
@@ -71,9 +71,9 @@ class QuantScheme(JsonObject):
             raise UsageError(f"Codes have {', '.join(map(str, BITS))} bits, not {self.bits}.")
         if self.rule not in RULES:
             raise UsageError(f"There is no rule {self.rule!r}.", hint=f"Choose one of {', '.join(RULES)}.")
-        known = RULES[self.rule].schemes
-        if self.kind not in known:
-            raise UsageError(f"The rule {self.rule!r} has no scheme {self.kind!r}.", hint=f"It has {', '.join(known)}.")
+        kinds = RULES[self.rule].schemes
+        if self.kind not in kinds:
+            raise UsageError(f"The rule {self.rule!r} has no scheme {self.kind!r}.", hint=f"It has {', '.join(kinds)}.")
 
     @property
     def dtype(self) -> str:
@@ -102,10 +102,10 @@ class QuantScheme(JsonObject):
         return 0 if self.signed else 1 << (self.bits - 1)
 
     def one_threshold(self, low: float) -> bool:
-        """Tell whether a range is cut at both ends by the same magnitude.
+        """Return whether a range is cut at both ends at the same magnitude.
 
         Args:
-            low: The smallest value; where it is not negative there is one end alone.
+            low: The smallest value; if it is not negative, there is only one end.
         """
         if self.kind == "asymmetric":
             return False
@@ -229,7 +229,7 @@ def _onnxruntime(scheme: QuantScheme, low: float, high: float) -> _Choice:
 
 
 def _glow(scheme: QuantScheme, low: float, high: float) -> _Choice:
-    """Choose as Glow: ends and scale are float32, what is between is float64; ties of the zero point go away from 0."""
+    """Choose as Glow: ends and scale in float32, intermediate values in float64; ties of the zero point away from 0."""
     low, high = float(np.float32(low)), float(np.float32(high))
     qmin, qmax = scheme.qmin, scheme.qmax
     if scheme.kind != "asymmetric" and (scheme.kind != "symmetric_uint8" or low < 0.0):
@@ -279,4 +279,4 @@ RULES: Mapping[str, _Rule] = MappingProxyType(
         ),
     }
 )
-"""Whose arithmetic makes scale and zero point of a range, by name."""
+"""Rules by the name of the tool whose arithmetic they follow."""

@@ -1,6 +1,6 @@
-"""Float formats of few digits, and whether values that are kept in a longer one were rounded to one of them.
+"""Short float formats, and whether values stored in a longer format were rounded to one of them.
 
-Kernels compute in bfloat16, float16, TF32 or floats of 8 bits and hand the result on as float32; the digits tell.
+Kernels compute in bfloat16, float16, TF32 or 8-bit floats and return the result as float32; the digits reveal it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from qdebug.numerics.checkpoint import checkpoint
 __all__ = ["SHORT_FORMATS", "SINGLE", "ShortFormat", "fits", "format_of", "held_format", "to_tf32"]
 
 _STRETCH = 1 << 20
-"""Elements that are looked at together: 4 MB in float32, and some milliseconds."""
+"""Elements examined at a time: 4 MB in float32, and some milliseconds."""
 _FIRST = 4096
 """Elements that show of most tensors that they do not fit."""
 
@@ -32,11 +32,11 @@ class ShortFormat:
     """A float format with a shorter significand than float32.
 
     Args:
-        name: What people call it.
+        name: Its usual name.
         bits: Digits of its significand, the leading one included.
         largest: Its largest number.
-        normal: Its smallest number that has all digits.
-        rounded: Rounds values to it, ties to even, and gives float32.
+        normal: Its smallest number with all digits.
+        rounded: Rounds values to it, ties to even, and returns float32.
     """
 
     name: str
@@ -62,7 +62,7 @@ class ShortFormat:
 
     @property
     def beyond(self) -> float:
-        """The smallest magnitude that it has no number for: half a step above the largest."""
+        """The smallest magnitude beyond its range: half a step above the largest number."""
         return float(self.largest * (1 + self.unit / 2))
 
 
@@ -109,7 +109,7 @@ SHORT_FORMATS = (
     ),
     ShortFormat(name="TF32", bits=11, largest=(2 - 2.0**-10) * 2.0**127, normal=2.0**-126, rounded=to_tf32),
 )
-"""The one of fewest digits first, and of as many the one of the smaller range."""
+"""Ordered by digits, then by range."""
 SINGLE = ShortFormat(
     name="float32",
     bits=24,
@@ -117,11 +117,11 @@ SINGLE = ShortFormat(
     normal=2.0**-126,
     rounded=_through(np.float32),
 )
-"""What values have of which nothing else is known."""
+"""The default format of values."""
 
 
 def fits(values: np.ndarray, short: ShortFormat) -> bool:
-    """Tell whether a format holds all of some values; NaN fits any."""
+    """Return whether a format holds all of some values; NaN fits any."""
     flat = values.reshape(-1)
     with np.errstate(over="ignore", invalid="ignore"):
         for start in range(0, flat.size, _STRETCH):
@@ -133,33 +133,35 @@ def fits(values: np.ndarray, short: ShortFormat) -> bool:
 
 
 def format_of(values: np.ndarray, *, read: Iterable[np.ndarray] = ()) -> ShortFormat | None:
-    """Return the short format that values have, or were rounded to before they were kept in a longer one; None if none.
+    """Return the short format of values, or that they were rounded to before storage in a longer one; None if none.
 
     Args:
         values: Elements of any dtype.
-        read: What they were computed of. Where the digits of the values are too few to tell, as those of subnormal
-            numbers or of zeros are, they have the coarsest format of these if they fit it.
+        read: The inputs of their computation. If the values have too few digits to decide, such as subnormal numbers or
+            zeros, they get the coarsest of these inputs' formats that they fit.
     """
-    own = next((short for short in SHORT_FORMATS if short.name == values.dtype.name), None) or held_format(values)
-    if own is not None or values.dtype not in (np.float32, np.float64) or not _may_fit(values):
-        return own
+    stored_format = next((short for short in SHORT_FORMATS if short.name == values.dtype.name), None) or held_format(
+        values
+    )
+    if stored_format is not None or values.dtype not in (np.float32, np.float64) or not _may_fit(values):
+        return stored_format
     units = [short.unit for short in map(format_of, read) if short is not None]
     return held_format(values, known=max(units)) if units else None
 
 
 def _may_fit(values: np.ndarray) -> bool:
-    """Tell whether the first elements fit a short format: the last of them holds what any other does."""
+    """Return whether the first elements fit a short format: the last format includes all others."""
     return fits(values.reshape(-1)[:_FIRST], SHORT_FORMATS[-1])
 
 
 def held_format(values: np.ndarray, *, known: float | None = None) -> ShortFormat | None:
-    """Return the shortest format that values were rounded to, though they are kept in a longer one; None if in none.
+    """Return the shortest format that values in a longer format were rounded to; None if there is none.
 
-    That all elements fit a format is not enough: whole numbers and codes times a power of two do as well. In a float
-    format small elements are as fine, relative to their size, as large ones.
+    That all elements fit a format is not sufficient: whole numbers and codes times a power of two do as well. In a
+    float format small elements are as fine, relative to their size, as large ones.
 
     Args:
-        values: Elements of any dtype; of others than float32 and float64 nothing is said.
+        values: Elements; None is returned for dtypes other than float32 and float64.
         known: Unit roundoff of a format that they are known to have been rounded to, if they fit it.
     """
     if values.dtype not in (np.float32, np.float64) or (values.size < SHORT_FORMAT_MIN_ELEMENTS and known is None):
@@ -175,9 +177,9 @@ def held_format(values: np.ndarray, *, known: float | None = None) -> ShortForma
 
 
 def _uses_all_digits(values: np.ndarray, short: ShortFormat) -> bool:
-    """Tell whether the last digit is at work in two powers of two: in whole numbers it is in the largest alone."""
-    some = values.reshape(-1)[:_STRETCH]
-    significand, exponent = np.frexp(some[np.isfinite(some) & (some != 0)])
+    """Return whether the last digit is used at two powers of two; in whole numbers only the largest power uses it."""
+    first_values = values.reshape(-1)[:_STRETCH]
+    significand, exponent = np.frexp(first_values[np.isfinite(first_values) & (first_values != 0)])
     last = np.mod(np.abs(significand) * 2.0**short.bits, 2) != 0
     small = exponent < np.max(exponent[last], initial=-1000)
     least = max(SHORT_FORMAT_MIN_LAST_DIGITS, SHORT_FORMAT_MIN_LAST_DIGIT_SHARE * np.count_nonzero(small))

@@ -67,18 +67,18 @@ class ErrorStats(JsonObject):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rails(JsonObject):
-    """How many values the range of the codes cuts off, and how many codes are at its ends.
+    """Values that the range of the codes clips, and codes at its ends.
 
-    A code at an end is no evidence of a clipped value: it may be a small value that was rounded to 0, the zero of a
-    Relu, or exactly the largest value that can be represented.
+    A code at an end does not prove a clipped value: it may be a small value that was rounded to 0, the zero of a Relu,
+    or exactly the largest value that can be represented.
 
     Args:
         at_qmin: Codes equal to qmin.
         at_qmax: Codes equal to qmax.
-        clipped_low: Reference values below what the codes can represent.
-        clipped_high: Reference values above what the codes can represent.
-        floor: Codes at qmin that are a Relu's zero: there real(qmin) is 0 and the clamp is part of the network.
-        total: Codes in all.
+        clipped_low: Reference values below the range of the codes.
+        clipped_high: Reference values above the range of the codes.
+        floor: Codes at qmin that are a Relu's zero: real(qmin) is 0 and the clamp is part of the network.
+        total: Number of codes.
     """
 
     at_qmin: int
@@ -90,7 +90,7 @@ class Rails(JsonObject):
 
     @property
     def clipped(self) -> int:
-        """Reference values on either side of what the codes can represent."""
+        """Reference values outside the range of the codes."""
         return self.clipped_low + self.clipped_high
 
     @property
@@ -101,7 +101,7 @@ class Rails(JsonObject):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorstElement(JsonObject):
-    """One element with a large difference; values are int on a side of integers, codes None on one without codes."""
+    """One element with a large difference; values of an integer side are int, codes of a side without codes None."""
 
     json_keys = "index sample step reference backend difference lsb reference_code backend_code"
 

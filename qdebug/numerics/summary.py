@@ -20,8 +20,8 @@ def take_statistics(array: np.ndarray, quant: QuantParams | None) -> Statistics:
     """Return statistics of all elements.
 
     Args:
-        array: Stored elements; of complex ones only their number is told.
-        quant: How they stand for real numbers; None if they are the numbers.
+        array: Stored elements; complex ones are only counted.
+        quant: Their quantization; None for real numbers.
     """
     dtype = logical_name(array.dtype)
     if not (is_float(dtype) or is_integer(dtype) or dtype == "bool"):
@@ -49,14 +49,14 @@ class _Sums:
     def add(self, stored: np.ndarray, real: np.ndarray, quant: QuantParams | None) -> None:
         """Add a block: its stored elements, and the real values as float64."""
         plain = stored.astype(np.float64)
-        known = plain[~np.isnan(plain)]
-        self.nan += plain.size - known.size
-        self.inf += int(np.count_nonzero(np.isinf(known)))
-        self.zero += int(known.size - np.count_nonzero(known))
-        if known.size:
+        numbers = plain[~np.isnan(plain)]
+        self.nan += plain.size - numbers.size
+        self.inf += int(np.count_nonzero(np.isinf(numbers)))
+        self.zero += int(numbers.size - np.count_nonzero(numbers))
+        if numbers.size:
             self.low, self.high = (
-                float(np.fmin(self.low, known.min())),
-                float(np.fmax(self.high, known.max())),
+                float(np.fmin(self.low, numbers.min())),
+                float(np.fmax(self.high, numbers.max())),
             )
         if quant is not None and quant.qmin is not None and quant.qmax is not None:
             codes = plain if stored.dtype.kind == "V" else stored  # int4 and its kin
@@ -71,9 +71,9 @@ class _Sums:
             mean = float(values.mean())
             spread = float(np.square(values - mean).sum())
             total = self.finite + values.size
-            apart = mean - self.mean
-            self.spread += spread + apart * apart * self.finite * values.size / total
-            self.mean += apart * values.size / total
+            mean_difference = mean - self.mean
+            self.spread += spread + mean_difference * mean_difference * self.finite * values.size / total
+            self.mean += mean_difference * values.size / total
             self.square += float(np.square(values).sum())
         self.finite = total
         self.absmax = max(self.absmax, float(np.abs(values).max()))
@@ -84,7 +84,7 @@ class _Sums:
 
 
 def _statistics(count: int, sums: _Sums) -> Statistics:
-    some = sums.finite > 0
+    has_finite = sums.finite > 0
     return Statistics(
         count=count,
         nan=sums.nan,
@@ -94,10 +94,10 @@ def _statistics(count: int, sums: _Sums) -> Statistics:
         high=sums.high,
         at_qmin=sums.at_qmin,
         at_qmax=sums.at_qmax,
-        absmax=sums.absmax if some else math.nan,
-        mean=sums.mean if some else math.nan,
-        std=math.sqrt(sums.spread / sums.finite) if some else math.nan,
-        l2=math.sqrt(sums.square) if some else math.nan,
+        absmax=sums.absmax if has_finite else math.nan,
+        mean=sums.mean if has_finite else math.nan,
+        std=math.sqrt(sums.spread / sums.finite) if has_finite else math.nan,
+        l2=math.sqrt(sums.square) if has_finite else math.nan,
         negative=sums.bins[0],
         positive=sums.bins[1],
     )

@@ -1,4 +1,4 @@
-"""What is known of the error so far: counts, extremes and sums that merge, and the metrics that follow."""
+"""The mergeable state of a comparison: counts, extremes and sums, and the metrics computed from them."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ class ScaledSum:
     def root_mean(self, count: int) -> float:
         """Take the square root of the mean of `count` non-negative terms."""
         mantissa, exponent = self.normalized()
-        odd = exponent & 1
-        return _ldexp(math.sqrt(math.ldexp(mantissa, odd) / count), (exponent - odd) // 2)
+        parity = exponent & 1
+        return _ldexp(math.sqrt(math.ldexp(mantissa, parity) / count), (exponent - parity) // 2)
 
     def normalized(self) -> tuple[float, int]:
         """Return the sum as a mantissa in [0.5, 1) and an exponent; (0.0, 0) if it is 0."""
@@ -65,8 +65,8 @@ class ScaledSum:
         """Return sqrt(self / other) of a non-negative and a positive sum."""
         (above, above_exponent), (below, below_exponent) = self.normalized(), other.normalized()
         shift = above_exponent - below_exponent
-        odd = shift & 1
-        return _ldexp(math.sqrt(math.ldexp(above / below, odd)), (shift - odd) // 2)
+        parity = shift & 1
+        return _ldexp(math.sqrt(math.ldexp(above / below, parity)), (shift - parity) // 2)
 
     def at_exponent(self, exponent: int) -> float:
         """Return self / 2**exponent as a float."""
@@ -82,14 +82,14 @@ def _ldexp(value: float, exponent: int) -> float:
 
 @dataclass(slots=True, kw_only=True)
 class Block:
-    """A stretch of two tensors as real values.
+    """A range of two tensors as real values.
 
     Args:
-        reference: Reference values, 1-D contiguous float32 or float64; not to be written to.
-        backend: Backend values of the same length and dtype; not to be written to.
+        reference: Reference values, 1-D contiguous float32 or float64; read-only.
+        backend: Backend values of the same length and dtype; read-only.
         start: Flat index of the first element.
         lsb: Size of an LSB.
-        reference_rest: For 64-bit integers and wide codes, what is to be added to the values (see
+        reference_rest: For 64-bit integers and wide codes: remainders to be added to the values (see
             `RealBlocks.read_wide`).
         backend_rest: The same for the backend.
     """
@@ -104,7 +104,7 @@ class Block:
 
 @dataclass(slots=True, frozen=True)
 class Worst:
-    """The element with the largest difference; one that is not finite on a side is worse than any number."""
+    """The element with the largest difference; a non-finite side is worse than any number."""
 
     nonfinite: bool
     difference: float
@@ -114,7 +114,7 @@ class Worst:
 
     @property
     def index(self) -> tuple[int, ...]:
-        """Where it is in the tensor."""
+        """Its index in the tensor."""
         rest, index = self.flat, []
         for extent in reversed(self.shape):
             rest, place = divmod(rest, extent)
@@ -123,7 +123,7 @@ class Worst:
 
     @property
     def rank(self) -> tuple[bool, float]:
-        """What is compared; of equal ranks the first seen stays."""
+        """Sort key; of equal ranks the first seen stays."""
         return self.nonfinite, self.difference
 
 
@@ -135,7 +135,7 @@ class Extremes:
     high: float = -math.inf
 
     def add(self, low: float, high: float) -> None:
-        """Take in the extremes of a stretch."""
+        """Add the extremes of a range."""
         self.low = min(self.low, low)
         self.high = max(self.high, high)
 
@@ -150,8 +150,8 @@ def _larger(first: float | None, second: float | None) -> float | None:
 class Tally:
     """Mergeable state of a comparison. Fields are merged by their type: counts and sums add, maxima are compared.
 
-    `sample` and `shape` say what is being added at the moment; `tolerance` is (atol, rtol), if elements beyond
-    atol + rtol * abs(reference) are to be counted.
+    `sample` and `shape` are those of the current tensor; `tolerance` is (atol, rtol), to count elements beyond atol +
+    rtol * abs(reference).
     """
 
     sample: int = 0
@@ -179,7 +179,7 @@ class Tally:
     bias: ScaledSum = field(default_factory=ScaledSum)
 
     def offer_abs(self, difference: float, flat: int) -> None:
-        """Take in the largest finite difference of a stretch and where it is first met."""
+        """Update by the largest finite difference of a range, at its first position."""
         if self.max_abs is None or difference > self.max_abs:
             self.max_abs = difference
             if self.worst is None or not self.worst.nonfinite:
@@ -189,16 +189,16 @@ class Tally:
         return Worst(nonfinite=nonfinite, difference=difference, flat=flat, sample=self.sample, shape=self.shape)
 
     def offer_nonfinite(self, flat: int) -> None:
-        """Take in the first disagreement of a stretch over a non-finite value."""
+        """Update by the first disagreement of a range over a non-finite value."""
         if self.worst is None or not self.worst.nonfinite:
             self.worst = self._place(flat, math.inf, nonfinite=True)
 
     def offer_rel(self, quotient: float) -> None:
-        """Take in the largest relative difference of a stretch."""
+        """Update by the largest relative difference of a range."""
         self.max_rel = _larger(self.max_rel, quotient)
 
     def offer_lsb(self, lsb: float) -> None:
-        """Take in the largest difference of a stretch, in LSB."""
+        """Update by the largest difference of a range, in LSB."""
         self.max_lsb = _larger(self.max_lsb, lsb)
 
     def add_bias(self, total: float, exponent: int, count: int) -> None:
@@ -207,7 +207,7 @@ class Tally:
         self.biased += count
 
     def merge(self, other: Tally) -> None:
-        """Take in another tally, as if its elements had been added after this one's."""
+        """Add another tally, as if its elements had been added after this one's."""
         for name in _COUNTS:
             setattr(self, name, getattr(self, name) + getattr(other, name))
         for name in _MAXIMA:
@@ -225,7 +225,7 @@ class Tally:
         return self.finite == self.count
 
     def unchanged(self, *, lsb: bool) -> Tally:
-        """Return what the reference's elements, all finite, give when they are held against themselves.
+        """Return the tally of the reference's elements, all finite, compared with themselves.
 
         Args:
             lsb: Whether differences are measured in LSB.
@@ -250,7 +250,7 @@ class Tally:
     def stats(self) -> ErrorStats:
         """Return the metrics as defined in `metric_table`."""
         n, worst = self.finite, self.worst
-        spoilt = self.nonfinite > 0  # what is said of the finite elements must not read as perfect
+        spoilt = self.nonfinite > 0  # metrics of the finite elements must not look perfect
         return ErrorStats(
             count=self.count,
             max_abs=math.inf if spoilt else self.max_abs,
@@ -293,15 +293,15 @@ class Tally:
         return 10.0 * self.reference_squares.log10_ratio(self.error_squares)
 
     def _cosine(self) -> float:
-        ours, theirs = self.reference_squares, self.backend_squares
+        reference_sum, backend_sum = self.reference_squares, self.backend_squares
         if not self.error_squares.mantissa:
             return 1.0
-        if not ours.mantissa or not theirs.mantissa:
+        if not reference_sum.mantissa or not backend_sum.mantissa:
             return math.nan
-        (a2, a_exponent), (b2, b_exponent) = ours.normalized(), theirs.normalized()
+        (a2, a_exponent), (b2, b_exponent) = reference_sum.normalized(), backend_sum.normalized()
         even = (a_exponent + b_exponent) // 2 * 2
         norms = math.sqrt(math.ldexp(a2 * b2, a_exponent + b_exponent - even))  # in units of 2**(even / 2)
-        # No digit of 1 - cosine is lost: float32 blocks take the product from the squared error where that is small.
+        # 1 - cosine keeps all digits: float32 blocks derive the product from a small squared error.
         return max(-1.0, min(1.0, self.products.at_exponent(even // 2) / norms))
 
 

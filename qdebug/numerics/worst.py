@@ -23,7 +23,7 @@ from qdebug.numerics.tally import Block
 __all__ = ["WorstColumns", "WorstPlaces", "worst_elements"]
 
 _WIDTH = 256
-"""Columns of which the largest elements say how large an element must be to count."""
+"""Columns whose largest elements set the minimum size of candidates."""
 _NOTHING = np.full(1024, None)
 
 
@@ -44,11 +44,11 @@ def worst_elements(
 
     Args:
         reference: Stored elements of the reference.
-        backend: Stored elements of the backend, of the same shape but for dimensions of extent 1.
-        reference_quant: How the reference's elements stand for real numbers; None if they are the numbers.
-        backend_quant: The same for the backend.
-        clamps: Bounds applied to the real values of the reference and of the backend first.
-        k: How many at most.
+        backend: Stored elements of the backend, of the same shape except for dimensions of extent 1.
+        reference_quant: Quantization of the reference's elements; None for real numbers.
+        backend_quant: Quantization of the backend's elements; None for real numbers.
+        clamps: Bounds applied first to the real values of the reference and of the backend.
+        k: Maximum number of elements.
         sample: Index of the sample, passed on.
 
     Raises:
@@ -70,14 +70,14 @@ def worst_elements(
 
 @dataclass(frozen=True, slots=True)
 class _Tensors:
-    """The tensors that are looked at: one of each side, or several of one shape in a row."""
+    """The examined tensors: one of each side, or several stacked ones of one shape."""
 
     number: int
     sides: Sequence[tuple[RealBlocks, RealBlocks]]
     lsb: LsbSizes
 
     def locate(self, flat: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return tensor number and flat index of elements that are counted from the first tensor's first."""
+        """Return tensor number and flat index of elements by their index in the stack."""
         if len(self.sides) == 1:
             return np.full(flat.size, self.number), flat
         numbers, places = np.divmod(flat, self.sides[0][1].size)
@@ -86,7 +86,7 @@ class _Tensors:
     def codes(self, position: int, numbers: np.ndarray, places: np.ndarray) -> np.ndarray:
         """Return codes of a side as Python integers; None on a side without, and for float codes."""
         if not self.sides[0][position].quantized:
-            return _nothing(places.size)
+            return _empty_columns(places.size)
         return self._whole(position, numbers, places)
 
     def values(self, position: int, numbers: np.ndarray, places: np.ndarray, real: np.ndarray) -> np.ndarray:
@@ -94,15 +94,15 @@ class _Tensors:
         return self._whole(position, numbers, places) if self.sides[0][position].integer else real
 
     def _whole(self, position: int, numbers: np.ndarray, places: np.ndarray) -> np.ndarray:
-        """Return stored elements of a side as Python integers; None where one is none."""
-        found = np.full(places.size, None)
+        """Return stored elements of a side as Python integers; None for other elements."""
+        integers = np.full(places.size, None)
         dtype = self.sides[0][position].dtype
         integer = is_integer(dtype.name) or dtype == np.bool_
         for row, (number, place) in enumerate(zip(numbers.tolist(), places.tolist(), strict=True)):
             stored = self.sides[number - self.number][position].stored(place, place + 1)[0]
             if integer or float(stored).is_integer():
-                found[row] = int(stored)
-        return found
+                integers[row] = int(stored)
+        return integers
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -110,7 +110,7 @@ class WorstColumns:
     """The elements with the largest differences, worst first, as columns of their properties.
 
     Args:
-        tensors: Sample, step and shape of each tensor that was looked at.
+        tensors: Sample, step and shape of each examined tensor.
         columns: Number of the tensor, flat index, both real values, difference, LSB, both codes.
     """
 
@@ -118,7 +118,7 @@ class WorstColumns:
     columns: tuple[np.ndarray, ...] = ()
 
     def elements(self) -> tuple[WorstElement, ...]:
-        """Return an object of each."""
+        """Return the elements as objects."""
         return tuple(map(self._element, zip(*(column.tolist() for column in self.columns), strict=True)))
 
     def _element(self, row: tuple[Any, ...]) -> WorstElement:
@@ -142,10 +142,10 @@ class WorstColumns:
 
 
 class WorstPlaces:
-    """Remembers the elements with the largest differences, tensor by tensor, stretch by stretch in C order.
+    """Collects the elements with the largest differences, tensor by tensor, range by range in C order.
 
     Args:
-        k: How many at most.
+        k: Maximum number of elements.
     """
 
     def __init__(self, k: int) -> None:
@@ -162,23 +162,23 @@ class WorstPlaces:
     def start_several(
         self, sides: Sequence[tuple[RealBlocks, RealBlocks]], lsb: LsbSizes, places: Sequence[tuple[int, int]]
     ) -> None:
-        """Begin with tensors of one shape, whose elements come as one stretch.
+        """Begin with tensors of one shape, whose elements come as one range.
 
         Args:
-            sides: Those of the reference and the backend.
-            lsb: Size of an LSB, the same in all.
+            sides: The tensors of the reference and the backend.
+            lsb: Size of an LSB, common to all.
             places: Sample and step of each.
         """
         self._tensors = _Tensors(len(self._seen), sides, lsb)
         self._seen += [(*place, sides[0][1].shape) for place in places]
 
     def add(self, block: Block, magnitudes: np.ndarray, largest: float | None = None) -> None:
-        """Take in a stretch of the tensors begun with.
+        """Add a range of the current tensors.
 
         Args:
             block: Its float64 values.
             magnitudes: Absolute differences; not written to.
-            largest: The largest of these, NaN if there is one; None to look for it.
+            largest: The largest of these, NaN if there is one; None to compute it.
 
         Raises:
             UsageError: `start()` was not called.
@@ -196,21 +196,21 @@ class WorstPlaces:
             self._merge(_columns(self._tensors, block, ranks[places], places))
 
     def _order(self, ranks: np.ndarray) -> np.ndarray:
-        """Return where the first ones of some ranks are, the largest first; equals stay in the order of their index."""
+        """Return the positions of the largest ranks, the largest first; equals in the order of their index."""
         return np.asarray((-ranks).argsort(kind="stable")[: self._k])
 
     def _merge(self, fresh: tuple[np.ndarray, ...]) -> None:
-        """Take in elements in their order."""
+        """Merge elements in their order."""
         if self._found:
-            found = tuple(np.concatenate(columns) for columns in zip(self._found, fresh, strict=True))
-            order = self._order(found[0])
-            fresh = tuple(column[order] for column in found)
+            merged = tuple(np.concatenate(columns) for columns in zip(self._found, fresh, strict=True))
+            order = self._order(merged[0])
+            fresh = tuple(column[order] for column in merged)
         self._found = fresh
         if fresh[0].size == self._k:
             self._floor = fresh[0].item(-1)
 
     def found(self) -> WorstColumns:
-        """Return what was found so far."""
+        """Return the worst elements so far."""
         return WorstColumns(tuple(self._seen), self._found[1:])
 
 
@@ -248,7 +248,7 @@ def _largest(ranks: np.ndarray, k: int, floor: float) -> np.ndarray:
 
 
 def _columns(tensors: _Tensors, block: Block, ranks: np.ndarray, places: np.ndarray) -> tuple[np.ndarray, ...]:
-    """Return what is to be known of some elements of a block."""
+    """Return the columns of some elements of a block."""
     rests = (block.reference_rest, block.backend_rest)
     picked = Block(
         reference=block.reference[places],
@@ -262,15 +262,15 @@ def _columns(tensors: _Tensors, block: Block, ranks: np.ndarray, places: np.ndar
     backend = real_values(picked.backend, picked.backend_rest)
     numbers, flat = tensors.locate(places + block.start)
     difference = exact_difference(picked)
-    lsb = _nothing(places.size)
+    lsb = _empty_columns(places.size)
     if tensors.lsb.known:
         step = tensors.lsb.at(flat)
         whole = tensors.lsb.whole and bool(np.isfinite(difference).all())
         lsb = whole_lsb(difference, step) if whole else difference_in_lsb(reference, backend, step)
-    both = (tensors.values(position, numbers, flat, real) for position, real in enumerate((reference, backend)))
+    side_values = (tensors.values(position, numbers, flat, real) for position, real in enumerate((reference, backend)))
     codes = (tensors.codes(position, numbers, flat) for position in range(2))
-    return (ranks, numbers, flat, *both, difference, lsb.astype(object), *codes)
+    return (ranks, numbers, flat, *side_values, difference, lsb.astype(object), *codes)
 
 
-def _nothing(size: int) -> np.ndarray:
+def _empty_columns(size: int) -> np.ndarray:
     return _NOTHING[:size] if size <= _NOTHING.size else np.full(size, None)

@@ -1,1 +1,1 @@
-"""Nets that tell arithmetics apart, and the name of the arithmetic of a backend that ran them."""
+"""Nets that distinguish arithmetics, and the identification of a backend's arithmetic by running them."""

@@ -1,8 +1,8 @@
-"""Probe nets said in another way: the same codes, scales and sums in TensorFlow Lite's or PyTorch's words, or as QDQ.
+"""Probe nets in other forms: equal codes, scales and sums with operators of TensorFlow Lite or PyTorch, or as QDQ.
 
-A net is a number of nodes, each by itself, on codes or between DequantizeLinear and QuantizeLinear. TensorFlow Lite
-has no form for operands of two types, int8 weights with a zero point, averages at another scale: they are left out.
-PyTorch has no bilinear resize without an offset.
+A net is a set of independent nodes, on codes or between DequantizeLinear and QuantizeLinear. TensorFlow Lite cannot
+express operands of two types, int8 weights with a zero point, or averages at another scale: these are left out. PyTorch
+has no bilinear resize without an offset.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ __all__ = ["in_pt2e", "in_qdq", "in_tflite"]
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Operand:
-    """What a node reads: values, how codes stand for numbers, and whether they are fixed in the model."""
+    """An operand of a node: values, quantization, and whether it is a constant."""
 
     values: np.ndarray
     scale: np.ndarray | None = None
@@ -40,7 +40,7 @@ class _Operand:
         return None if self.scale is None else _quant(self.values.dtype, self.scale, self.zero, axis)
 
     def same(self, scale: np.ndarray, zero: int) -> bool:
-        """Tell whether it has this one scale and zero point."""
+        """Return whether it has only this scale and zero point."""
         return self.scale is not None and is_same_scale(self.scale, scale) and self.zero == zero
 
 
@@ -63,101 +63,101 @@ class _Unit:
 
 
 def in_tflite(model: ProbeModel) -> ProbeModel | None:
-    """Return a probe net in TensorFlow Lite's words; None if it has no node that can be said in them.
+    """Return a probe net with TensorFlow Lite's operators; None if none of its nodes can be expressed.
 
     Args:
-        model: The net in ONNX's words.
+        model: The net with ONNX's operators.
     """
-    made = NetBuilder(model.kind, model.title)
+    net = NetBuilder(model.kind, model.title)
     for unit in _units(model):
         if unit.op in _RULES:
-            _RULES[unit.op](made, unit)
-    return _foreign(made)
+            _RULES[unit.op](net, unit)
+    return _foreign(net)
 
 
 def in_pt2e(model: ProbeModel) -> ProbeModel | None:
-    """Return a probe net as PyTorch's PT2E quantizes programs; None if it has no node that can be said so.
+    """Return a probe net as quantized by PyTorch's PT2E; None if none of its nodes can be expressed.
 
-    It reads and gives real numbers. Each operator is one of aten, between `quantized_decomposed` nodes, which state
-    scales and zero points. Weights are codes; a bias is real, as quantizers leave it.
+    It reads and returns real numbers. Each operator is one of aten, between `quantized_decomposed` nodes with scales
+    and zero points. Weights are codes; a bias is real, as quantizers leave it.
 
     Args:
-        model: The net in ONNX's words.
+        model: The net with ONNX's operators.
     """
-    made = NetBuilder(model.kind, model.title)
+    net = NetBuilder(model.kind, model.title)
     for unit in _units(model):
-        said = _ATEN[unit.op](unit) if unit.op in _ATEN else None
-        if said is None:
+        aten_node = _ATEN[unit.op](unit) if unit.op in _ATEN else None
+        if aten_node is None:
             continue
-        reals = [_real_pt2e(made, operand) for operand in said.operands]
+        reals = [_real_pt2e(net, operand) for operand in aten_node.operands]
         real = reals[0]
-        if said.op:
-            real = made.node(said.op, (*reals, *map(made.stored, said.others)), _REAL, **said.attrs)  # type: ignore[arg-type]  # none is named so
+        if aten_node.op:
+            real = net.node(aten_node.op, (*reals, *map(net.stored, aten_node.others)), _REAL, **aten_node.attrs)  # type: ignore[arg-type]  # none is named so
         facts = _quant_facts(unit.dtype, unit.scale, unit.zero)
-        codes = made.node(f"{_DECOMPOSED}.quantize_per_tensor.default", (real,), unit.dtype, **facts)
-        made.node(f"{_DECOMPOSED}.dequantize_per_tensor.default", (codes,), _REAL, **facts)
-    return _foreign(made)
+        codes = net.node(f"{_DECOMPOSED}.quantize_per_tensor.default", (real,), unit.dtype, **facts)
+        net.node(f"{_DECOMPOSED}.dequantize_per_tensor.default", (codes,), _REAL, **facts)
+    return _foreign(net)
 
 
-def _foreign(made: NetBuilder) -> ProbeModel | None:
-    """Return a net in words that are not ONNX's: it states no version of ONNX's operators; None if it is empty."""
-    if not made.nodes:
+def _foreign(net: NetBuilder) -> ProbeModel | None:
+    """Return a net of another framework, without a version of ONNX's operators; None if it is empty."""
+    if not net.nodes:
         return None
-    found = made.model()
-    graph = found.graph
-    own = Graph(
+    model = net.model()
+    graph = model.graph
+    foreign_graph = Graph(
         graph.nodes, tensors=graph.tensors.values(), inputs=graph.inputs, outputs=graph.outputs, name=graph.name
     )
-    return replace(found, graph=own)
+    return replace(model, graph=foreign_graph)
 
 
 def in_qdq(model: ProbeModel) -> ProbeModel:
-    """Return a probe net of real operators, each between codes: it reads and gives real numbers.
+    """Return a probe net of real operators, each between codes: it reads and returns real numbers.
 
-    A backend that compiles nets for codes, and knows no operators on codes, finds its own form for these.
+    A backend that compiles nets for codes without operators on codes finds its own form for these.
 
     Args:
-        model: The net in ONNX's words.
+        model: The net with ONNX's operators.
     """
-    made = NetBuilder(model.kind, model.title)
+    net = NetBuilder(model.kind, model.title)
     for unit in _units(model):
-        reals = [_real(made, operand) for operand in unit.operands]
-        others = [made.stored(array) if array.size else "" for array in unit.others]
-        if unit.op == "QLinearConv" and others:
+        reals = [_real(net, operand) for operand in unit.operands]
+        other_inputs = [net.stored(array) if array.size else "" for array in unit.others]
+        if unit.op == "QLinearConv" and other_inputs:
             x, weight = unit.operands[:2]
             scale = np.asarray(np.asarray(x.scale) * np.asarray(weight.scale), np.float32)
-            pair = made.stored(scale), made.stored(np.zeros(scale.shape, np.int32))
-            others = [made.node("DequantizeLinear", (*others, *pair), _REAL, **_along(scale))]
+            pair = net.stored(scale), net.stored(np.zeros(scale.shape, np.int32))
+            other_inputs = [net.node("DequantizeLinear", (*other_inputs, *pair), _REAL, **_axis_attribute(scale))]
         real = reals[0]
         if unit.op != "QuantizeLinear":
             op = unit.op.removeprefix("QLinear")
             attrs = {name: value for name, value in unit.attrs.items() if name != "opset"}
-            real = made.node(op, (*reals, *others), _REAL, **attrs)  # type: ignore[arg-type]  # none is named so
-        out = made.stored(unit.scale), made.stored(np.full(unit.scale.shape, unit.zero, unit.dtype))
-        codes = made.node("QuantizeLinear", (real, *out), unit.dtype)
-        made.node("DequantizeLinear", (codes, *out), _REAL)
-    return made.model()
+            real = net.node(op, (*reals, *other_inputs), _REAL, **attrs)  # type: ignore[arg-type]  # none is named so
+        out = net.stored(unit.scale), net.stored(np.full(unit.scale.shape, unit.zero, unit.dtype))
+        codes = net.node("QuantizeLinear", (real, *out), unit.dtype)
+        net.node("DequantizeLinear", (codes, *out), _REAL)
+    return net.model()
 
 
 _REAL = np.dtype(np.float32)
 
 
-def _along(scale: np.ndarray) -> dict[str, Any]:
-    """Return the attribute of scales by channel; none of one scale."""
+def _axis_attribute(scale: np.ndarray) -> dict[str, Any]:
+    """Return the attribute of scales by channel; none for one scale."""
     return {"axis": 0} if scale.size > 1 else {}
 
 
-def _real(made: NetBuilder, operand: _Operand) -> str:
-    """Add what a node reads, as real numbers that come from codes; real numbers are fed as they are."""
+def _real(net: NetBuilder, operand: _Operand) -> str:
+    """Add an operand as dequantized codes; real numbers are fed unchanged."""
     if operand.scale is None:
-        return made.fed(operand.values)
+        return net.fed(operand.values)
     dtype, scale = operand.values.dtype, operand.scale
-    pair = made.stored(scale), made.stored(np.full(scale.shape, operand.zero, dtype))
+    pair = net.stored(scale), net.stored(np.full(scale.shape, operand.zero, dtype))
     if operand.constant:
-        return made.node("DequantizeLinear", (made.stored(operand.values), *pair), _REAL, **_along(scale))
+        return net.node("DequantizeLinear", (net.stored(operand.values), *pair), _REAL, **_axis_attribute(scale))
     real = (operand.values.astype(np.float32) - np.float32(operand.zero)) * scale
-    codes = made.node("QuantizeLinear", (made.fed(np.asarray(real, np.float32)), *pair), dtype)
-    return made.node("DequantizeLinear", (codes, *pair), _REAL)
+    codes = net.node("QuantizeLinear", (net.fed(np.asarray(real, np.float32)), *pair), dtype)
+    return net.node("DequantizeLinear", (codes, *pair), _REAL)
 
 
 def _quant(dtype: np.dtype, scale: np.ndarray, zero: int, axis: int | None = None) -> QuantParams:
@@ -165,7 +165,7 @@ def _quant(dtype: np.dtype, scale: np.ndarray, zero: int, axis: int | None = Non
     return QuantParams(dtype=dtype.name, scale=scale, zero_point=zeros, axis=axis if scale.size > 1 else None)
 
 
-# Where the operands, scale and zero point of the output, and the bias stand among a node's inputs.
+# Positions of the operands, of scale and zero point of the output, and of the bias among a node's inputs.
 _PLACES: Mapping[str, tuple[tuple[int, ...], int, int]] = MappingProxyType(
     {
         **dict.fromkeys(("QLinearConv", "QLinearMatMul", "QLinearAdd", "QLinearMul"), ((0, 3), 6, 8)),
@@ -179,19 +179,22 @@ _PLACES: Mapping[str, tuple[tuple[int, ...], int, int]] = MappingProxyType(
 
 
 _NOTHING = np.empty(0, np.float32)
-"""Stands for an input that a node does without."""
+"""Placeholder of a missing input."""
 
 
 def _units(model: ProbeModel) -> Iterator[_Unit]:
-    """List the nodes of a probe with all that they read."""
+    """Yield the nodes of a probe with all their operands."""
     values = {**model.feed, **model.constants}
     makers = {name: node for node in model.graph.nodes for name in node.outputs}
     readers = {name: node for node in model.graph.nodes for name in node.inputs}
 
     def operand(code: str, scale: str, zero: str) -> _Operand:
-        found = np.asarray(values[scale], np.float32)
+        scale_value = np.asarray(values[scale], np.float32)
         return _Operand(
-            values=values[code], scale=found, zero=int(values[zero].reshape(-1)[0]), constant=code in model.constants
+            values=values[code],
+            scale=scale_value,
+            zero=int(values[zero].reshape(-1)[0]),
+            constant=code in model.constants,
         )
 
     for node in model.graph.nodes:
@@ -199,14 +202,14 @@ def _units(model: ProbeModel) -> Iterator[_Unit]:
             at, out, end = _PLACES[node.op]
             operands = tuple(operand(*node.inputs[first : first + 3]) for first in at)
             scale, zero = node.inputs[out : out + 2]
-            others = tuple(values[name] for name in node.inputs[end:])
+            other_values = tuple(values[name] for name in node.inputs[end:])
         elif node.op == "QuantizeLinear" and node.inputs[0] in model.feed:
-            operands, (scale, zero), others = (_Operand(values=values[node.inputs[0]]),), node.inputs[1:3], ()
+            operands, (scale, zero), other_values = (_Operand(values=values[node.inputs[0]]),), node.inputs[1:3], ()
         elif node.op not in ("QuantizeLinear", "DequantizeLinear"):
-            made = [makers[name] for name in node.inputs if name in makers]
-            operands = tuple(operand(*each.inputs) for each in made)
+            producers = [makers[name] for name in node.inputs if name in makers]
+            operands = tuple(operand(*each.inputs) for each in producers)
             scale, zero = readers[node.outputs[0]].inputs[1:3]
-            others = tuple(values.get(name, _NOTHING) for name in node.inputs if name not in makers)
+            other_values = tuple(values.get(name, _NOTHING) for name in node.inputs if name not in makers)
         else:
             continue
         yield _Unit(
@@ -216,11 +219,11 @@ def _units(model: ProbeModel) -> Iterator[_Unit]:
             zero=int(values[zero].reshape(-1)[0]),
             dtype=values[zero].dtype,
             attrs=node.attrs,
-            others=others,
+            others=other_values,
         )
 
 
-def _last(array: np.ndarray) -> np.ndarray:
+def _channels_moved_last(array: np.ndarray) -> np.ndarray:
     """Move channels to the end, as TensorFlow Lite has them."""
     return np.ascontiguousarray(np.moveaxis(array, 1, -1))
 
@@ -236,7 +239,7 @@ def _fed(made: NetBuilder, operand: _Operand, values: np.ndarray | None = None) 
 
 
 def _fits_products(unit: _Unit) -> bool:
-    """Tell whether TensorFlow Lite multiplies codes of these types: int8 weights have no zero point."""
+    """Return whether TensorFlow Lite multiplies codes of these types: int8 weights have no zero point."""
     x, weight = unit.operands[:2]
     return x.values.dtype == weight.values.dtype and (weight.values.dtype == np.uint8 or weight.zero == 0)
 
@@ -253,7 +256,7 @@ def _convolution(made: NetBuilder, unit: _Unit) -> None:
     if not _fits_products(unit) or (weight.values.dtype == np.uint8 and weight.per_channel):
         return
     filters = np.ascontiguousarray(np.moveaxis(weight.values, 1, -1))
-    given = _last(x.values)
+    given = _channels_moved_last(x.values)
     padded = bool(np.any(unit.attrs.get("pads", 0)))
     one = {"stride_w": 1, "stride_h": 1, "dilation_w_factor": 1, "dilation_h_factor": 1}
     shape = (*given.shape[:3], len(filters))
@@ -296,7 +299,7 @@ def _pool(made: NetBuilder, unit: _Unit) -> None:
     if not unit.operands[0].same(unit.scale, unit.zero):
         return
     rows, columns = np.asarray(unit.attrs["kernel_shape"]).tolist()
-    given = _last(unit.given)
+    given = _channels_moved_last(unit.given)
     count, high, wide, channels = given.shape
     _add(
         made, "AVERAGE_POOL_2D", (_fed(made, unit.operands[0], given),), unit,
@@ -341,7 +344,7 @@ def _resize(made: NetBuilder, unit: _Unit) -> None:
     sizes = unit.others[-1]
     if sizes[-1] == unit.given.shape[-1]:  # channels are last already: the same nodes as the other net
         return
-    given = _last(unit.given)
+    given = _channels_moved_last(unit.given)
     placing = unit.attrs["coordinate_transformation_mode"]
     _add(
         made, "RESIZE_BILINEAR", (_fed(made, unit.operands[0], given), made.stored(sizes[2:].astype(np.int32))), unit,
@@ -371,7 +374,7 @@ _RULES: Mapping[str, Callable[[NetBuilder, _Unit], None]] = MappingProxyType(
         "Resize": _resize,
     }
 )
-"""How each operator of a probe is said in TensorFlow Lite's words."""
+"""Translations of probe operators into TensorFlow Lite."""
 
 
 # -- PyTorch's words -------------------------------------------------------------------------------------------------
@@ -379,7 +382,7 @@ _RULES: Mapping[str, Callable[[NetBuilder, _Unit], None]] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Aten:
-    """A node in PyTorch's words: what it reads as codes, real constants, attributes; "" where nothing is computed."""
+    """A node with PyTorch's operator: operands in codes, real constants, attributes; "" for the identity."""
 
     op: str
     operands: tuple[_Operand, ...]
@@ -388,37 +391,37 @@ class _Aten:
 
 
 _DECOMPOSED = "quantized_decomposed"
-"""The set of operators by which PT2E quantizes."""
+"""The operator set of PT2E quantization."""
 
 
 def _quant_facts(dtype: np.dtype, scale: np.ndarray, zero: int) -> dict[str, Any]:
-    """Return the attributes of a node that quantizes by one scale, or dequantizes."""
+    """Return the attributes of a node that quantizes or dequantizes with one scale."""
     limits = np.iinfo(dtype)
-    found = {"quant_min": int(limits.min), "quant_max": int(limits.max), "dtype": dtype.name}
-    return {"scale": float(scale), "zero_point": zero, **found} if scale.size == 1 else found
+    facts = {"quant_min": int(limits.min), "quant_max": int(limits.max), "dtype": dtype.name}
+    return {"scale": float(scale), "zero_point": zero, **facts} if scale.size == 1 else facts
 
 
-def _real_pt2e(made: NetBuilder, operand: _Operand) -> str:
-    """Add what a node reads, as real numbers that come from codes; real numbers are fed as they are."""
+def _real_pt2e(net: NetBuilder, operand: _Operand) -> str:
+    """Add an operand as dequantized codes; real numbers are fed unchanged."""
     if operand.scale is None:
-        return made.fed(operand.values)
+        return net.fed(operand.values)
     dtype, scale = operand.values.dtype, operand.scale
     facts = _quant_facts(dtype, scale, operand.zero)
     if operand.per_channel:
-        zeros = made.stored(np.full(scale.shape, operand.zero, np.int64))
-        names = made.stored(operand.values), made.stored(scale), zeros
-        return made.node(f"{_DECOMPOSED}.dequantize_per_channel.default", names, _REAL, axis=0, **facts)
+        zeros = net.stored(np.full(scale.shape, operand.zero, np.int64))
+        names = net.stored(operand.values), net.stored(scale), zeros
+        return net.node(f"{_DECOMPOSED}.dequantize_per_channel.default", names, _REAL, axis=0, **facts)
     if operand.constant:
-        codes = made.stored(operand.values)
+        codes = net.stored(operand.values)
     else:
         real = (operand.values.astype(np.float32) - np.float32(operand.zero)) * scale
-        fed = made.fed(np.asarray(real, np.float32))
-        codes = made.node(f"{_DECOMPOSED}.quantize_per_tensor.default", (fed,), dtype, **facts)
-    return made.node(f"{_DECOMPOSED}.dequantize_per_tensor.default", (codes,), _REAL, **facts)
+        fed = net.fed(np.asarray(real, np.float32))
+        codes = net.node(f"{_DECOMPOSED}.quantize_per_tensor.default", (fed,), dtype, **facts)
+    return net.node(f"{_DECOMPOSED}.dequantize_per_tensor.default", (codes,), _REAL, **facts)
 
 
 def _by_filter(weight: _Operand) -> _Operand:
-    """Return a weight with a scale for each filter, as PT2E's quantizers write it; compilers look for that form."""
+    """Return a weight with a scale for each filter, in the form of PT2E's quantizers that compilers expect."""
     scale = np.asarray(weight.scale, np.float32)
     return replace(weight, scale=np.ascontiguousarray(np.broadcast_to(scale, weight.values.shape[:1])))
 
@@ -497,4 +500,4 @@ _ATEN: Mapping[str, Callable[[_Unit], _Aten | None]] = MappingProxyType(
         "Resize": _aten_resize,
     }
 )
-"""How each operator of a probe is said in PyTorch's words."""
+"""Translations of probe operators into PyTorch."""

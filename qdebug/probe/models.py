@@ -1,7 +1,7 @@
-"""Small nets that tell arithmetics apart: sums next to ties, scales that are powers of two and others that are not.
+"""Small nets that distinguish arithmetics: sums next to ties, scales that are powers of two and others.
 
-Random data hardly tells two roundings apart. Here each sum is chosen: of all integers that a kernel can reach, those
-whose requantized value lies nearest to half way between two codes. Element-wise operators get every pair of codes.
+Random data hardly distinguishes two roundings. Here each sum is chosen: of all reachable integers, those whose
+requantized value is nearest to halfway between two codes. Element-wise operators get every pair of codes.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ DOMAIN = "com.microsoft"
 SEED = 20
 """Seed of all data that is drawn at random."""
 CHANNELS, TAP, FILTERS = 128, 63, 8
-"""Products of a chosen sum; weight of all but the first, two of which fit 16 bits; filters that see each sum."""
+"""Products of a chosen sum; weight of all but the first, two of which fit 16 bits; filters for each sum."""
 REACH = (CHANNELS - 1) * TAP * 100
 """Largest magnitude of a chosen sum."""
 
@@ -129,11 +129,11 @@ class NetBuilder:
 
 @cache
 def chosen_sums(multiplier: float, count: int, *, reach: int = REACH, most: float = 110.0) -> np.ndarray:
-    """Choose integers whose product with a multiplier lies next to a tie, and some at random.
+    """Choose integers whose product with a multiplier is next to a tie, and some at random.
 
     Args:
         multiplier: The real multiplier.
-        count: How many.
+        count: Number of integers.
         reach: Largest magnitude.
         most: Largest magnitude of the product.
     """
@@ -142,15 +142,15 @@ def chosen_sums(multiplier: float, count: int, *, reach: int = REACH, most: floa
     every = rng.permutation(np.arange(-end, end + 1))
     product = every * multiplier
     distance = np.abs(np.abs(product - np.floor(product)) - 0.5)
-    wanted = min(count - count // 4, every.size)
-    near = every[distance <= np.partition(distance, wanted - 1)[wanted - 1]][:wanted]
-    found = np.concatenate([near, every[: count - near.size]])
-    found.flags.writeable = False
-    return found
+    near_count = min(count - count // 4, every.size)
+    near = every[distance <= np.partition(distance, near_count - 1)[near_count - 1]][:near_count]
+    chosen = np.concatenate([near, every[: count - near.size]])
+    chosen.flags.writeable = False
+    return chosen
 
 
 def encoded(sums: np.ndarray) -> np.ndarray:
-    """Return operands (sums, products) whose products with `tap_weights` sum to what is asked."""
+    """Return operands (sums, products) whose products with `tap_weights` have given sums."""
     first = (sums + TAP // 2) % TAP - TAP // 2
     share, extra = np.divmod((sums - first) // TAP, CHANNELS - 1)
     rest = share[:, None] + (np.arange(CHANNELS - 1) < extra[:, None])
@@ -158,7 +158,7 @@ def encoded(sums: np.ndarray) -> np.ndarray:
 
 
 def tap_weights() -> np.ndarray:
-    """Return weights (products, filters): the second filter of each two gives the negative sums."""
+    """Return weights (products, filters): the second filter of each pair gives the negative sums."""
     one = np.full(CHANNELS, TAP)
     one[0] = 1
     return one[:, None] * np.where(np.arange(FILTERS) % 2, -1, 1)
@@ -197,32 +197,32 @@ Side = tuple[np.ndarray, float, int]
 
 
 def grouped(
-    made: NetBuilder,
+    net: NetBuilder,
     op: str,
     sides: Sequence[Side],
     out: tuple[float, int],
     *,
-    others: Sequence[str] = (),
+    other_inputs: Sequence[str] = (),
     **attrs: AttrValue,
 ) -> None:
     """Add an operator between DequantizeLinear and QuantizeLinear.
 
     Args:
-        made: The net.
+        net: The net.
         op: The operator.
-        sides: What it reads, each as an input of its own.
-        out: Scale and zero point of what it gives.
-        others: Inputs that follow and are no codes.
+        sides: Its operands, each an input of its own.
+        out: Scale and zero point of its result.
+        other_inputs: Further inputs that are no codes.
         **attrs: Attributes of the operator.
     """
     dtype = sides[0][0].dtype
     reals = []
     for codes, scale, zero in sides:
-        fed = made.fed(codes, quant_of_codes(codes, scale, zero))
-        reals.append(made.node("DequantizeLinear", (fed, *made.pair(scale, zero, dtype)), _REAL))
-    real = made.node(op, (*reals, *others), _REAL, **attrs)  # type: ignore[arg-type]  # none is named quant or domain
+        fed = net.fed(codes, quant_of_codes(codes, scale, zero))
+        reals.append(net.node("DequantizeLinear", (fed, *net.pair(scale, zero, dtype)), _REAL))
+    real = net.node(op, (*reals, *other_inputs), _REAL, **attrs)  # type: ignore[arg-type]  # none is named quant or domain
     quant = quant_of_codes(sides[0][0], *out)
-    made.node("QuantizeLinear", (real, *made.pair(*out, dtype)), dtype, quant=quant)
+    net.node("QuantizeLinear", (real, *net.pair(*out, dtype)), dtype, quant=quant)
 
 
 def _group_types() -> tuple[tuple[np.dtype, int], ...]:
@@ -238,53 +238,53 @@ def _drawn(rng: np.random.Generator, dtype: np.dtype, shape: tuple[int, ...]) ->
 def changes_of_scale() -> Iterator[ProbeModel]:
     """Bring every code to another scale, with a Clip that lets all through, and a Relu that lets half of them."""
     for dtype, middle in _group_types():
-        made = NetBuilder("requantize", f"requantize {dtype.name}")
+        net = NetBuilder("requantize", f"requantize {dtype.name}")
         info = np.iinfo(dtype)
         every = np.arange(info.min, info.max + 1).astype(dtype).reshape(1, 256)
         for in_scale, out_scale, in_zero, out_zero in _CHANGES:
             given, out = [(every, in_scale, middle + in_zero)], (out_scale, middle + out_zero)
-            bounds = [made.stored(np.asarray(end, np.float32)) for end in (-_FAR, _FAR)]
-            grouped(made, "Clip", given, out, others=bounds)
-            grouped(made, "Relu", given, out)
-        yield made.model()
+            bounds = [net.stored(np.asarray(end, np.float32)) for end in (-_FAR, _FAR)]
+            grouped(net, "Clip", given, out, other_inputs=bounds)
+            grouped(net, "Relu", given, out)
+        yield net.model()
 
 
 def means() -> Iterator[ProbeModel]:
     """Average over the last axis and over planes."""
     rng = np.random.default_rng(SEED)
     for dtype, middle in _group_types():
-        made = NetBuilder("reduce_mean", f"reduce_mean {dtype.name}")
+        net = NetBuilder("reduce_mean", f"reduce_mean {dtype.name}")
         plain = (((16, 16, 41), (-1,)), ((64, 40, 9, 7), (2, 3)))
         cases = [(case, shape, axes) for case in _GROUP_MEANS for shape, axes in plain]
         cases += [(_TIES, (64, 64, count), (-1,)) for count in _ODD_COUNTS]
         for (in_scale, out_scale, in_zero, out_zero), shape, axes in cases:
             given = _drawn(rng, dtype, shape), in_scale, middle + in_zero
-            grouped(made, "ReduceMean", [given], (out_scale, middle + out_zero), axes=axes)
-        yield made.model()
+            grouped(net, "ReduceMean", [given], (out_scale, middle + out_zero), axes=axes)
+        yield net.model()
 
 
 def resizes() -> Iterator[ProbeModel]:
     """Interpolate linearly between codes, at one scale, with channels first and last."""
     rng = np.random.default_rng(SEED)
     for (dtype, middle), last in product(_group_types(), (False, True)):
-        made = NetBuilder("resize", f"resize{' channels last' * last} {dtype.name}")
+        net = NetBuilder("resize", f"resize{' channels last' * last} {dtype.name}")
         for placing in _PLACINGS:
             for size in _SIZES:
                 shape, sized = ((1, 16, 16, 8), (1, *size, 8)) if last else ((1, 8, 16, 16), (1, 8, *size))
                 codes, same = _drawn(rng, dtype, shape), (0.05, middle + 3)
-                sizes = made.stored(np.array(sized, np.int64))
+                sizes = net.stored(np.array(sized, np.int64))
                 grouped(
-                    made, "Resize", [(codes, *same)], same,
-                    others=("", "", sizes), mode="linear", coordinate_transformation_mode=placing,
+                    net, "Resize", [(codes, *same)], same,
+                    other_inputs=("", "", sizes), mode="linear", coordinate_transformation_mode=placing,
                 )  # fmt: skip
-        yield made.model()
+        yield net.model()
 
 
 _PLACES = 1024
 """Chosen sums of a node."""
 
 # Scales of input, weight and output and the output's zero point, counted from the middle code. A requantizer that is
-# exact for powers of two shows its ties there; the others were picked because they part the most known variants.
+# exact for powers of two shows its ties there; the others separate the most known variants.
 _PRODUCTS: tuple[tuple[float, float, float, int], ...] = (
     (2.0**-4, 2.0**-6, 2.0**3, 3),
     (2.0**-4, 2.0**-6, 2.0**3, -4),
@@ -345,41 +345,41 @@ def _scales(x: float, w: float, y: float) -> float:
 
 def _convolutions() -> Iterator[ProbeModel]:
     for x_type, w_type in _PRODUCT_TYPES:
-        made = NetBuilder("conv", f"conv {x_type} x {w_type}")
+        net = NetBuilder("conv", f"conv {x_type} x {w_type}")
         weight = (tap_weights().T + (0 if w_type == np.int8 else 131)).astype(w_type)[:, :, None, None]
         w_zero = 0 if w_type == np.int8 else 131
         x_zero = _middle(x_type)
         for x_scale, w_scale, y_scale, zero in _PRODUCTS:
             sums = chosen_sums(_scales(x_scale, w_scale, y_scale), _PLACES)
             codes = (encoded(sums) + x_zero).astype(x_type).T.reshape(1, -1, 32, _PLACES // 32)
-            made.node(
+            net.node(
                 "QLinearConv",
                 (
-                    *(made.fed(codes), *made.pair(x_scale, x_zero, x_type)),
-                    *(made.stored(weight), *made.pair(w_scale, w_zero, w_type)),
-                    *made.pair(y_scale, _middle(x_type) + zero, x_type),
+                    *(net.fed(codes), *net.pair(x_scale, x_zero, x_type)),
+                    *(net.stored(weight), *net.pair(w_scale, w_zero, w_type)),
+                    *net.pair(y_scale, _middle(x_type) + zero, x_type),
                 ),
                 x_type,
             )
-        _dense(made, x_type, w_type)
-        yield made.model()
+        _dense(net, x_type, w_type)
+        yield net.model()
     yield from _depthwise()
 
 
-def _dense(made: NetBuilder, x_type: np.dtype, w_type: np.dtype) -> None:
+def _dense(net: NetBuilder, x_type: np.dtype, w_type: np.dtype) -> None:
     """Add convolutions of codes of the whole range, per tensor and per channel: pairs of them exceed 16 bits."""
     rng = np.random.default_rng(SEED)
     x, weight = _every(rng, x_type, (1, 8, 20, 20)), _every(rng, w_type, (16, 8, 3, 3))
     bias = rng.integers(-20000, 20000, 16).astype(np.int32)
     for per_channel in (False, True):
         scales = np.linspace(0.002, 0.006, 16) if per_channel else np.asarray(0.00371)
-        made.node(
+        net.node(
             "QLinearConv",
             (
-                *(made.fed(x), *made.pair(0.0213742, _middle(x_type) - 5, x_type)),
-                *(made.stored(weight), *made.pair(scales, _middle(w_type), w_type)),
-                *made.pair(0.1234321, _middle(x_type) + 7, x_type),
-                made.stored(bias),
+                *(net.fed(x), *net.pair(0.0213742, _middle(x_type) - 5, x_type)),
+                *(net.stored(weight), *net.pair(scales, _middle(w_type), w_type)),
+                *net.pair(0.1234321, _middle(x_type) + 7, x_type),
+                net.stored(bias),
             ),
             x_type,
             pads=(1, 1, 1, 1),
@@ -390,23 +390,23 @@ def _depthwise() -> Iterator[ProbeModel]:
     """Convolve each channel with a filter of its own: few products a sum, so that powers of two make the ties."""
     rng = np.random.default_rng(SEED)
     for x_type, w_type in _PRODUCT_TYPES:
-        made = NetBuilder("conv", f"conv depthwise {x_type} x {w_type}")
+        net = NetBuilder("conv", f"conv depthwise {x_type} x {w_type}")
         x, weight = _every(rng, x_type, (1, 16, 24, 24)), _every(rng, w_type, (16, 1, 3, 3))
         bias = rng.integers(-2000, 2000, 16).astype(np.int32)
         for x_scale, w_scale, y_scale, zero in _PRODUCTS:
-            made.node(
+            net.node(
                 "QLinearConv",
                 (
-                    *(made.fed(x), *made.pair(x_scale, _middle(x_type) - 5, x_type)),
-                    *(made.stored(weight), *made.pair(w_scale, _middle(w_type), w_type)),
-                    *made.pair(y_scale / 16, _middle(x_type) + zero, x_type),
-                    made.stored(bias),
+                    *(net.fed(x), *net.pair(x_scale, _middle(x_type) - 5, x_type)),
+                    *(net.stored(weight), *net.pair(w_scale, _middle(w_type), w_type)),
+                    *net.pair(y_scale / 16, _middle(x_type) + zero, x_type),
+                    net.stored(bias),
                 ),
                 x_type,
                 pads=(1, 1, 1, 1),
                 group=16,
             )
-        yield made.model()
+        yield net.model()
 
 
 def _every(rng: np.random.Generator, dtype: np.dtype, shape: tuple[int, ...]) -> np.ndarray:
@@ -417,7 +417,7 @@ def _every(rng: np.random.Generator, dtype: np.dtype, shape: tuple[int, ...]) ->
 def _matrices() -> Iterator[ProbeModel]:
     rng = np.random.default_rng(SEED)
     for x_type, w_type in _PRODUCT_TYPES:
-        made = NetBuilder("linear", f"linear {x_type} x {w_type}")
+        net = NetBuilder("linear", f"linear {x_type} x {w_type}")
         w_zero, x_zero = 0 if w_type == np.int8 else 131, _middle(x_type)
         weight = (tap_weights() + w_zero).astype(w_type)
         operands = [
@@ -427,16 +427,16 @@ def _matrices() -> Iterator[ProbeModel]:
         full = (0.0213742, 0.00371, 0.1234321, 7)
         operands.append((full, _every(rng, x_type, (64, 72)), _every(rng, w_type, (72, 16)), _middle(w_type)))
         for (x_scale, w_scale, y_scale, zero), codes, weights, its_zero in operands:
-            made.node(
+            net.node(
                 "QLinearMatMul",
                 (
-                    *(made.fed(codes), *made.pair(x_scale, x_zero, x_type)),
-                    *(made.stored(weights), *made.pair(w_scale, its_zero, w_type)),
-                    *made.pair(y_scale, x_zero + zero, x_type),
+                    *(net.fed(codes), *net.pair(x_scale, x_zero, x_type)),
+                    *(net.stored(weights), *net.pair(w_scale, its_zero, w_type)),
+                    *net.pair(y_scale, x_zero + zero, x_type),
                 ),
                 x_type,
             )
-        yield made.model()
+        yield net.model()
 
 
 def _all_codes(dtype: np.dtype) -> np.ndarray:
@@ -446,57 +446,57 @@ def _all_codes(dtype: np.dtype) -> np.ndarray:
 
 def _pairs(kind: str, op: str) -> Iterator[ProbeModel]:
     for dtype in _types("uint8", "int8"):
-        made = NetBuilder(kind, f"{kind} {dtype}")
+        net = NetBuilder(kind, f"{kind} {dtype}")
         every, middle = _all_codes(dtype), _middle(dtype)
         a, b = (np.ascontiguousarray(array) for array in np.broadcast_arrays(every[:, None], every[None, :]))
-        left, right = made.fed(a), made.fed(b)
+        left, right = net.fed(a), net.fed(b)
         for a_scale, b_scale, scale, a_zero, b_zero, zero in _SUMS if kind == "add" else _PAIR_PRODUCTS:
-            made.node(
+            net.node(
                 op,
                 (
-                    *(left, *made.pair(a_scale, middle + a_zero, dtype)),
-                    *(right, *made.pair(b_scale, middle + b_zero, dtype)),
-                    *made.pair(scale, middle + zero, dtype),
+                    *(left, *net.pair(a_scale, middle + a_zero, dtype)),
+                    *(right, *net.pair(b_scale, middle + b_zero, dtype)),
+                    *net.pair(scale, middle + zero, dtype),
                 ),
                 dtype,
                 domain=DOMAIN,
             )
-        yield made.model()
+        yield net.model()
 
 
 def _pools() -> Iterator[ProbeModel]:
     rng = np.random.default_rng(SEED)
     for dtype in _types("uint8", "int8"):
-        made = NetBuilder("average_pool", f"average_pool {dtype}")
+        net = NetBuilder("average_pool", f"average_pool {dtype}")
         middle = _middle(dtype)
-        x = made.fed(_every(rng, dtype, (1, 8, 24, 24)))
+        x = net.fed(_every(rng, dtype, (1, 8, 24, 24)))
         for window in ((2, 2), (3, 3), (2, 3)):
             for in_scale, out_scale, in_zero, zero in _MEANS:
-                made.node(
+                net.node(
                     "QLinearAveragePool",
-                    (x, *made.pair(in_scale, middle + in_zero, dtype), *made.pair(out_scale, middle + zero, dtype)),
+                    (x, *net.pair(in_scale, middle + in_zero, dtype), *net.pair(out_scale, middle + zero, dtype)),
                     dtype,
                     domain=DOMAIN,
                     kernel_shape=window,
                 )
-        yield made.model()
+        yield net.model()
 
 
 def _global_pools() -> Iterator[ProbeModel]:
     rng = np.random.default_rng(SEED)
     for dtype in _types("uint8", "int8"):
-        made = NetBuilder("global_average_pool", f"global_average_pool {dtype}")
+        net = NetBuilder("global_average_pool", f"global_average_pool {dtype}")
         middle = _middle(dtype)
         for side in (4, 7):
-            x = made.fed(_every(rng, dtype, (8, 64, side, side)))
+            x = net.fed(_every(rng, dtype, (8, 64, side, side)))
             for in_scale, out_scale, in_zero, zero in ((2.0**-5, 2.0**-8, 5, 7), (0.012543, 0.001327, 3, 7)):
-                made.node(
+                net.node(
                     "QLinearGlobalAveragePool",
-                    (x, *made.pair(in_scale, middle + in_zero, dtype), *made.pair(out_scale, middle + zero, dtype)),
+                    (x, *net.pair(in_scale, middle + in_zero, dtype), *net.pair(out_scale, middle + zero, dtype)),
                     dtype,
                     domain=DOMAIN,
                 )
-        yield made.model()
+        yield net.model()
 
 
 def _functions() -> Iterator[ProbeModel]:
@@ -504,95 +504,95 @@ def _functions() -> Iterator[ProbeModel]:
     for dtype in _types("uint8", "int8"):
         every, middle, low = _all_codes(dtype).reshape(1, 256), _middle(dtype), int(np.iinfo(dtype).min)
         for function in ("Sigmoid", "LeakyRelu", "HardSwish", "Tanh"):
-            made = NetBuilder("lookup", f"lookup {function} {dtype}")
+            net = NetBuilder("lookup", f"lookup {function} {dtype}")
             for in_scale, in_zero in _FUNCTIONS:
                 if function in ("HardSwish", "Tanh"):
                     swish = function == "HardSwish"
                     given = every, in_scale if swish else in_scale / 4, middle + in_zero
-                    grouped(made, function, [given], (in_scale * 0.4, middle + 3) if swish else (1 / 128, middle))
+                    grouped(net, function, [given], (in_scale * 0.4, middle + 3) if swish else (1 / 128, middle))
                     continue
-                x, scales = made.fed(every), made.pair(in_scale, middle + in_zero, dtype)
+                x, scales = net.fed(every), net.pair(in_scale, middle + in_zero, dtype)
                 if function == "Sigmoid":
-                    made.node("QLinearSigmoid", (x, *scales, *made.pair(1 / 256, low, dtype)), dtype, domain=DOMAIN)
+                    net.node("QLinearSigmoid", (x, *scales, *net.pair(1 / 256, low, dtype)), dtype, domain=DOMAIN)
                 else:
-                    out = made.pair(in_scale * 0.4, middle + 3, dtype)
-                    made.node("QLinearLeakyRelu", (x, *scales, *out), dtype, domain=DOMAIN, alpha=0.1)
-            yield made.model()
+                    out = net.pair(in_scale * 0.4, middle + 3, dtype)
+                    net.node("QLinearLeakyRelu", (x, *scales, *out), dtype, domain=DOMAIN, alpha=0.1)
+            yield net.model()
 
 
 def _quantizers() -> Iterator[ProbeModel]:
     """Quantize real values at ties and next to them."""
     for dtype in _types("uint8", "int8"):
-        made = NetBuilder("quantize", f"quantize float32 -> {dtype}")
+        net = NetBuilder("quantize", f"quantize float32 -> {dtype}")
         for scale, zero in ((2.0**-4, 3), (2.0**-4, -4), (0.0213742, 5), (0.1234567, -1)):
             ties = (np.arange(-150, 150) + 0.5).astype(np.float32) * np.float32(scale)
             near = [np.nextafter(ties, np.float32(side)) for side in (-np.inf, np.inf)]
-            x = made.fed(np.concatenate([ties, *near]).astype(np.float32))
-            made.node("QuantizeLinear", (x, *made.pair(scale, _middle(dtype) + zero, dtype)), dtype)
-        yield made.model()
+            x = net.fed(np.concatenate([ties, *near]).astype(np.float32))
+            net.node("QuantizeLinear", (x, *net.pair(scale, _middle(dtype) + zero, dtype)), dtype)
+        yield net.model()
 
 
 def _joins() -> Iterator[ProbeModel]:
     for dtype in _types("uint8", "int8"):
-        made = NetBuilder("concat", f"concat {dtype}")
+        net = NetBuilder("concat", f"concat {dtype}")
         middle = _middle(dtype)
-        x, y = made.fed(_all_codes(dtype).reshape(1, 256)), made.fed(_all_codes(dtype)[::-1].reshape(1, 256).copy())
+        x, y = net.fed(_all_codes(dtype).reshape(1, 256)), net.fed(_all_codes(dtype)[::-1].reshape(1, 256).copy())
         for a_scale, b_scale, out_scale, a_zero, b_zero, zero in _SUMS:
-            made.node(
+            net.node(
                 "QLinearConcat",
                 (
-                    *made.pair(out_scale, middle + zero, dtype),
-                    *(x, *made.pair(a_scale, middle + a_zero, dtype)),
-                    *(y, *made.pair(b_scale, middle + b_zero, dtype)),
+                    *net.pair(out_scale, middle + zero, dtype),
+                    *(x, *net.pair(a_scale, middle + a_zero, dtype)),
+                    *(y, *net.pair(b_scale, middle + b_zero, dtype)),
                 ),
                 dtype,
                 domain=DOMAIN,
                 axis=1,
             )
-        yield made.model()
+        yield net.model()
 
 
 def _softmaxes() -> Iterator[ProbeModel]:
     rng = np.random.default_rng(SEED)
     for dtype in _types("uint8", "int8"):
-        made = NetBuilder("softmax", f"softmax {dtype}")
-        x = made.fed(_every(rng, dtype, (64, 10)))
+        net = NetBuilder("softmax", f"softmax {dtype}")
+        x = net.fed(_every(rng, dtype, (64, 10)))
         for scale, zero, out_scale in ((0.0478, 3, 1 / 256), (0.0213742, -7, 1 / 256), (0.0478, 5, 0.00413)):
             low = int(np.iinfo(dtype).min)
-            pairs = (*made.pair(scale, _middle(dtype) + zero, dtype), *made.pair(out_scale, low, dtype))
-            made.node("QLinearSoftmax", (x, *pairs), dtype, domain=DOMAIN, axis=-1, opset=13)
-        yield made.model()
+            pairs = (*net.pair(scale, _middle(dtype) + zero, dtype), *net.pair(out_scale, low, dtype))
+            net.node("QLinearSoftmax", (x, *pairs), dtype, domain=DOMAIN, axis=-1, opset=13)
+        yield net.model()
 
 
 def _differences() -> Iterator[ProbeModel]:
     """Subtract in QDQ form: there is no operator on codes for it, so that only a backend that fuses is told apart."""
     for dtype in _types("uint8", "int8"):
-        made = NetBuilder("sub", f"sub {dtype}")
+        net = NetBuilder("sub", f"sub {dtype}")
         every, middle = _all_codes(dtype), _middle(dtype)
         a, b = (np.ascontiguousarray(array) for array in np.broadcast_arrays(every[:, None], every[None, :]))
         for a_scale, b_scale, scale, a_zero, b_zero, zero in _SUMS:
             sides = (a, a_scale, middle + a_zero), (b, b_scale, middle + b_zero)
-            grouped(made, "Sub", sides, (scale, middle + zero))
-        yield made.model()
+            grouped(net, "Sub", sides, (scale, middle + zero))
+        yield net.model()
 
 
 def _slopes() -> Iterator[ProbeModel]:
     """Multiply what is below 0 by slopes: every pair of codes, a slope for each column."""
     for dtype in _types("uint8", "int8"):
-        made = NetBuilder("prelu", f"prelu {dtype}")
+        net = NetBuilder("prelu", f"prelu {dtype}")
         every, middle = _all_codes(dtype), _middle(dtype)
         x = np.ascontiguousarray(np.broadcast_to(every[:, None], (256, 256)))
         for x_scale, s_scale, scale, x_zero, s_zero, zero in _PAIR_PRODUCTS:
-            given, slope = made.fed(x, quant_of_codes(x, x_scale, middle + x_zero)), made.stored(every)
-            pairs = made.pair(x_scale, middle + x_zero, dtype), made.pair(s_scale, middle + s_zero, dtype)
+            given, slope = net.fed(x, quant_of_codes(x, x_scale, middle + x_zero)), net.stored(every)
+            pairs = net.pair(x_scale, middle + x_zero, dtype), net.pair(s_scale, middle + s_zero, dtype)
             names = [
-                made.node("DequantizeLinear", (codes, *pair), _REAL)
+                net.node("DequantizeLinear", (codes, *pair), _REAL)
                 for codes, pair in zip((given, slope), pairs, strict=True)
             ]
-            real = made.node("PRelu", tuple(names), _REAL)
-            out = made.pair(scale, middle + zero, dtype)
-            made.node("QuantizeLinear", (real, *out), dtype, quant=quant_of_codes(x, scale, middle + zero))
-        yield made.model()
+            real = net.node("PRelu", tuple(names), _REAL)
+            out = net.pair(scale, middle + zero, dtype)
+            net.node("QuantizeLinear", (real, *out), dtype, quant=quant_of_codes(x, scale, middle + zero))
+        yield net.model()
 
 
 PROBED: Mapping[str, Callable[[], Iterator[ProbeModel]]] = {
@@ -612,7 +612,7 @@ PROBED: Mapping[str, Callable[[], Iterator[ProbeModel]]] = {
     "reduce_mean": means,
     "resize": resizes,
 }
-"""What is probed: makers of nets by the kind of their nodes."""
+"""Makers of probe nets by the kind of their nodes."""
 
 
 def probe_models(kinds: Sequence[str] = ()) -> Iterator[ProbeModel]:

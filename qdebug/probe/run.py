@@ -1,7 +1,7 @@
-"""Run nets on a backend that tell arithmetics apart, and name the arithmetic of each kind of node.
+"""Run nets that distinguish arithmetics on a backend, and name the arithmetic of each kind of node.
 
-The same package computes differently on another processor, and one package has several arithmetics at once: what is
-named holds for one kind, one set of types and the processor at hand.
+A package computes differently on another processor, and may have several arithmetics at once: a result holds for one
+kind, one set of types and this processor.
 """
 
 from __future__ import annotations
@@ -57,32 +57,32 @@ def fitting_nodes(
     """Find the nodes that each of several arithmetics reproduces.
 
     Args:
-        kind: The kind of node that is looked at.
+        kind: The kind of node.
         recording: The recording; its first sample counts.
-        choices: How each arithmetic computes a unit.
+        choices: The variant of a unit in each arithmetic.
 
     Returns:
-        The names of the nodes of which every recorded element is given, for each of `choices`.
+        The names of the nodes with every recorded element reproduced, for each of `choices`.
     """
-    found: dict[Key, set[str]] = {key: set() for key in choices}
+    nodes_of: dict[Key, set[str]] = {key: set() for key in choices}
     with one_thread():
         for name, unit, recorded in _nodes(kind, recording):
             columns: dict[HeavyPart, Columns] = {}
-            known: dict[Variant, bool] = {}
+            is_reproduced: dict[Variant, bool] = {}
             for key, choice in choices.items():
                 variant = choice(unit)
-                if variant not in known:
-                    known[variant] = _same(unit, variant, columns, recorded)
-                if known[variant]:
-                    found[key].add(name)
-    return {key: frozenset(names) for key, names in found.items()}
+                if variant not in is_reproduced:
+                    is_reproduced[variant] = _same(unit, variant, columns, recorded)
+                if is_reproduced[variant]:
+                    nodes_of[key].add(name)
+    return {key: frozenset(names) for key, names in nodes_of.items()}
 
 
 def distinct(kind: str, recording: Recording, texts: Sequence[str]) -> tuple[str, ...]:
-    """Return the first of those variants that are the same function of all nodes of one kind.
+    """Return the first of variants with the same function of all nodes of one kind.
 
     Args:
-        kind: The kind of node that is looked at.
+        kind: The kind of node.
         recording: The recording; its first sample counts.
         texts: Variants that fit all of these nodes.
     """
@@ -171,12 +171,12 @@ class ProbeEntry(JsonObject):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PresetScore(JsonObject):
-    """How a preset stands the probe.
+    """The score of a preset in a probe.
 
     Args:
         name: Its name.
-        fits: Probed kinds with types of which it states something, and that it reproduces.
-        conflicts: Those that it states something of and does not reproduce.
+        fits: Probed kinds with types that it states and reproduces.
+        conflicts: Probed kinds with types that it states and does not reproduce.
     """
 
     json_keys = "name provenance about fits conflicts"
@@ -187,23 +187,23 @@ class PresetScore(JsonObject):
 
     @property
     def provenance(self) -> str:
-        """How the preset is known."""
+        """The provenance of the preset."""
         return known_presets()[self.name].provenance
 
     @property
     def about(self) -> str:
-        """What was measured or read."""
+        """The measurement or the source."""
         return known_presets()[self.name].about
 
     @property
     def stands(self) -> bool:
-        """Whether nothing speaks against it and something for it."""
+        """Whether it has fits and no conflicts."""
         return bool(self.fits) and not self.conflicts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProbeResult(JsonObject):
-    """What a probe has found.
+    """The result of a probe.
 
     Args:
         run: Facts of the runs.
@@ -218,12 +218,12 @@ class ProbeResult(JsonObject):
 
     @property
     def summary(self) -> Annotated[Mapping[str, int], SchemaPart(required=[*STATUSES])]:
-        """How many kinds have each status."""
+        """Number of kinds with each status."""
         return {status: sum(entry.status == status for entry in self.entries) for status in STATUSES}
 
     @property
     def scores(self) -> tuple[PresetScore, ...]:
-        """Presets of which something was probed, those that stand first, and those that state most of them first."""
+        """Presets that state a probed kind, sorted by standing and number of fits."""
         scores = []
         for name in known_presets():
             fits = tuple(entry.title for entry in self.entries if name in entry.presets)
@@ -234,10 +234,10 @@ class ProbeResult(JsonObject):
 
     @property
     def exit_code(self) -> int:
-        """What `qdebug probe` exits with.
+        """Exit code of `qdebug probe`.
 
-        2 if nothing ran; 3 if what ran has no answer, since all of it was computed in floating point; 1 if a kind that
-        ran is not explained; else 0.
+        2 if nothing ran; 3 if everything that ran was computed in floating point; 1 if a kind that ran is not
+        explained; else 0.
         """
         statuses = {entry.status for entry in self.entries}
         if statuses <= {"failed"}:
@@ -276,13 +276,13 @@ def run_probe(
     models = [said for model in probe_models(kinds) if (said := _in_words(chosen, model)) is not None]
     entries: list[ProbeEntry] = []
     info: RunInfo | None = None
-    for done, model in enumerate(models):
+    for finished, model in enumerate(models):
         if on_progress is not None:
-            on_progress(done, len(models), model.title)
+            on_progress(finished, len(models), model.title)
         entry, run = _probed(chosen, model, options or {})
         if entry.status in _NO_ANSWER and _ending(chosen) == ".onnx":  # it may know the operator in another form
-            other, its_run = _probed(chosen, in_qdq(model), options or {})
-            entry, run = (entry, run) if other.status in _NO_ANSWER else (other, its_run)
+            qdq_entry, its_run = _probed(chosen, in_qdq(model), options or {})
+            entry, run = (entry, run) if qdq_entry.status in _NO_ANSWER else (qdq_entry, its_run)
         info = info or run
         entries.append(entry)
     if on_progress is not None:
@@ -328,9 +328,9 @@ def _ending(backend: Backend) -> str:
 
 
 def _in_words(backend: Backend, model: ProbeModel) -> ProbeModel | None:
-    """Return a net in the words of the model files that a backend runs; None if they have none for it."""
-    said = _WORDS.get(_ending(backend))
-    return model if said is None else said(model)
+    """Return a net in the form of a backend's model files; None if it cannot be expressed."""
+    translate = _WORDS.get(_ending(backend))
+    return model if translate is None else translate(model)
 
 
 _WORDS: Mapping[str, Callable[[ProbeModel], ProbeModel | None]] = MappingProxyType(
@@ -373,7 +373,7 @@ def _entry(model: ProbeModel, recording: Recording) -> ProbeEntry:
     status = "unexplained" if wrong else "explained" if common else "mixed"
     keys = _keys(model.kind, recording)
     stating = {name: found for name, found in known_presets().items() if not found.variants.keys().isdisjoint(keys)}
-    known = fitting_nodes(model.kind, recording, {name: _chosen_by(found) for name, found in stating.items()})
+    preset_fits = fitting_nodes(model.kind, recording, {name: _chosen_by(found) for name, found in stating.items()})
     variants = worst.variants[:1] if wrong else common or tuple(mixture)
     return ProbeEntry(
         kind=model.kind,
@@ -382,8 +382,8 @@ def _entry(model: ProbeModel, recording: Recording) -> ProbeEntry:
         key=keys[0],
         variants=variants,
         words=describe(parse_variant(variants[0])) if variants else None,
-        presets=tuple(name for name in stating if len(known[name]) == len(nodes)),
-        conflicts=tuple(name for name in stating if len(known[name]) < len(nodes)),
+        presets=tuple(name for name in stating if len(preset_fits[name]) == len(nodes)),
+        conflicts=tuple(name for name in stating if len(preset_fits[name]) < len(nodes)),
         nodes=len(nodes),
         elements=sum(node.elements for node in nodes),
         match=worst.match,
@@ -395,25 +395,25 @@ def _entry(model: ProbeModel, recording: Recording) -> ProbeEntry:
 
 
 def _reason(worst: NodeExplanation, mixture: Mapping[str, int]) -> str | None:
-    """Say what is wrong with the worst node, or which arithmetics take turns."""
+    """Describe the worst node, or the mixture of arithmetics."""
     if worst.status is ExplainStatus.EXPLAINED:
         return "; ".join(f"{count} node{'s' * (count > 1)}: {text}" for text, count in mixture.items())
     return worst.reason if worst.residual is None else worst.residual.detail
 
 
 def _mixture(fits: Mapping[str, frozenset[str]], count: int) -> dict[str, int]:
-    """Return few variants that reproduce all nodes together, and how many nodes each is needed for."""
-    left: frozenset[str] = frozenset().union(*fits.values())
+    """Return few variants that together reproduce all nodes, and the number of nodes of each."""
+    uncovered: frozenset[str] = frozenset().union(*fits.values())
     parts: dict[str, int] = {}
-    while left and sum(parts.values()) < count:
-        text = max(fits, key=lambda text: len(fits[text] & left))  # of equals the first, which is the simplest
-        parts[text] = len(fits[text] & left)
-        left -= fits[text]
+    while uncovered and sum(parts.values()) < count:
+        text = max(fits, key=lambda text: len(fits[text] & uncovered))  # of equals the first, which is the simplest
+        parts[text] = len(fits[text] & uncovered)
+        uncovered -= fits[text]
     return parts
 
 
 def _keys(kind: str, recording: Recording) -> tuple[str, ...]:
-    """Return the keys that name what nodes of a kind compute, those that say more first; all are of the same types."""
+    """Return the keys of the nodes of a kind, the most specific first; all have the same types."""
     for _, unit, _ in _nodes(kind, recording):
         return keys_of(kind, unit.branch, unit.dtypes)
     return (kind,)
@@ -423,8 +423,8 @@ def _constant(variant: Variant) -> Callable[[Unit], Variant]:
     return lambda _: variant
 
 
-def _chosen_by(found: Preset) -> Callable[[Unit], Variant]:
-    return found.arithmetic.variant
+def _chosen_by(preset: Preset) -> Callable[[Unit], Variant]:
+    return preset.arithmetic.variant
 
 
 def _without_nodes(model: ProbeModel, nodes: Sequence[NodeExplanation]) -> ProbeEntry:

@@ -1,1 +1,1 @@
-"""The recording file: its layout, its writer, its readers, and what checks them; the only package that knows h5py."""
+"""The recording file: layout, writers, readers and checks; the only package that knows h5py."""

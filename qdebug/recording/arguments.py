@@ -129,7 +129,7 @@ def _as_dtype(name: str, array: np.ndarray, dtype: str) -> np.ndarray:
     )
 
 
-def _exactly(array: np.ndarray, wanted: np.dtype[Any], dtype: str) -> np.ndarray | None:
+def _exactly(array: np.ndarray, target: np.dtype[Any], dtype: str) -> np.ndarray | None:
     """Convert numbers to a dtype that holds all of them; None if it does not."""
     try:
         own_dtype = logical_name(array.dtype)
@@ -139,7 +139,7 @@ def _exactly(array: np.ndarray, wanted: np.dtype[Any], dtype: str) -> np.ndarray
     if not numbers or not (is_integer(dtype) or is_float(dtype)) or (is_float(own_dtype) and is_integer(dtype)):
         return None
     with np.errstate(all="ignore"):
-        converted: np.ndarray = array.astype(wanted)
+        converted: np.ndarray = array.astype(target)
         back = converted.astype(array.dtype)
     same = (back == array) | ((back != back) & (array != array))  # noqa: PLR0124  NaN is unequal to itself
     return converted if bool(np.all(same)) else None
@@ -223,8 +223,8 @@ def doubt_of(quant: QuantParams | None) -> str | None:
     ):
         count = int(np.count_nonzero(wrong))
         if count:
-            which = "its scale is" if scale.size == 1 else f"{count} of its {scale.size} scales are"
-            return f"{which} {description}"
+            subject = "its scale is" if scale.size == 1 else f"{count} of its {scale.size} scales are"
+            return f"{subject} {description}"
     return None
 
 
@@ -287,10 +287,10 @@ def _check_channels(name: str, data: np.ndarray, quant: QuantParams) -> None:
         return
     extent, block = data.shape[quant.axis], quant.block_size
     expected = extent if block is None else -(-extent // block)
-    along = quant.scale.shape == (expected,)
+    is_per_channel = quant.scale.shape == (expected,)
     full = (*data.shape[: quant.axis], expected, *data.shape[quant.axis + 1 :])
     count = quant.scale.size if quant.scale.ndim == 1 else "x".join(map(str, quant.scale.shape))
-    if not along and (block is None or quant.scale.shape != full):
+    if not is_per_channel and (block is None or quant.scale.shape != full):
         raise RecordingError(
             f"Tensor {name!r} is put with {count} scales along axis {quant.axis}, "
             f"which has {extent} elements (shape {data.shape}){'' if block is None else f' in blocks of {block}'}.",
@@ -330,18 +330,18 @@ def tensor_facts(
     return facts
 
 
-def check_kinds(said: Mapping[str, Any], kinds: tuple[type, ...], expected: str) -> None:
+def check_kinds(arguments: Mapping[str, Any], kinds: tuple[type, ...], expected: str) -> None:
     """Reject arguments of a wrong type before the run.
 
     Args:
-        said: The arguments, by their name in a message.
+        arguments: The arguments, by their name in a message.
         kinds: Allowed types.
         expected: Description of these, for the message.
 
     Raises:
         UsageError: One has another type.
     """
-    for title, value in said.items():
+    for title, value in arguments.items():
         if not isinstance(value, kinds):
             raise UsageError(f"A recorder is opened with {title} {in_short(value)}; expected {expected}.")
 

@@ -97,7 +97,7 @@ class ColumnCache:
         return None
 
     def outdated(self) -> bool:
-        """Tell whether there are columns for the same question from other code."""
+        """Return whether columns for the same question exist from other code."""
         question = self._key[:_ASKED].hex()
         for folder, _ in self._folders():
             with contextlib.suppress(OSError):
@@ -107,7 +107,7 @@ class ColumnCache:
         return False
 
     def write(self, columns: Mapping[str, np.ndarray]) -> None:
-        """Keep columns, if anywhere is a place for them.
+        """Store columns, if a cache folder is usable.
 
         Args:
             columns: One-dimensional arrays of float64, int64 or uint8.
@@ -125,7 +125,7 @@ class ColumnCache:
             return
 
     def _folders(self) -> Sequence[tuple[Path, int]]:
-        """Return the folders that come into question, and how many files each may hold."""
+        """Return the candidate folders, and the maximum number of files in each."""
         home = user_folder()
         return [(self._beside, _KEPT_BESIDE), *([(home, _KEPT_AT_HOME)] if home else [])]
 
@@ -154,7 +154,7 @@ def _digest_of(pieces: Iterable[bytes]) -> bytes:
 def _identity(recording: FileRecording) -> str:
     # The content hash is made of the hashes that were recorded: values edited in place by other tools do not change it.
     status = recording.path.stat()
-    # Nor does an edit whose time of writing was put back; the time of the last change of any kind cannot be.
+    # Nor does an edit whose modification time was set back; the change time (ctime) cannot be.
     return f"{recording.content_hash} {status.st_ino} {status.st_size} {status.st_mtime_ns} {status.st_ctime_ns}"
 
 
@@ -171,10 +171,10 @@ def _code() -> list[str]:
 
 
 def _unpacked(content: bytes, key: bytes) -> dict[str, np.ndarray]:
-    """Take a file apart.
+    """Parse a file.
 
     Raises:
-        ValueError: It is damaged, or kept under another key.
+        ValueError: It is damaged, or has another key.
     """
     start = len(_MAGIC) + 16
     view = memoryview(content)

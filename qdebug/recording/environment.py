@@ -30,9 +30,9 @@ _PACKAGES = ("numpy", "h5py", "ml_dtypes")
 
 def package_versions(*packages: str) -> dict[str, str]:
     """Return the versions of Python, qdebug, its numeric packages and the given ones; missing ones are left out."""
-    own = {"python": platform.python_version(), "qdebug": __version__}
+    base_versions = {"python": platform.python_version(), "qdebug": __version__}
     versions = {package: _version(package) for package in (*_PACKAGES, *packages)}
-    return own | {package: version for package, version in versions.items() if version is not None}
+    return base_versions | {package: version for package, version in versions.items() if version is not None}
 
 
 @cache
@@ -67,7 +67,7 @@ def recorded_facts(run: object) -> dict[str, Any]:
     """Return the facts of a run as arguments of `Recorder`.
 
     Args:
-        run: What has them as attributes: a `RunInfo`, or what an adapter says of a run.
+        run: An object with these attributes: a `RunInfo`, or an adapter's facts of a run.
     """
     return {name: getattr(run, name) for name in _OF_A_RUN}
 

@@ -1,6 +1,6 @@
-"""Checks whether recording changed the result: outputs of the recorded run against those of a plain one, bit for bit.
+"""Check whether recording changed the result: outputs of the recorded run against a plain run, bit for bit.
 
-If a further plain run gives other outputs than the first, the backend itself is nondeterministic.
+If two plain runs have different outputs, the backend itself is nondeterministic.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class _Difference(NamedTuple):
 
 
 class FidelityCheck:
-    """Collects comparisons of recorded outputs with plain ones."""
+    """Collects comparisons of recorded outputs with plain outputs."""
 
     def __init__(self) -> None:
         self._names: set[str] = set()
@@ -79,30 +79,30 @@ class FidelityCheck:
         self._note(name, place, None if recorded == other else _Difference(0.0, sentence))
 
     def _is_another(self, key: tuple[str, int, int], digest: bytes) -> bool:
-        """Tell whether an earlier plain run gave another output at the same sample and step."""
+        """Return whether an earlier plain run had another output at the same sample and step."""
         return self._plain.setdefault(key, digest) != digest
 
     def _add_spread(self, key: tuple[str, int, int], size: float) -> None:
-        """Note how far two plain runs are apart; 0 where their values are not at hand, which excuses nothing."""
+        """Note the distance of two plain runs; 0 if their values are unavailable, which excuses nothing."""
         self._spread[key] = max(size, self._spread.get(key, 0.0))
 
     @property
     def _is_unsteady(self) -> bool:
-        """Whether plain runs differ among themselves by about as much as the recorded one from them."""
+        """Whether plain runs differ from each other by about as much as the recorded run from them."""
         spread = max(self._spread.values(), default=0.0)
         return bool(self._spread) and self._worst.size <= UNSTEADY_MAX_RATIO * spread
 
     @property
     def differing(self) -> list[tuple[int, int]]:
-        """Samples and steps in which an output is not that of a plain run, in order."""
+        """Samples and steps with an output that differs from a plain run, in order."""
         return sorted(self._differing)
 
-    def _note(self, name: str, place: tuple[int, int], found: _Difference | None) -> None:
+    def _note(self, name: str, place: tuple[int, int], difference: _Difference | None) -> None:
         self._names.add(name)
         self._places.add(place)
-        if found is not None:
+        if difference is not None:
             self._differing.add(place)
-            self._worst = max(self._worst, found, key=lambda each: each.size)
+            self._worst = max(self._worst, difference, key=lambda each: each.size)
 
     @property
     def fidelity(self) -> Fidelity:
@@ -119,7 +119,7 @@ class FidelityCheck:
         return self._worst.sentence
 
     def detail(self, recorded: int, outputs: Iterable[str] = ()) -> str:
-        """Return a clause on what was compared and the size of the change.
+        """Return a clause on the compared outputs and the size of the change.
 
         Args:
             recorded: Number of recorded samples and steps.
@@ -154,8 +154,8 @@ def _bits(array: np.ndarray) -> np.ndarray:
     return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
 
 
-def _bits_equal(one: np.ndarray, other: np.ndarray) -> bool:
-    return bool(np.array_equal(_bits(one), _bits(other)))
+def _bits_equal(first: np.ndarray, second: np.ndarray) -> bool:
+    return bool(np.array_equal(_bits(first), _bits(second)))
 
 
 def _difference(title: str, recorded: np.ndarray, plain: np.ndarray) -> _Difference:

@@ -1,4 +1,4 @@
-"""Builds a graph from the facts stated with tensors. A fact is noted only if all of them agree."""
+"""Build a graph from the facts stated with tensors. A fact is noted only if all facts agree."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def node_facts(
 
 
 def check_texts(tensor: str, title: str, given: Iterable[Any]) -> None:
-    """Refuse facts that should be text and are not: better now than when the file is finished.
+    """Refuse facts that should be text and are not, rather than when the file is finished.
 
     Raises:
         RecordingError: One is neither text nor None.
@@ -117,7 +117,7 @@ def check_texts(tensor: str, title: str, given: Iterable[Any]) -> None:
             )
 
 
-def _merged(known: NodeFacts, said: NodeFacts, title: str) -> NodeFacts:
+def _merged(known: NodeFacts, added: NodeFacts, title: str) -> NodeFacts:
     """Return a node's facts with new ones added; the same object if there is nothing new.
 
     Raises:
@@ -125,13 +125,13 @@ def _merged(known: NodeFacts, said: NodeFacts, title: str) -> NodeFacts:
     """
     new = {}
     for fact in _FACTS:
-        before, value = getattr(known, fact), getattr(said, fact)
-        if value and before and not _same(before, value):
+        old_value, value = getattr(known, fact), getattr(added, fact)
+        if value and old_value and not _same(old_value, value):
             raise RecordingError(
-                f"Node {title!r} was first put with {fact} {in_short(before)} and now with {in_short(value)}.",
+                f"Node {title!r} was first put with {fact} {in_short(old_value)} and now with {in_short(value)}.",
                 hint="Give each node a name of its own.",
             )
-        if value and not before:
+        if value and not old_value:
             new[fact] = value
     return replace(known, **new) if new else known
 
@@ -168,10 +168,10 @@ def _plain(value: Any, title: str) -> AttrValue:
     )
 
 
-def _same(one: Any, other: Any) -> bool:
-    if isinstance(one, dict):
-        return one.keys() == other.keys() and all(same_value(one[key], other[key]) for key in one)
-    return bool(one == other)
+def _same(first: Any, second: Any) -> bool:
+    if isinstance(first, dict):
+        return first.keys() == second.keys() and all(same_value(first[key], second[key]) for key in first)
+    return bool(first == second)
 
 
 def in_short(value: Any) -> str:
@@ -230,7 +230,7 @@ class GraphBuilder:
         self.output_names: tuple[str, ...] = ()
 
     def is_constant(self, tensor: str) -> bool:
-        """Tell whether a tensor is known as a constant."""
+        """Return whether a tensor is known as a constant."""
         tensor_facts = self._tensors.get(tensor)
         return tensor_facts is not None and tensor_facts.get("role") is Role.CONSTANT
 
@@ -270,7 +270,7 @@ class GraphBuilder:
         return Noted(anew or quant is not None, quant)
 
     def _note_node(self, tensor: str, facts: NodeFacts) -> bool:
-        """Note a node, and tell whether anything of it is new."""
+        """Note a node; return whether any fact of it is new."""
         if tensor in self._given.tensors or facts.name in self._given_nodes:
             self._check_given(tensor, facts)
             return False
@@ -310,9 +310,9 @@ class GraphBuilder:
         reached, waiting = set(facts.outputs), list(facts.outputs)
         while waiting:
             for key in self._readers.get(waiting.pop(), ()):
-                fresh = [name for name in self._nodes[key].outputs if name not in reached]
-                reached.update(fresh)
-                waiting.extend(fresh)
+                unreached = [name for name in self._nodes[key].outputs if name not in reached]
+                reached.update(unreached)
+                waiting.extend(unreached)
         for name in facts.inputs:
             if name in reached:
                 raise GraphError(
@@ -415,20 +415,20 @@ class GraphBuilder:
         return result
 
 
-def _unknown(name: str, known: Mapping[str, Any], said: Mapping[str, Any]) -> dict[str, Any]:
+def _unknown(name: str, known: Mapping[str, Any], stated: Mapping[str, Any]) -> dict[str, Any]:
     """Return the facts of a tensor that are new.
 
     Raises:
         RecordingError: One contradicts a known fact.
     """
     new = {}
-    for key, value in said.items():
-        before = known.get(key, Role.ACTIVATION if key == "role" else None)
-        if before is value or before == value:
+    for key, value in stated.items():
+        old_value = known.get(key, Role.ACTIVATION if key == "role" else None)
+        if old_value is value or old_value == value:
             continue
-        if before is not None and key != "role":
+        if old_value is not None and key != "role":
             raise RecordingError(
-                f"Tensor {name!r} has {key} {in_short(before)} and is now put with {in_short(value)}.",
+                f"Tensor {name!r} has {key} {in_short(old_value)} and is now put with {in_short(value)}.",
                 hint="Say each fact once, or the same each time.",
             )
         new[key] = value
@@ -442,26 +442,28 @@ def _common_shape(first: tuple[int | None, ...] | None, second: tuple[int, ...])
     return tuple(extent if extent == other_extent else None for extent, other_extent in zip(first, second, strict=True))
 
 
-def _fits(declared: tuple[int | None, ...] | None, seen: tuple[int | None, ...] | None) -> bool:
-    """Tell whether a declared shape is right for the shapes seen."""
-    if declared is None or seen is None or len(declared) != len(seen):
+def _fits(declared: tuple[int | None, ...] | None, recorded: tuple[int | None, ...] | None) -> bool:
+    """Return whether a declared shape fits the recorded shapes."""
+    if declared is None or recorded is None or len(declared) != len(recorded):
         return False
-    return all(extent is None or extent == other_extent for extent, other_extent in zip(declared, seen, strict=True))
+    return all(
+        extent is None or extent == other_extent for extent, other_extent in zip(declared, recorded, strict=True)
+    )
 
 
-def put_note(name: str, shape: tuple[int, ...], facts: NodeFacts, said: Mapping[str, Any]) -> dict[str, Any]:
+def put_note(name: str, shape: tuple[int, ...], facts: NodeFacts, tensor_facts: Mapping[str, Any]) -> dict[str, Any]:
     """Return the facts stated with a tensor's values as a JSON object.
 
     Args:
         name: The tensor.
         shape: Shape of the values.
         facts: Its node.
-        said: Fields of `TensorInfo`, None for missing ones.
+        tensor_facts: Fields of `TensorInfo`, None for missing ones.
     """
     note: dict[str, Any] = {"put": name, "shape": shape}
-    note |= {key: value for key, value in said.items() if isinstance(value, str)}
-    if said.get("quant") is not None:
-        note["quant"] = _quant_text(said["quant"])
+    note |= {key: value for key, value in tensor_facts.items() if isinstance(value, str)}
+    if tensor_facts.get("quant") is not None:
+        note["quant"] = _quant_text(tensor_facts["quant"])
     if facts:
         node: dict[str, Any] = {"name": facts.name, "op": facts.op, "inputs": facts.inputs}
         for fact in ("domain", "origin", "placement"):

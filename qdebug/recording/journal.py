@@ -63,8 +63,8 @@ __all__ = [
     "HashKind",
     "Journal",
     "JournalEvent",
+    "PayloadLocation",
     "Sampled",
-    "Where",
     "decode_event",
     "decode_json",
     "decode_tables",
@@ -83,7 +83,7 @@ MAX_NAME = 1 << 20
 """Bytes of a tensor's name that a reader accepts."""
 
 
-class Where(IntEnum):
+class PayloadLocation(IntEnum):
     """Where the payload of an event is."""
 
     NOWHERE = 0
@@ -92,7 +92,7 @@ class Where(IntEnum):
 
 
 class HashKind(IntEnum):
-    """What the hash of an event is."""
+    """Kind of the hash of an event."""
 
     NONE = 0
     XXH3 = 1
@@ -119,17 +119,17 @@ class Sampled(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JournalEvent:
-    """A tensor's values at one sample and step, as the journal has them.
+    """A tensor's values at one sample and step, as in the journal.
 
     Args:
         name: The tensor.
         row: A row of the table /index; `tensor` and `quant` are meaningless.
         shape: The tensor's shape.
-        offset: Where the payload begins; meaningless if it is nowhere.
-        sampled: Where the elements are that were kept of a sampled one.
+        offset: Offset of the payload; meaningless without one.
+        sampled: Place of the recorded elements of a sampled tensor.
         bins: Its histogram, as in /exponents.
-        where: What `offset` counts in.
-        hash_kind: What the row's `hash` is.
+        where: The file that `offset` refers to.
+        hash_kind: Kind of the row's `hash`.
         constant: Whether the tensor is a constant.
     """
 
@@ -139,7 +139,7 @@ class JournalEvent:
     offset: int = 0
     sampled: Sampled | None = None
     bins: np.ndarray | None = None
-    where: Where = Where.PART
+    where: PayloadLocation = PayloadLocation.PART
     hash_kind: HashKind = HashKind.XXH3
     constant: bool = False
 
@@ -155,7 +155,7 @@ class JournalEvent:
 
     @property
     def partly(self) -> bool:
-        """Whether not all values were kept."""
+        """Whether not all values were recorded."""
         return bool(self.flags & (Flag.SAMPLED | Flag.STATS_ONLY))
 
 
@@ -168,18 +168,18 @@ def encode_event(
         row: The row of /index.
         shape: The tensor's shape.
         name: The tensor.
-        offset: Where the payload begins in NAME.part; None if it has no bytes, or not all values were kept.
+        offset: Offset of the payload in NAME.part; None if it has no bytes, or not all values were recorded.
         constant: Whether the tensor is a constant.
-        partly: What was kept, if it was not all.
+        partly: The partial record, if not all values were recorded.
     """
-    where = Where.NOWHERE if offset is None else Where.PART
+    where = PayloadLocation.NOWHERE if offset is None else PayloadLocation.PART
     parts = [row, _TAIL.pack(offset or 0, where, HashKind.XXH3, constant, 0)]
     if partly is not None:
-        kept, values, positions = partly
+        record, values, positions = partly
         if values is not None and positions is not None:
             where_kept = (values.offset or 0, positions.offset or 0, values.shape[0])
             parts.append(_SAMPLED.pack(*where_kept, values.digest, positions.digest))
-        parts += [bins.astype("<u8").tobytes() for bins in (kept.statistics.negative, kept.statistics.positive)]
+        parts += [bins.astype("<u8").tobytes() for bins in (record.statistics.negative, record.statistics.positive)]
     if len(shape) > INDEX_DIMS:
         parts.append(struct.pack(f"<{len(shape)}Q", *shape))
     return b"".join((*parts, name.encode("utf-8", "surrogatepass")))
@@ -218,7 +218,7 @@ def decode_event(body: bytes) -> JournalEvent:
         offset=offset,
         sampled=sampled,
         bins=bins,
-        where=Where(where),
+        where=PayloadLocation(where),
         hash_kind=HashKind(hash_kind),
         constant=bool(constant),
     )
@@ -243,7 +243,7 @@ def encode_tables_body(tables: Mapping[str, np.ndarray]) -> bytes:
 
 
 def decode_tables(body: bytes) -> dict[str, np.ndarray]:
-    """Read the tables of a graph; nothing in them has been checked.
+    """Read the tables of a graph, without checking them.
 
     Raises:
         ValueError: It is something else.
@@ -271,7 +271,7 @@ _CRC = struct.Struct("<I")
 _HEAD = _FRAME.size + _CRC.size
 _MAGIC_NUMBER = 0x4D464451
 _JSON = json.JSONEncoder(allow_nan=False, check_circular=False, separators=(",", ":"))
-"""What is encoded is put together here and never circular: looking for it takes half of the time."""
+"""Encoded objects are built here and never circular: the check would take half of the time."""
 
 
 class FrameKind(IntEnum):
@@ -285,14 +285,14 @@ class FrameKind(IntEnum):
 
 
 class Frame(NamedTuple):
-    """One whole frame.
+    """One complete frame.
 
     Args:
-        kind: Its kind; one that is not in `FrameKind` is of a later version.
+        kind: Its kind; unknown ones come from a later version.
         body: Its body.
-        payload: Where the payload behind the body begins in the journal.
+        payload: Offset in the journal of the payload after the body.
         inline: Bytes of that payload.
-        end: Where the next frame begins.
+        end: Offset of the next frame.
     """
 
     kind: int
@@ -337,10 +337,10 @@ class Journal:
         self._waiting.clear()
 
     def _write(self, data: bytes | bytearray) -> None:
-        done, size = 0, len(data)
+        written, size = 0, len(data)
         try:
-            while done < size:  # a short write is real on a disk that is about to be full
-                done += os.pwrite(self.fd, memoryview(data)[done:] if done else data, self._end + done)
+            while written < size:  # a nearly full disk writes short
+                written += os.pwrite(self.fd, memoryview(data)[written:] if written else data, self._end + written)
         except BaseException:
             self._cut()
             raise
@@ -353,7 +353,7 @@ class Journal:
             return  # the frame that is not whole ends the journal just as well, and the next one overwrites it
 
     def close(self) -> None:
-        """Close the file. Again does nothing."""
+        """Close the file; a second call does nothing."""
         if self.fd >= 0:
             fd, self.fd = self.fd, -1
             with contextlib.suppress(OSError):  # the host program may have closed all that was open
@@ -386,11 +386,11 @@ def decode_json(body: bytes) -> dict[str, Any]:
 
 
 def read_frames(fd: int, offset: int = 0) -> Iterator[Frame]:
-    """List the whole frames of a journal from an offset on; the first one that is not whole ends it.
+    """Yield the complete frames of a journal from an offset on; an incomplete frame ends it.
 
     Args:
         fd: The journal, open for reading.
-        offset: Where to begin: 0, or the `end` of a frame read before.
+        offset: 0, or the `end` of an earlier frame.
 
     Raises:
         ValueError: The file is no journal.

@@ -1,4 +1,4 @@
-"""How much of each tensor is kept: rules by name, operator and size, in the syntax of the command line."""
+"""How much of each tensor is recorded: rules by name, operator and size, in the syntax of the command line."""
 
 from __future__ import annotations
 
@@ -89,11 +89,11 @@ _FORMS = "full, stats, elements:N, none, or RULE=one of these, where RULE is a n
 
 @dataclass(frozen=True, slots=True)
 class Keep:
-    """How much of a tensor is kept.
+    """How much of a tensor is recorded.
 
     Args:
         values: Whether all values are.
-        elements: Number of elements that are, beside the statistics.
+        elements: Number of recorded elements, besides the statistics.
         anything: Whether anything is.
     """
 
@@ -124,7 +124,7 @@ class KeepRule:
     above: int | None = None
 
     def covers(self, name: str, op: str, nbytes: int) -> bool:
-        """Tell whether the rule is for a tensor."""
+        """Return whether the rule applies to a tensor."""
         return (
             (self.name is None or fnmatchcase(name, self.name))
             and (self.op is None or self.op == op)

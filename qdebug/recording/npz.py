@@ -1,4 +1,4 @@
-"""Arrays by name as an .npz file."""
+"""Write arrays by name to an .npz file."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ _EPOCH = (1980, 1, 1, 0, 0, 0)
 
 
 def write_arrays(path: Path, arrays: Iterable[tuple[str, np.ndarray]]) -> None:
-    """Write arrays as numpy.savez does, one after the other, under any name; the same values give the same bytes.
+    """Write arrays like numpy.savez, one at a time, under any name; equal values give equal bytes.
 
-    numpy.savez has keywords of its own, which an array may be called like.
+    numpy.savez has keywords of its own, which can collide with names of arrays.
 
     Args:
         path: The file, overwritten if it exists.
-        arrays: Names and arrays; each is asked for when the ones before are written.
+        arrays: Names and arrays; each is requested after the previous ones were written.
 
     Raises:
         OSError: It cannot be written.

@@ -18,10 +18,10 @@ from qdebug.recording.scale_profile import ScaleProfile, TensorCounter, profile_
 from qdebug.recording.writing.sinks import MemorySink
 from qdebug.recording.writing.write import At
 
-__all__ = ["ProfileRecorder", "why_not_profiled"]
+__all__ = ["ProfileRecorder", "unprofiled_reason"]
 
 
-def why_not_profiled(dtype: str, quant: QuantParams | None) -> str | None:
+def unprofiled_reason(dtype: str, quant: QuantParams | None) -> str | None:
     """Return why a tensor has no histogram; None if it has one.
 
     Args:
@@ -34,7 +34,7 @@ def why_not_profiled(dtype: str, quant: QuantParams | None) -> str | None:
 
 
 class _CountingSink(MemorySink):
-    """Counts values where the others keep them."""
+    """Counts values instead of storing them."""
 
     counts = True
 
@@ -49,7 +49,7 @@ class _CountingSink(MemorySink):
 
     @property
     def events(self) -> int:
-        """How many arrays were counted."""
+        """Number of counted arrays."""
         return self.seen
 
     def append(
@@ -66,7 +66,7 @@ class _CountingSink(MemorySink):
         if constant or isinstance(array, Kept):
             return
         self._samples.add(place[0])
-        why = why_not_profiled(logical_name(array.dtype), quant)
+        why = unprofiled_reason(logical_name(array.dtype), quant)
         if why is not None:
             self.left_out[name] = why
             return

@@ -162,7 +162,9 @@ class Recorder:
     def _sink_for(self, facts: Mapping[str, Any], graph: Graph | None, *, force: bool, durable: bool | float) -> Sink:
         if self.path is None:
             if graph is not None:
-                encode_tables(graph, RunInfo(backend=""), (), samples=1, steps=1)  # what no file could take is refused
+                encode_tables(
+                    graph, RunInfo(backend=""), (), samples=1, steps=1
+                )  # refuse a graph that no file could store
             return MemorySink()
         info = RunInfo(**facts, complete=False)
         sync_every = (1.0 if durable is True else float(durable)) if durable else None
@@ -227,22 +229,29 @@ class Recorder:
         bare = scale is zero_point is axis is block_size is qmin is qmax is multiplier is shift is None
         bare = bare and node is op is dtype is layout is stands_for is None
         bare = bare and not (attrs or inputs or domain or origin or placement)
-        said: Mapping[str, Any] | None = None
+        stated: Mapping[str, Any] | None = None
         if bare and type(array) is np.ndarray and self._bare.get(name) == (array.dtype, array.shape):
-            data, facts = array, NO_FACTS  # as before: nothing is to be checked or noted
+            data, facts = array, NO_FACTS  # facts as before: nothing to check or note
         else:
             data = as_array(name, array, dtype)
             quant = QuantFacts(scale, zero_point, axis, block_size, qmin, qmax, multiplier, shift).params(name, data)
-            known = op if op is None else self._op_map.get(op, op)
+            onnx_op = op if op is None else self._op_map.get(op, op)
             facts = node_facts(
-                name, node=node, op=known, inputs=inputs, attrs=attrs, domain=domain, origin=origin, placement=placement
+                name,
+                node=node,
+                op=onnx_op,
+                inputs=inputs,
+                attrs=attrs,
+                domain=domain,
+                origin=origin,
+                placement=placement,
             )
-            said = tensor_facts(name, data, quant, layout, stands_for)
+            stated = tensor_facts(name, data, quant, layout, stands_for)
         with self._alone():
             place = self._sample, self._step
             self._check_new(name, place)
-            self._put(name, data, place, facts=facts, said=said, dtype=dtype)
-            if said is not None and bare:
+            self._put(name, data, place, facts=facts, stated=stated, dtype=dtype)
+            if stated is not None and bare:
                 self._bare[name] = data.dtype, data.shape
 
     def _check_new(self, name: str, place: tuple[int, int]) -> None:
@@ -288,12 +297,12 @@ class Recorder:
         self._check_open()
         data = as_array(name, array, dtype)
         quant = QuantFacts(scale, zero_point, axis, block_size, qmin, qmax).params(name, data)
-        said = tensor_facts(name, data, quant, layout, stands_for)
-        said["role"] = Role.CONSTANT
+        stated = tensor_facts(name, data, quant, layout, stands_for)
+        stated["role"] = Role.CONSTANT
         with self._alone():
             if name in self._names:
                 raise RecordingError(f"Tensor {name!r} is recorded twice.", hint="Record each constant once.")
-            self._put(name, data, None, facts=NO_FACTS, said=said, dtype=dtype)
+            self._put(name, data, None, facts=NO_FACTS, stated=stated, dtype=dtype)
 
     def next_sample(self) -> None:
         """Go on to the next sample, step 0."""
@@ -304,7 +313,7 @@ class Recorder:
         self.at(self._sample, self._step + 1)
 
     def at(self, sample: int, step: int = 0) -> None:
-        """Go to any sample and step: the order of recording is free.
+        """Go to any sample and step: they may be recorded in any order.
 
         Raises:
             UsageError: One of them is negative or no whole number.
@@ -319,7 +328,7 @@ class Recorder:
         self._sample, self._step = place
 
     def was_put(self, tensor: str, sample: int = 0, step: int = 0) -> bool:
-        """Tell whether values of a tensor that varies came for a sample and step, whatever was kept of them."""
+        """Return whether values of a varying tensor were put for a sample and step, even if none were recorded."""
         return tensor in self._places.get((sample, step), ())
 
     def skip(self, tensor: str, reason: str, *, because: str | None = None) -> None:
@@ -358,7 +367,7 @@ class Recorder:
             self._note({"disturbed": tensor, "reason": str(reason)})
 
     def outputs(self, *names: str) -> None:
-        """Say which tensors are the network's outputs; again adds to them.
+        """State the network's outputs; a further call adds to them.
 
         Raises:
             UsageError: One is no name.
@@ -396,7 +405,7 @@ class Recorder:
             self._note({"fidelity": str(self.fidelity), "detail": self._detail()})
 
     def remark(self, sentence: str) -> None:
-        """Add a clause, without a period, to what the recording says of its fidelity."""
+        """Add a clause, without a period, to the recording's statement on its fidelity."""
         self._check_open()
         with self._alone():
             self._checked.remark(str(sentence))
@@ -404,17 +413,17 @@ class Recorder:
 
     @property
     def skipped(self) -> Mapping[str, str]:
-        """Tensors that were said not to be recorded, with the reason."""
+        """Tensors that are not recorded, with the reason."""
         return MappingProxyType(self._skipped)
 
     @property
     def fidelity(self) -> Fidelity:
-        """What the checks made so far say."""
+        """The result of the checks so far."""
         return self._checked.fidelity
 
     @property
     def differing(self) -> list[tuple[int, int]]:
-        """Samples and steps whose outputs are not those of a plain run, in order."""
+        """Samples and steps with outputs that differ from a plain run, in order."""
         return self._checked.differing
 
     # -- the end -----------------------------------------------------------------------------------------------------
@@ -438,7 +447,7 @@ class Recorder:
 
     @property
     def holds_anything(self) -> bool:
-        """Whether there is a recording, or will be once the recorder closes: something was put and not discarded."""
+        """Whether there is a recording, or will be after closing: something was put and not discarded."""
         return bool(self._places) and not self._discarded
 
     def close(self, *, complete: bool = True) -> None:
@@ -458,7 +467,7 @@ class Recorder:
                 self._finish(complete=complete)
 
     def discard(self) -> None:
-        """Close and leave nothing behind. Again, or after `close`, does nothing."""
+        """Close and leave nothing behind. A second call, or a call after `close`, does nothing."""
         with self._alone():
             if self._open:
                 self._open, self._discarded = False, True
@@ -478,7 +487,7 @@ class Recorder:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if not self._open or (self.path is not None and os.getpid() != self._owner):
-            return  # it is closed, or the process that forked this one goes on with it
+            return  # it is closed, or the parent process continues with it
         if error is None:
             self.close()
         elif not self.kept:
@@ -496,34 +505,34 @@ class Recorder:
         place: At | None,
         *,
         facts: NodeFacts,
-        said: Mapping[str, Any] | None,
+        stated: Mapping[str, Any] | None,
         dtype: str | None,
     ) -> None:
-        """Keep values and what was said of them; nothing happens once recording has stopped.
+        """Record values and their stated facts; does nothing once recording has stopped.
 
         Args:
             name: The tensor.
             data: Its values.
             place: Sample and step; None for a constant.
             facts: The node that makes it.
-            said: Fields of `TensorInfo`, those that were said; None if all of it is known, and of these values too.
-            dtype: Logical dtype as the caller gave it.
+            stated: Stated fields of `TensorInfo`; None if all of them are known already.
+            dtype: Logical dtype as the caller stated it.
 
         Raises:
             RecordingError: The facts contradict earlier ones, or the array cannot be stored.
-            GraphError: The node would read what is made of its own output.
+            GraphError: The node would read its own output.
         """
         if self._has_stopped():
             return
         sample = None if place is None else place[0]
-        wanted = self._policy.decide(name, facts.op, data.nbytes, sample=sample)
-        keep = self._policy.without_room(wanted, self._used, data.nbytes)
+        requested = self._policy.decide(name, facts.op, data.nbytes, sample=sample)
+        keep = self._policy.without_room(requested, self._used, data.nbytes)
         quant = None
         try:
-            if said is not None:
-                quant = self._note_said(name, data.shape, facts, said, now=not keep.anything)
+            if stated is not None:
+                quant = self._note_said(name, data.shape, facts, stated, now=not keep.anything)
             if keep.anything:
-                self._keep_values(name, data, place, keep, quant, truncated=keep is not wanted)
+                self._keep_values(name, data, place, keep, quant, truncated=keep is not requested)
                 self._skipped.pop(name, None)
                 self._skip_causes.pop(name, None)
             self._names.setdefault(name, dtype)
@@ -535,22 +544,22 @@ class Recorder:
             self._stop_at(error)
 
     def _note_said(
-        self, name: str, shape: tuple[int, ...], facts: NodeFacts, said: Mapping[str, Any], *, now: bool
+        self, name: str, shape: tuple[int, ...], facts: NodeFacts, stated: Mapping[str, Any], *, now: bool
     ) -> QuantParams | None:
-        """Note what was said of a tensor; return the quantization of these values, if it is theirs alone.
+        """Note the stated facts of a tensor; return the quantization of these values, if it differs from the tensor's.
 
         Args:
             name: The tensor.
             shape: Shape of its values.
             facts: The node that makes it.
-            said: Fields of `TensorInfo`, those that were said.
+            stated: Stated fields of `TensorInfo`.
             now: Whether no values follow.
         """
-        new, quant = self._builder.note(name, shape, facts, **said)
-        if new and "quant" in said and (doubt := doubt_of(said["quant"])):
+        new, quant = self._builder.note(name, shape, facts, **stated)
+        if new and "quant" in stated and (doubt := doubt_of(stated["quant"])):
             self._doubts.setdefault(name, doubt)
-        if new and (facts or now or not said.keys() <= _TOLD):
-            self._sink.note(put_note(name, shape, facts, said), now=now)
+        if new and (facts or now or not stated.keys() <= _TOLD):
+            self._sink.note(put_note(name, shape, facts, stated), now=now)
         return quant
 
     def _keep_values(
@@ -563,23 +572,23 @@ class Recorder:
         *,
         truncated: bool,
     ) -> None:
-        """Write as much of an array as is to be kept."""
+        """Write the part of an array that is to be recorded."""
         where, constant, self._any = place or (0, 0), place is None, True
         if self._sink.counts:
             self._sink.append(name, data, where, constant=constant, quant=quant or self._builder.quant(name))
             return
-        # The index has no room for further extents, and without values nothing else would tell them.
+        # The index has no room for further extents, and without values they are stored nowhere else.
         if keep.values or 0 < data.size <= keep.elements or data.ndim > INDEX_DIMS:
             self._sink.append(name, data, where, constant=constant, quant=quant)
             self._used += data.nbytes
             return
-        kept = keep_partly(data, quant or self._builder.quant(name), elements=keep.elements, truncated=truncated)
+        record = keep_partly(data, quant or self._builder.quant(name), elements=keep.elements, truncated=truncated)
         self._partly[name, *where] = _identity(data)
-        self._sink.append(name, kept, where, constant=constant, quant=quant)
-        self._used += 0 if kept.values is None else kept.values.nbytes
+        self._sink.append(name, record, where, constant=constant, quant=quant)
+        self._used += 0 if record.values is None else record.values.nbytes
 
     def _note(self, plain: Mapping[str, Any]) -> None:
-        """Write down what was said of the run."""
+        """Write a note on the run."""
         if not self._has_stopped():
             try:
                 self._sink.note(plain)
@@ -587,7 +596,7 @@ class Recorder:
                 self._stop_at(error)
 
     def _stop_at(self, error: RecordingError) -> None:
-        """Raise an error, but if it is the disk's: that is no concern of the program that is being recorded."""
+        """Raise an error, except a disk error, which is no concern of the recorded program."""
         if self.failure is None:
             raise error
         if not self._warned:
@@ -595,13 +604,13 @@ class Recorder:
         self._warned = True
 
     def _has_stopped(self) -> bool:
-        """Tell whether recording has stopped, and warn of it if nobody did."""
+        """Return whether recording has stopped, and warn about it once."""
         if self.failure is not None:
             self._stop_at(RecordingError(self.failure))
         return self.failure is not None
 
     def _check_output(self, name: str, value: Any, place: At, *, plain: bool) -> bool:
-        """Compare an output of another run with what was put; False if recording had stopped before it came."""
+        """Compare an output of another run with the recorded one; False if recording had stopped before."""
         where = (0, 0) if self._builder.is_constant(name) else place
         key, recorded = (name, *where), self._sink.read_back(name, where)
         if recorded is not None:
@@ -609,9 +618,9 @@ class Recorder:
         elif self.failure is not None:
             return False
         elif key in self._partly:
-            other = _identity(as_array(name, value, self._names[name]))
-            self._checked.compare_hash(name, self._partly[key], other, place, plain=plain)
-        elif name not in self._places.get(place, ()):  # else nothing of it was to be kept
+            identity = _identity(as_array(name, value, self._names[name]))
+            self._checked.compare_hash(name, self._partly[key], identity, place, plain=plain)
+        elif name not in self._places.get(place, ()):  # otherwise none of it was to be recorded
             raise RecordingError(
                 f"Output {name!r} was not recorded for sample {place[0]}, step {place[1]}.",
                 hint="Put it before check(), under the same name.",
@@ -651,7 +660,7 @@ class Recorder:
                 skip_causes=self._skip_causes,
             )
             self._sink.close(self._builder.build(self._names, info.model), info)
-            self._has_stopped()  # the disk may have refused what was put last, and nothing was raised
+            self._has_stopped()  # the disk may have refused the last put without an error
         except RecordingError as error:
             self._stop_at(error)
         finally:
@@ -659,7 +668,7 @@ class Recorder:
                 self._sink.leave()
 
     def _alone(self) -> RLock:
-        """Keep other threads out. A forked child has a lock of its own: nobody there lets go of the other one."""
+        """Lock out other threads. A forked child gets its own lock: nobody there releases the inherited one."""
         if self._pid != os.getpid():
             self._pid, self._lock = os.getpid(), RLock()
         return self._lock

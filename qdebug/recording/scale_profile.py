@@ -38,7 +38,7 @@ from qdebug.numerics.calibration import MinMax, calibrate
 from qdebug.numerics.range_histogram import MOST_BINS, RangeCounter, RangeHistogram, merge_histograms
 from qdebug.numerics.scheme import QuantScheme
 from qdebug.recording.reading.hdf5_checks import open_dataset, open_hdf5, read_integer_attribute, read_text_attribute
-from qdebug.recording.target import whole_file
+from qdebug.recording.target import replacing_file
 from qdebug.regular_file import open_binary
 
 __all__ = [
@@ -87,9 +87,9 @@ class ScaleProfile:
 
     Args:
         runs: Facts of each run: "backend", "model", "samples".
-        bins: Bins that a histogram may take.
+        bins: Maximum number of bins of a histogram.
         tensors: The tensors by name, in the order of the first run.
-        left_out: Tensors that have no histogram, with the reason.
+        left_out: Tensors without histogram, with the reason.
     """
 
     runs: tuple[Mapping[str, Any], ...]
@@ -98,14 +98,14 @@ class ScaleProfile:
     left_out: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
 
     def merge(self, other: ScaleProfile) -> ScaleProfile:
-        """Return the profile of the values of both; the order of the two changes no count.
+        """Return the profile of the values of both; their order changes no count.
 
         Raises:
             UsageError: Their histograms have different numbers of bins, or a tensor has other channels.
         """
         tensors = dict(self.tensors)
-        for name, theirs in other.tensors.items():
-            tensors[name] = _merged(tensors[name], theirs) if name in tensors else theirs
+        for name, other_tensor in other.tensors.items():
+            tensors[name] = _merged(tensors[name], other_tensor) if name in tensors else other_tensor
         left_out = {**self.left_out, **other.left_out}
         return ScaleProfile(
             runs=(*self.runs, *other.runs),
@@ -135,17 +135,17 @@ def _merged(first: ProfiledTensor, second: ProfiledTensor) -> ProfiledTensor:
 
 
 def _channel_axis(rank: int) -> int | None:
-    """Return the channel axis that a tensor of a rank mostly has: the second, or the last of two or three."""
+    """Return the usual channel axis of a rank: the second, or the last of two or three."""
     if rank < 2:
         return None
     return 1 if rank > 3 else rank - 1
 
 
 class TensorCounter:
-    """Counts the values of one tensor, and of each of its channels if asked to.
+    """Counts the values of one tensor, and optionally of each channel.
 
     Args:
-        bins: Bins that a histogram may take.
+        bins: Maximum number of bins of a histogram.
         per_channel: Whether to count each channel too.
     """
 
@@ -159,8 +159,8 @@ class TensorCounter:
         """Count the values of one sample.
 
         Args:
-            values: Stored elements; or statistics of them, which tell nothing of channels.
-            quant: How they stand for real numbers.
+            values: Stored elements; or their statistics, which have no channels.
+            quant: Their quantization.
 
         Raises:
             UsageError: They are no real numbers, or have another number of channels than before.
@@ -180,11 +180,11 @@ class TensorCounter:
             counter.add(np.ascontiguousarray(part))
 
     def profiled(self, name: str, graph: Graph) -> ProfiledTensor:
-        """Return what was counted.
+        """Return the counts of a tensor.
 
         Args:
             name: The tensor.
-            graph: What ran.
+            graph: The graph of the run.
         """
         maker = graph.producer(name)
         return ProfiledTensor(
@@ -209,11 +209,11 @@ def profile_of_run(
     """Return the profile of one run.
 
     Args:
-        counters: What was counted of each tensor.
-        graph: What ran.
+        counters: The counters by tensor.
+        graph: The graph of the run.
         info: Facts of the run.
-        bins: Bins that a histogram may take.
-        samples: How many samples there were.
+        bins: Maximum number of bins of a histogram.
+        samples: Number of samples.
         left_out: Tensors that were not counted, with the reason.
     """
     run = {"backend": info.backend, "model": info.model, "samples": samples}
@@ -225,7 +225,7 @@ def profile_of_run(
 
 
 def is_profile(path: Path) -> bool:
-    """Tell whether a file is a profile by what it says of itself; False if it cannot be read."""
+    """Return whether a file claims to be a profile; False if it cannot be read."""
     try:
         with open_binary(path) as file:
             start = file.read(4096)
@@ -237,15 +237,11 @@ def is_profile(path: Path) -> bool:
 
 
 def write_profile(profile: ScaleProfile, path: Path) -> None:
-    """Write a profile as a whole or not at all: JSON if the name ends in .json, else HDF5.
-
-    Raises:
-        RecordingError: The file cannot be written.
-    """
+    """Write a profile atomically: JSON if the name ends in .json, else HDF5."""
     as_json = path.suffix.lower() == ".json"
     header, histograms = _plain(profile, arrays=as_json)
     try:
-        with whole_file(path) as partial:
+        with replacing_file(path) as partial:
             if as_json:
                 partial.write_text(_readable(header), encoding="utf-8")
             else:
@@ -426,7 +422,7 @@ def _percentiles(histogram: RangeHistogram) -> dict[str, float]:
 
 
 def read_profile(path: Path) -> ScaleProfile:
-    """Read a profile; what it says is checked.
+    """Read and check a profile.
 
     Raises:
         NotARecordingError: The file is something else.
@@ -461,7 +457,7 @@ def _read_json(path: Path) -> Any:
 def _read_hdf5(path: Path, fd: int) -> tuple[Any, np.ndarray, np.ndarray]:
     root, size = open_hdf5(path, fd), path.stat().st_size
     _check_version(read_integer_attribute(root, b"format_version"))
-    found = []
+    arrays = []
     for name, dtype, ndim in ((b"profile", np.uint8, 1), (b"counts", np.int64, 1), (b"ranges", np.float64, 2)):
         dataset, extent = open_dataset(root, name, file_size=size)
         if extent.dtype != dtype or len(extent.shape) != ndim or (name == b"profile" and extent.nbytes > _MOST_BYTES):
@@ -469,10 +465,10 @@ def _read_hdf5(path: Path, fd: int) -> tuple[Any, np.ndarray, np.ndarray]:
         out = np.empty(extent.shape, dtype)
         if out.size:
             dataset.read(h5py.h5s.ALL, h5py.h5s.ALL, out)
-        found.append(out)
-    if found[2].shape[1:] != (2,):
+        arrays.append(out)
+    if arrays[2].shape[1:] != (2,):
         raise ValueError("ranges is not what a profile has")
-    return json.loads(found[0].tobytes()), found[1], found[2]
+    return json.loads(arrays[0].tobytes()), arrays[1], arrays[2]
 
 
 def _check_version(version: Any) -> None:
@@ -485,7 +481,7 @@ def _check_version(version: Any) -> None:
 
 
 class _Stock:
-    """Hands out the counts and the ranges of histograms in order; those of JSON stand in the histogram itself."""
+    """Iterates over the counts and the ranges of histograms; in JSON they are in the histogram itself."""
 
     def __init__(self, counts: np.ndarray | None, ranges: np.ndarray | None) -> None:
         self._counts, self._ranges = counts, ranges

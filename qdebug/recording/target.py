@@ -1,6 +1,6 @@
-"""The names around a recording that is being written: one writer for a path, what may be written over, syncing.
+"""Files around a recording that is being written: the writer's lock, overwriting, and syncing to the disk.
 
-`qdebug/guide/file.md` has the order in which files are forced to the disk, and why.
+`qdebug/guide/file.md` has the order in which files are synced, and why.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ __all__ = [
     "WriterLock",
     "cannot_write",
     "cause",
-    "check_ours",
+    "check_recorder_file",
     "check_target",
     "exists",
     "folder_to_disk",
-    "is_ours",
+    "is_recorder_file",
     "is_whole",
     "journal_of",
     "lock_holder",
@@ -43,21 +43,21 @@ __all__ = [
     "recover_hint",
     "remove_own",
     "rename_new",
-    "settle",
+    "replacing_file",
+    "sync_finished",
     "take_name",
     "target_of",
     "to_disk",
     "unfinished",
-    "whole_file",
 ]
 
 
 @contextmanager
-def whole_file(path: Path) -> Iterator[Path]:
-    """Provide an empty file that takes the place of `path` when the block is left, and goes if it is left by an error.
+def replacing_file(path: Path) -> Iterator[Path]:
+    """Provide an empty file that replaces `path` when the block ends, and is removed on an error.
 
-    A link stays: what it points to is replaced. Permissions stay too; those of a new file are the usual ones.
-    A power cut leaves the old file or the whole new one.
+    A link stays: its target is replaced. Permissions are kept; a new file gets the usual ones. A power cut leaves the
+    old file or the complete new one.
 
     Args:
         path: The file to write, which need not exist; its folder does.
@@ -73,18 +73,18 @@ def whole_file(path: Path) -> Iterator[Path]:
             yield partial
             take_name(partial, target)
         except BaseException:
-            with contextlib.suppress(OSError):  # what went wrong before is what counts
+            with contextlib.suppress(OSError):  # the earlier error is the relevant one
                 partial.unlink(missing_ok=True)
             raise
 
 
 @contextmanager
 def naming_file(path: Path | str, scratch: Path | None = None) -> Iterator[None]:
-    """Let an OSError inside the block name a file: a full disk is told by a number alone.
+    """Add a file name to an OSError inside the block: the error of a full disk is only a number.
 
     Args:
-        path: What the user knows the file by.
-        scratch: The file that is written in its place, whose name means nothing to the user.
+        path: The name that the user knows.
+        scratch: The file that is written instead, whose name means nothing to the user.
     """
     try:
         yield
@@ -95,7 +95,7 @@ def naming_file(path: Path | str, scratch: Path | None = None) -> Iterator[None]
 
 
 def mode_of(target: Path) -> int | None:
-    """Return the permissions of a file that will be replaced; None if there is none."""
+    """Return the permissions of a file to be replaced; None if there is none."""
     try:
         return target.stat().st_mode & 0o777
     except OSError:
@@ -103,10 +103,10 @@ def mode_of(target: Path) -> int | None:
 
 
 def to_disk(fd: int) -> None:
-    """Force what was written to a file to the disk: when this returns, it outlives a power cut.
+    """Sync a file: when this returns, it outlives a power cut.
 
     Raises:
-        OSError: It could not be written. Calling again proves nothing: the system may have dropped what it held.
+        OSError: It could not be written. A second call proves nothing: the system may have dropped the data.
     """
     if hasattr(fcntl, "F_FULLFSYNC"):  # macOS: fsync leaves it in the drive's cache
         try:
@@ -120,7 +120,7 @@ def to_disk(fd: int) -> None:
 
 
 def folder_to_disk(folder: Path) -> None:
-    """Force the names in a folder to the disk: files that were made, renamed or removed there.
+    """Sync the names in a folder: files that were made, renamed or removed there.
 
     Raises:
         OSError: They could not be written.
@@ -129,14 +129,14 @@ def folder_to_disk(folder: Path) -> None:
     try:
         os.fsync(fd)
     except OSError as exc:
-        if exc.errno not in _NO_SYNC:  # such a file system writes its names by itself
+        if exc.errno not in _NO_SYNC:  # such a file system writes names by itself
             raise
     finally:
         os.close(fd)
 
 
-def settle(scratch: Path, target: Path) -> None:
-    """Force a finished file to the disk, with the permissions of the file that it will replace, if there is one.
+def sync_finished(scratch: Path, target: Path) -> None:
+    """Sync a finished file, with the permissions of the file that it will replace, if any.
 
     Raises:
         OSError: It could not be written.
@@ -144,7 +144,10 @@ def settle(scratch: Path, target: Path) -> None:
     fd = os.open(scratch, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     try:
         mode = mode_of(target)
-        if mode not in (None, os.fstat(fd).st_mode & 0o777):  # else not even asked: some file systems know none
+        if mode not in (
+            None,
+            os.fstat(fd).st_mode & 0o777,
+        ):  # otherwise not called: some file systems have no permissions
             os.fchmod(fd, mode)
         to_disk(fd)
     finally:
@@ -152,20 +155,20 @@ def settle(scratch: Path, target: Path) -> None:
 
 
 def take_name(scratch: Path, target: Path, *, force: bool = True) -> None:
-    """Let a finished file take a name for good: a power cut leaves what was there, or all of the new file.
+    """Rename a finished file durably: a power cut leaves the old file or the complete new one.
 
-    When this returns, what the new file was made from may be removed.
+    When this returns, the sources of the new file may be removed.
 
     Args:
         scratch: The finished file.
         target: Its name.
-        force: Replace what has this name.
+        force: Replace an existing file.
 
     Raises:
-        FileExistsError: Something has this name, and `force` is not set.
+        FileExistsError: The name exists, and `force` is not set.
         OSError: It could not be written or renamed.
     """
-    settle(scratch, target)
+    sync_finished(scratch, target)
     if force:
         scratch.replace(target)
     else:
@@ -174,10 +177,10 @@ def take_name(scratch: Path, target: Path, *, force: bool = True) -> None:
 
 
 def rename_new(scratch: Path, target: Path) -> None:
-    """Rename a file to a name that nothing has: a file that somebody makes at the last moment is not replaced.
+    """Rename a file to an unused name: a file made there at the last moment is not replaced.
 
     Raises:
-        FileExistsError: Something has this name.
+        FileExistsError: The name exists.
         OSError: It could not be renamed.
     """
     try:
@@ -196,18 +199,13 @@ def rename_new(scratch: Path, target: Path) -> None:
 
 
 _NO_LINKS = (errno.EPERM, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP, errno.EINVAL)
-"""What a file system answers that has no second name for a file, or a kernel that cannot rename like this."""
+"""Errors of file systems without hard links, or of kernels without this rename."""
 _HERE, _NO_REPLACE, _EXCLUSIVE = -100, 1, 4
 """AT_FDCWD and RENAME_NOREPLACE of Linux (fcntl.h, fs.h), RENAME_EXCL of macOS (stdio.h)."""
 
 
 def _renamed(scratch: Path, target: Path) -> bool:
-    """Rename by the system call that never replaces; return False where the system has none.
-
-    Raises:
-        FileExistsError: Something has this name.
-        OSError: It could not be renamed.
-    """
+    """Rename by the system call that never replaces; return False if the system has none."""
     library = ctypes.CDLL(None, use_errno=True)
     paths = os.fsencode(scratch), os.fsencode(target)
     if hasattr(library, "renameat2"):
@@ -225,27 +223,27 @@ def _renamed(scratch: Path, target: Path) -> bool:
 
 
 _NO_SYNC = (errno.EINVAL, errno.ENOTSUP, errno.EBADF, errno.ENOTTY)
-"""What a file system answers that cannot force this to the disk."""
+"""Errors of file systems that cannot sync this."""
 
 
-def check_ours(path: Path) -> None:
-    """Refuse a file under a name that a recorder uses while it writes, unless a recorder made it.
+def check_recorder_file(path: Path) -> None:
+    """Refuse a file under a recorder's working name that no recorder made.
 
     Raises:
-        RecordingError: It is somebody else's, or has another name beside this one.
+        RecordingError: Another program made it, or it has a second name.
     """
-    if os.path.lexists(path) and not is_ours(path):
+    if os.path.lexists(path) and not is_recorder_file(path):
         raise _foreign(path)
 
 
-def is_ours(path: Path) -> bool:
-    """Tell by its content whether a recorder made a file, which must have no other name; a blank one holds nothing."""
+def is_recorder_file(path: Path) -> bool:
+    """Return whether a recorder made a file, by its content; it must have no second name and may be blank."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW)
     except OSError:
         return False  # a link, or nothing that we may read
     try:
-        return _is_ours(path, fd)
+        return _is_recorder_content(path, fd)
     except OSError:
         return False
     finally:
@@ -266,7 +264,7 @@ _MOST_LOCK = 32
 """Bytes of a lock: a process id."""
 
 
-def _is_ours(path: Path, fd: int) -> bool:
+def _is_recorder_content(path: Path, fd: int) -> bool:
     facts = os.fstat(fd)
     if not stat.S_ISREG(facts.st_mode) or facts.st_nlink > 1:
         return False
@@ -283,7 +281,7 @@ def _is_ours(path: Path, fd: int) -> bool:
 
 
 def _is_blank(fd: int) -> bool:
-    """Tell whether a file is empty or all zero: a power cut can leave that of a file that was just made."""
+    """Return whether a file is empty or all zero, as a power cut can leave a new file."""
     offset = 0
     while data := os.pread(fd, _STRETCH, offset):
         if data.strip(b"\0"):
@@ -293,11 +291,11 @@ def _is_blank(fd: int) -> bool:
 
 
 def remove_own(path: Path, made: os.stat_result) -> None:
-    """Remove a file if it still is the one that was made; another one of that name stays.
+    """Remove a file if it is still the given one; another file of that name stays.
 
     Args:
         path: Its name.
-        made: What it was when it was made.
+        made: Its status when it was made.
     """
     with contextlib.suppress(OSError):
         if os.path.samestat(path.lstat(), made):
@@ -333,7 +331,7 @@ _UNSUPPORTED = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
 
 
 def lock_holder(target: Path) -> str:
-    """Return the process that writes a recording, as text; "" if nobody does."""
+    """Return the process that writes a recording, as text; "" if there is none."""
     try:
         fd = os.open(target.parent / (target.name + ".lock"), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     except OSError:
@@ -343,25 +341,24 @@ def lock_holder(target: Path) -> str:
     except BlockingIOError:
         return os.pread(fd, 32, 0).decode("ascii", "replace").strip() or "unknown"
     except OSError:
-        return ""  # no locks here: nobody can tell
+        return ""  # no locks on this file system
     finally:
         os.close(fd)
     return ""
 
 
 class WriterLock:
-    """Hold an exclusive lock on a small file beside the target, which carries the holder's process id.
+    """Hold an exclusive lock on a small file beside the target, which contains the holder's process id.
 
-    The lock is flock's: it belongs to the open file, so it also keeps out a second writer of the
-    same process, and the kernel drops it when the process dies however it dies. A left-over file
-    without a holder is simply taken over.
+    The lock is flock's: it belongs to the open file, so it also excludes a second writer of the same process, and the
+    kernel drops it when the process dies in any way. A left-over file without a holder is taken over.
 
     Args:
-        target: The file that will be written.
+        target: The file to be written.
 
     Raises:
-        RecordingError: Somebody writes this target already, the lock's name belongs to another file, or the folder
-            cannot be written.
+        RecordingError: Another writer holds the lock, its name belongs to another file, or the folder cannot be
+            written.
     """
 
     def __init__(self, target: Path) -> None:
@@ -375,7 +372,7 @@ class WriterLock:
             except RecordingError:
                 if tries <= 0:
                     raise
-                time.sleep(_PAUSE)  # a reader that only looks whether somebody holds it lets go at once
+                time.sleep(_PAUSE)  # a reader that only tests the lock releases it at once
             except OSError as exc:
                 raise cannot_write(target, exc) from None
         try:
@@ -386,7 +383,7 @@ class WriterLock:
             raise cannot_write(target, exc) from None
 
     def _try(self, target: Path) -> int:
-        """Open and lock the file; -1 if it was removed under our hands and another try is needed."""
+        """Open and lock the file; -1 if it was removed meanwhile and another try is needed."""
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK  # a pipe must not block us
         fd = os.open(self.path, flags, 0o666)
         try:
@@ -404,19 +401,19 @@ class WriterLock:
                 hint="Wait for that process to finish, or record to another file.",
             ) from None
         except OSError as exc:
-            # Some network file systems have no locks; HDF5 goes on there too.
+            # Some network file systems have no locks; HDF5 continues without, too.
             if exc.errno not in _UNSUPPORTED:
                 os.close(fd)
                 raise
         if not self._is_current(fd):
             return self._drop(fd)
-        if not _is_ours(self.path, fd):
+        if not _is_recorder_content(self.path, fd):
             os.close(fd)
             raise _foreign(self.path)
         return fd
 
     def _is_current(self, fd: int) -> bool:
-        """Tell whether the open file still is the one at the path: its last holder may have removed it."""
+        """Return whether the open file is still the one at the path: its last holder may have removed it."""
         try:
             return os.path.samestat(os.fstat(fd), self.path.lstat())
         except FileNotFoundError:
@@ -428,14 +425,14 @@ class WriterLock:
         return -1
 
     def release(self) -> None:
-        """Remove the file and drop the lock. Again does nothing."""
+        """Remove the file and drop the lock; a second call does nothing."""
         if self._fd >= 0:
             with contextlib.suppress(OSError):  # the host program may have closed all that was open
                 remove_own(self.path, os.fstat(self._fd))
             self.abandon()
 
     def abandon(self) -> None:
-        """Close the file only: what a forked child does, whose parent keeps the lock."""
+        """Only close the file, in a forked child whose parent keeps the lock."""
         if self._fd >= 0:
             fd, self._fd = self._fd, -1
             with contextlib.suppress(OSError):  # the host program may have closed all that was open
@@ -453,7 +450,7 @@ def journal_of(path: Path) -> Path:
 
 
 def target_of(path: Path) -> Path:
-    """Return the recording that NAME.part or NAME.journal belongs to; the path itself if it is neither."""
+    """Return the recording of NAME.part or NAME.journal; any other path itself."""
     for ending in (".part", ".journal"):
         if path.name.endswith(ending) and path.name != ending:
             return path.with_name(path.name.removesuffix(ending))
@@ -461,7 +458,7 @@ def target_of(path: Path) -> Path:
 
 
 def unfinished(path: Path) -> bool:
-    """Tell whether a run that recorded to a path has left values there without finishing."""
+    """Return whether an unfinished run left values at a path."""
     if not part_of(path).exists():
         return False
     try:
@@ -481,7 +478,7 @@ _SUPERBLOCK = struct.Struct("<8s3xB16xQ")
 
 
 def is_whole(part: Path) -> bool:
-    """Tell whether a recording's unfinished file says that all of it was written, and lacks but its name."""
+    """Return whether an unfinished file is completely written and only needs renaming."""
     try:
         fd = os.open(part, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW)
     except OSError:
@@ -499,21 +496,21 @@ def is_whole(part: Path) -> bool:
 
 
 def recover_hint(path: Path) -> str:
-    """Say how to come to the values of a run that did not finish."""
+    """Return a hint on how to get the values of an unfinished run."""
     return f"Rebuild it: {recover_command(path)}."
 
 
 def recover_command(path: Path) -> str:
-    """Return the command that rebuilds the recording of such a run."""
+    """Return the command that rebuilds the recording of an unfinished run."""
     return f"qdebug file recover {str(path)!r}"
 
 
 def check_target(path: Path, *, force: bool) -> None:
-    """Refuse a path that no recording can be written to, or that must not be overwritten.
+    """Refuse a path that cannot be recorded to, or must not be overwritten.
 
     Raises:
         OutputExistsError: There is a file, and `force` is not set.
-        RecordingError: It is a folder or a device, its folder is missing, or it is what a run left that did not finish.
+        RecordingError: It is a folder or a device, its folder is missing, or an unfinished run left values there.
     """
     if path.is_dir():
         raise RecordingError(f"{str(path)!r} is a folder.", hint="Name a file in it, such as run.h5.")
@@ -533,12 +530,12 @@ def check_target(path: Path, *, force: bool) -> None:
 
 
 def exists(path: Path, hint: str) -> QdebugError:
-    """Make the error for a file that must not be overwritten."""
+    """Return the error for a file that must not be overwritten."""
     return OutputExistsError(f"{str(path)!r} exists.", hint=hint)
 
 
 def cannot_write(path: Path, exc: Exception) -> RecordingError:
-    """Make the error for a path that cannot be written to."""
+    """Return the error for a path that cannot be written to."""
     full = getattr(exc, "errno", None) in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
     hint = "Free some space, or write to another disk." if full else "Name a file in a folder that you may write to."
     return RecordingError(f"{str(path)!r} cannot be written: {cause(exc)}.", hint=hint)

@@ -1,1 +1,1 @@
-"""The fewest changes that bring a backend's outputs back, proved by replay."""
+"""Find the fewest changes that restore a backend's outputs, proved by replay."""

@@ -1,4 +1,4 @@
-"""Biases under edits: one that a net holds in codes of its sums is rounded anew where a scale of the sums changes."""
+"""Biases under edits: a bias in codes of its sums is requantized when a scale of the sums changes."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ __all__ = ["ChangedBias", "changed_biases", "least_weight_scale"]
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ChangedBias:
-    """A bias as a changed net holds it.
+    """A bias of a changed net.
 
     Args:
-        values: Real values, float32, in the shape that it was recorded in.
-        codes: The codes that they are kept in; None for float.
-        changed: Whether they are others than before.
+        values: Real values, float32, in the recorded shape.
+        codes: Its codes; None for float.
+        changed: Whether the values differ from before.
     """
 
     values: np.ndarray
@@ -36,15 +36,15 @@ class ChangedBias:
 def changed_biases(
     nodes: ChangeableNodes, change: Change, weight_codes: Mapping[tuple[str, str], QuantParams | None]
 ) -> Mapping[tuple[str, str], ChangedBias]:
-    """Return the biases that some edits change, or whose codes they change, by node and name.
+    """Return the biases with changed values or codes, by node and name.
 
     Args:
         nodes: The nodes of the run.
-        change: What is changed.
-        weight_codes: The codes of changed weights, by node and name; None for one in float.
+        change: The change.
+        weight_codes: The codes of changed weights, by node and name; None for a float weight.
     """
     carriers = {tensor: unit.tensor for unit in nodes.units.values() for tensor in unit.tensors}
-    found = {}
+    biases = {}
     for name, unit in nodes.units.items():
         form, _ = real_form(unit.node, nodes.run.graph.opset)
         bias, weight = nodes.bias(unit.node), (name, nodes.weight(unit.node))
@@ -57,7 +57,7 @@ def changed_biases(
             continue
         before = np.asarray(real_values(nodes.run, bias), np.float32)
         real = np.asarray(change.constants.get((name, bias), before), np.float32).reshape(before.shape)
-        if name in change.shifts:  # what is added to the result; a Gemm multiplies its bias
+        if name in change.shifts:  # the summand of the result; a Gemm multiplies its bias
             beta = np.asarray(form.attrs.get("beta", 1.0), np.float32)
             real = np.asarray(real + change.shifts[name].reshape(before.shape) / beta)
         of_input = None if source in change.floats else change.quants.get(held_in) or nodes.quant_of(source)
@@ -66,14 +66,14 @@ def changed_biases(
         values = real if codes is None else np.asarray(dequantize(quantize(real, codes), codes))
         values = values.astype(np.float32)
         changed = not np.array_equal(values, before, equal_nan=True)
-        found[name, bias] = ChangedBias(values=values, codes=codes, changed=changed)
-    return found
+        biases[name, bias] = ChangedBias(values=values, codes=codes, changed=changed)
+    return biases
 
 
 def least_weight_scale(nodes: ChangeableNodes, node: Node) -> np.ndarray | float:
-    """Return the least scale of a weight, one for each channel, with which its bias has room in 32 bits; 0 for any.
+    """Return the least scale of a weight, for each channel, with which its bias fits 32 bits; 0 for any.
 
-    A channel of all but zero weights would else have no codes for its bias. ONNX Runtime's quantizer does the same:
+    A channel of nearly zero weights would otherwise have no codes for its bias. ONNX Runtime's quantizer does the same:
     `_adjust_weight_scale_for_int32_bias` in onnxruntime/python/tools/quantization/onnx_quantizer.py.
     """
     bias = nodes.bias(node)
@@ -92,14 +92,14 @@ def _is_coded(nodes: ChangeableNodes, bias: str) -> bool:
 def _codes_of_sums(of_input: QuantParams | None, of_weight: QuantParams | None, bias: np.ndarray) -> QuantParams | None:
     """Return the codes of a bias: input scale x weight scale, zero point 0.
 
-    None if what is multiplied is in float, or if these have no room for the bias.
+    None if a factor is in float, or if these codes cannot hold the bias.
 
     The formula: https://onnx.ai/onnx/operators/onnx__QLinearConv.html, input "B".
     """
-    known = [each for each in (of_input, of_weight) if each is not None and is_integer(each.dtype)]
-    if len(known) < 2 or known[0].scale.size > 1 or known[1].scale.size not in (1, bias.size):
+    factors = [each for each in (of_input, of_weight) if each is not None and is_integer(each.dtype)]
+    if len(factors) < 2 or factors[0].scale.size > 1 or factors[1].scale.size not in (1, bias.size):
         return None
-    scale = (known[0].scale.astype(np.float32) * known[1].scale.astype(np.float32)).reshape(-1)
+    scale = (factors[0].scale.astype(np.float32) * factors[1].scale.astype(np.float32)).reshape(-1)
     room = np.iinfo(np.int32).max * scale.astype(np.float64)
     if not scale.all() or not (np.abs(bias.ravel()) <= room).all():
         return None

@@ -40,7 +40,7 @@ class EditBench:
 
     Args:
         session: The two runs.
-        told: Called as a replay gets on with the nodes done and their number. What it raises gives the replay up.
+        told: Progress callback with the number of finished nodes and of all. It may raise to cancel a replay.
 
     Raises:
         UsageError: The net is stateful, or no output was compared.
@@ -99,14 +99,14 @@ class EditBench:
             RecordingError: An input or a constant was not recorded.
         """
         trials, accumulators = self._search.trials, dict[str, tuple[ErrorAccumulator, ErrorAccumulator]]()
-        begun = time.monotonic()
+        start = time.monotonic()
         whole = whole or not edits
         replays = self._replays([ReplayTask(edits=tuple(edits), places=tuple(places), everything=whole)])
         for count, place in enumerate(places, 1):
-            now, trial = trials.recorded(place), trials.named(next(replays), place)
+            recorded_outputs, trial = trials.recorded(place), trials.named(next(replays), place)
             for name, values in trials.reference(place).items():
                 pair = accumulators.setdefault(name, (ErrorAccumulator(), ErrorAccumulator()))
-                for accumulator, run_outputs in zip(pair, (now, trial), strict=True):
+                for accumulator, run_outputs in zip(pair, (recorded_outputs, trial), strict=True):
                     accumulator.update(values, run_outputs[name], sample=place[0])
             yield EditEffect(
                 outputs=tuple(
@@ -114,7 +114,7 @@ class EditBench:
                     for name, (a, b) in accumulators.items()
                 ),
                 samples=count,
-                seconds=(time.monotonic() - begun) / count,
+                seconds=(time.monotonic() - start) / count,
             )
 
     def gains(
@@ -135,14 +135,14 @@ class EditBench:
         chosen, whole = self.named(edits), abs(self.faithful()) < math.inf
         before = _worst(self._last(edits, places, whole=whole), edited=True) if whole or edits else None
         for edit in offered:
-            others = [other.name for other in chosen if not (edit.replaces(other) or other.replaces(edit))]
+            kept_edits = [other.name for other in chosen if not (edit.replaces(other) or other.replaces(edit))]
             try:
-                after = self._last([*others, edit.name], places, whole=whole)
+                after = self._last([*kept_edits, edit.name], places, whole=whole)
             except (KernelError, NotRecordedError):
                 yield edit.name, math.nan
                 continue
-            base, now = _worst(after, edited=False) if before is None else before, _worst(after, edited=True)
-            yield edit.name, math.nan if base == now == math.inf else now - base
+            base, edited_sqnr = _worst(after, edited=False) if before is None else before, _worst(after, edited=True)
+            yield edit.name, math.nan if base == edited_sqnr == math.inf else edited_sqnr - base
 
     def _last(self, edits: Sequence[str], places: Sequence[tuple[int, int]], *, whole: bool) -> EditEffect:
         *_, effect = self.effects(edits, places, whole=whole)

@@ -1,8 +1,8 @@
-"""What a backend's outputs become when some of its nodes are changed: replayed from the first change on.
+"""Replay a backend's outputs with some changed nodes, from the first change on. Begin at `EditedReplay`.
 
-What no change reaches is as the backend recorded it. A node that is changed, or that reads real numbers where the
+Tensors that no change reaches keep their recorded values. A node that is changed, or that reads real numbers where the
 recording has codes, is computed on real numbers with the backend's constants and rounded to its codes. All others are
-computed on codes, in the arithmetic that is asked for.
+computed on codes, in a given arithmetic.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+import xxhash
 
 from qdebug.compare.attribute.backend_replay import read
 from qdebug.compare.attribute.code_spans import held
@@ -22,7 +23,7 @@ from qdebug.model.dtypes import is_integer
 from qdebug.model.recording import shape_of
 from qdebug.numerics.affine import dequantize, quantize
 from qdebug.replay import Arithmetic
-from qdebug.replay.extents import recorded_room
+from qdebug.replay.extents import recorded_limits
 from qdebug.replay.real_form import real_form
 from qdebug.replay.run import one_thread, run_as_recorded
 from qdebug.replay.segment import run_real
@@ -30,6 +31,8 @@ from qdebug.replay.stacked import LATEST, STACKED_ELEMENTS, STACKED_MOST, can_st
 
 __all__ = ["Change", "EditedReplay", "merged"]
 
+STATES_BYTES = 256 << 20
+"""Memory that states of earlier replays may take."""
 _FEW = 64
 """Elements of a tensor that is compared between runs before they are stacked."""
 _RunOutputs = tuple[int, Mapping[str, np.ndarray]]
@@ -38,14 +41,14 @@ _RunOutputs = tuple[int, Mapping[str, np.ndarray]]
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Change:
-    """What is changed of a run.
+    """A change of a run.
 
     Args:
         nodes: Nodes that are computed on real numbers, by name.
-        constants: Real values of constants by node and name, in the place of the recorded ones.
-        floats: Tensors that are kept as real numbers, and the bounds that a fused clamp sets to them.
+        constants: Real values of constants by node and name, instead of the recorded ones.
+        floats: Tensors that stay real numbers, and the bounds of a fused clamp.
         quants: Tensors that are rounded to other codes.
-        shifts: What is added to a node's result, by node; it broadcasts.
+        shifts: Summands of a node's result, by node; they broadcast.
     """
 
     nodes: frozenset[str] = frozenset()
@@ -56,7 +59,7 @@ class Change:
 
 
 def merged(*changes: Change) -> Change:
-    """Return all of some changes at once; of two that concern one thing the last holds."""
+    """Return the union of some changes; of conflicting ones the last wins."""
     return Change(
         nodes=frozenset().union(*(each.nodes for each in changes)),
         constants={name: array for each in changes for name, array in each.constants.items()},
@@ -71,8 +74,8 @@ class EditedReplay:
 
     Args:
         backend: The run, with its constants.
-        arithmetic: How nodes on codes are computed.
-        told: Called before each node with the number of those done and of all. What it raises gives the replay up.
+        arithmetic: The arithmetic of nodes on codes.
+        told: Called before each node with the number of finished nodes and of all. It may raise to cancel the replay.
     """
 
     def __init__(
@@ -80,53 +83,77 @@ class EditedReplay:
     ) -> None:
         self._run, self._arithmetic, self._told = backend, arithmetic, told
         self._stacks: dict[tuple[str, tuple[bool, ...]], bool] = {}
+        self._states = _States()
+        self._marks: set[int] = set()
+        """Positions of nodes that some change touched: before them, states are kept."""
 
     def outputs(
         self, change: Change, places: Sequence[tuple[int, int]], *, everything: bool = False
     ) -> list[dict[str, np.ndarray]]:
-        """Return the network's outputs as real values, by name, in each of some places.
+        """Return the network's outputs as real values, by name, for each of some places.
 
-        A node that computes samples apart runs once for all places, on their data one after the other. The more places,
-        the more memory: see `grouped`.
+        A node with independent samples runs once for all places, on stacked data. Memory grows with the places: see
+        `grouped`.
 
         Args:
-            change: What is changed.
+            change: The change.
             places: Samples and steps.
-            everything: Compute what no change reaches, too: it tells how far the replay is the backend's.
+            everything: Compute nodes that no change reaches, too, which shows how exact the replay is.
 
         Raises:
             KernelError: A node cannot be computed.
             RecordingError: An input or a constant was not recorded.
         """
-        graph, made = self._run.graph, _Made(self._run, places)
-        waiting = Counter(name for node in graph.nodes for name in dict.fromkeys(node.inputs))
-        waiting.update(graph.outputs)
+        graph = self._run.graph
+        touched = _touched(change, graph.nodes)
+        self._marks |= touched.keys()
+        start, values, waiting = self._resume(touched, tuple(places), everything=everything)
         with one_thread(), np.errstate(all="ignore"):
-            for done, node in enumerate(graph.nodes):
+            for done, node in enumerate(graph.nodes[start:], start=start):
                 if self._told is not None:
                     self._told(done, len(graph.nodes))
-                self._compute(node, change, made, everything=everything)
+                if done in self._marks and done > start:
+                    before = frozenset((at, what) for at, what in touched.items() if at < done)
+                    self._states.keep((tuple(places), everything), done, before, values.copy(), waiting.copy())
+                self._compute(node, change, values, everything=everything)
                 for name in dict.fromkeys(node.inputs):
                     waiting[name] -= 1
                     if not waiting[name]:
-                        made.drop(name)
-        return [{name: made.real(name, run) for name in graph.outputs} for run in range(len(places))]
+                        values.drop(name)
+        return [{name: values.real(name, run) for name in graph.outputs} for run in range(len(places))]
 
-    def _compute(self, node: Node, change: Change, made: _Made, *, everything: bool) -> None:
-        """Compute a node in the runs in which it is changed, or reads something that is not as recorded."""
+    def _resume(
+        self, touched: Mapping[int, bytes], places: tuple[tuple[int, int], ...], *, everything: bool
+    ) -> tuple[int, _ReplayedValues, Counter[str]]:
+        """Return the node to begin with, and the state before it: that of an earlier replay with the same changes.
+
+        Args:
+            touched: What changes of each changed node, by position.
+            places: Samples and steps.
+            everything: Whether nodes that no change reaches are computed too.
+        """
+        state = self._states.latest((places, everything), touched)
+        if state is not None:
+            return state.node, state.values.copy(), state.waiting.copy()
+        waiting = Counter(name for node in self._run.graph.nodes for name in dict.fromkeys(node.inputs))
+        waiting.update(self._run.graph.outputs)
+        return 0, _ReplayedValues(self._run, places), waiting
+
+    def _compute(self, node: Node, change: Change, replayed: _ReplayedValues, *, everything: bool) -> None:
+        """Compute a node in the runs in which it or one of its inputs is changed."""
         edited = node.name in change.nodes or not change.floats.keys().isdisjoint(node.outputs)
         edited = edited or not change.quants.keys().isdisjoint(node.outputs)
-        real = edited or made.reads_real(node)
-        runs = tuple(range(len(made.places))) if real or everything else made.reached_runs(node)
+        is_real = edited or replayed.reads_real(node)
+        runs = tuple(range(len(replayed.places))) if is_real or everything else replayed.reached_runs(node)
         if not runs or all(self._run.graph.is_constant(name) for name in node.outputs if name):
             return
-        if made.keeps(node) and not edited:
+        if replayed.keeps(node) and not edited:
             return
-        if real:
-            self._compute_real(node, change, made, runs)
+        if is_real:
+            self._compute_real(node, change, replayed, runs)
         else:
-            for run, values in self._computed_as_recorded(node, made, runs):
-                made.keep(run, values)
+            for run, values in self._computed_as_recorded(node, replayed, runs):
+                replayed.keep(run, values)
 
     def grouped(self, places: Sequence[tuple[int, int]]) -> Iterator[Sequence[tuple[int, int]]]:
         """Group places that are replayed together: as many as fit into a core's cache."""
@@ -147,44 +174,44 @@ class EditedReplay:
             return ()
 
     def reproduces(self, node: Node, place: tuple[int, int]) -> bool:
-        """Tell whether a node gives its recorded outputs on its recorded inputs, or cannot be computed alone."""
-        recorded = _Made(self._run, [place])
+        """Return whether a node gives its recorded outputs on its recorded inputs, or cannot be computed alone."""
+        recorded = _ReplayedValues(self._run, [place])
         try:
             with one_thread(), np.errstate(all="ignore"):
-                ((_, found),) = self._computed_as_recorded(node, recorded, (0,))
-            pairs = [(recorded.kept(name, 0), found[name]) for name in node.outputs if name in found]
+                ((_, computed),) = self._computed_as_recorded(node, recorded, (0,))
+            pairs = [(recorded.kept(name, 0), computed[name]) for name in node.outputs if name in computed]
             return all(np.array_equal(kept, made, equal_nan=made.dtype.kind == "f") for kept, made in pairs)
         except (KernelError, NotRecordedError):
             return True
 
-    def _computed_as_recorded(self, node: Node, made: _Made, runs: tuple[int, ...]) -> Iterator[_RunOutputs]:
-        """Compute a node on what the recording keeps, on codes where it has codes."""
+    def _computed_as_recorded(self, node: Node, made: _ReplayedValues, runs: tuple[int, ...]) -> Iterator[_RunOutputs]:
+        """Compute a node on recorded values, on codes if they are codes."""
 
         def compute(values: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
             return run_as_recorded(self._run.graph, node, values, self._arithmetic)
 
         return self._computed(_NodeRuns(node=node, runs=runs, load=made.kept, compute=compute), node.inputs, made)
 
-    def _compute_real(self, node: Node, change: Change, made: _Made, runs: tuple[int, ...]) -> None:
-        """Compute a node on real numbers, and keep what it gives as the change says."""
+    def _compute_real(self, node: Node, change: Change, replayed: _ReplayedValues, runs: tuple[int, ...]) -> None:
+        """Compute a node on real numbers, and store its results as the change requires."""
         form, opset = real_form(node, self._run.graph.opset)
 
         def load(name: str, run: int) -> np.ndarray:
-            values = made.input_of(form, name, run)
-            other = change.constants.get((node.name, name))
-            return values if other is None else other.astype(values.dtype)
+            values = replayed.input_of(form, name, run)
+            changed = change.constants.get((node.name, name))
+            return values if changed is None else changed.astype(values.dtype)
 
         def compute(values: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
             return run_real(node, form, opset, values)
 
         job = _NodeRuns(node=node, runs=runs, load=load, compute=compute)
-        for run, arrays in self._computed(job, form.inputs, made):
+        for run, arrays in self._computed(job, form.inputs, replayed):
             for name, array in arrays.items():
                 shifted = node.name in change.shifts and name == node.outputs[0]
                 result = (array + change.shifts[node.name]).astype(array.dtype) if shifted else array
-                self._keep_real(name, result, change, made, run=run)
+                self._keep_real(name, result, change, replayed, run=run)
 
-    def _keep_real(self, name: str, result: np.ndarray, change: Change, made: _Made, *, run: int) -> None:
+    def _keep_real(self, name: str, result: np.ndarray, change: Change, made: _ReplayedValues, *, run: int) -> None:
         quant = self._run.graph.tensors[name].quant
         if name in change.floats:
             made.keep_real(run, name, held(result, change.floats[name]))
@@ -195,49 +222,51 @@ class EditedReplay:
         else:
             made.keep(run, {name: result})
 
-    def _computed(self, job: _NodeRuns, inputs: Sequence[str], made: _Made) -> Iterator[_RunOutputs]:
-        """Yield what a node gives in each of some runs, computed at once where it computes samples apart."""
+    def _computed(self, job: _NodeRuns, inputs: Sequence[str], made: _ReplayedValues) -> Iterator[_RunOutputs]:
+        """Yield the results of a node in each of some runs, computed at once if its samples are independent."""
         runs, names = job.runs, dict.fromkeys(filter(None, inputs))
         values = {name: [job.load(name, run) for run in (runs if made.varies(name) else runs[:1])] for name in names}
-        together = self._together(job, values, made) if len(runs) > 1 else None
+        together = self._compute_stacked(job, values, made) if len(runs) > 1 else None
         if together is not None:
             parts = {name: np.split(array, len(runs)) for name, array in together.items()}
             for at, run in enumerate(runs):
                 yield run, {name: arrays[at] for name, arrays in parts.items()}
             return
         for at, run in enumerate(runs):
-            with recorded_room(self._run, made.places[run]):
+            with recorded_limits(self._run, made.places[run]):
                 yield run, job.compute({name: arrays[at if len(arrays) > 1 else 0] for name, arrays in values.items()})
 
-    def _together(
-        self, job: _NodeRuns, values: Mapping[str, Sequence[np.ndarray]], made: _Made
+    def _compute_stacked(
+        self, job: _NodeRuns, values: Mapping[str, Sequence[np.ndarray]], replayed: _ReplayedValues
     ) -> Mapping[str, np.ndarray] | None:
-        """Compute a node in several runs at once; None where their data would mix, or differ in shape."""
+        """Compute a node in several runs at once; None if their data would mix, or differ in shape."""
         node, runs = job.node, job.runs
-        apart = {name for name, arrays in values.items() if len(arrays) > 1 and not _are_same(arrays)}
-        if any(len({(each.shape, each.dtype) for each in values[name]}) > 1 for name in apart):
+        varying_names = {name for name, arrays in values.items() if len(arrays) > 1 and not _are_same(arrays)}
+        if any(len({(each.shape, each.dtype) for each in values[name]}) > 1 for name in varying_names):
             return None
-        out = self._shape(node.outputs[0], made.places[runs[0]])
-        if not out or not self._can_stack(node, values, apart, out):
+        out = self._shape(node.outputs[0], replayed.places[runs[0]])
+        if not out or not self._can_stack(node, values, varying_names, out):
             return None
-        stacked = {name: np.concatenate(arrays) if name in apart else arrays[0] for name, arrays in values.items()}
+        stacked = {
+            name: np.concatenate(arrays) if name in varying_names else arrays[0] for name, arrays in values.items()
+        }
         shape = (len(runs) * out[0], *out[1:])
         if operators.of(node.op).reshapes:  # to a shape that is stated for one run
             return {node.outputs[0]: stacked[node.inputs[0]].reshape(shape)}
-        with recorded_room(self._run, made.places[runs[0]], times=len(runs)):
-            found = job.compute(stacked)
-        return found if all(array.shape == shape for array in found.values()) else None
+        with recorded_limits(self._run, replayed.places[runs[0]], times=len(runs)):
+            results = job.compute(stacked)
+        return results if all(array.shape == shape for array in results.values()) else None
 
     def _can_stack(
-        self, node: Node, values: Mapping[str, Sequence[np.ndarray]], apart: set[str], out: tuple[int, ...]
+        self, node: Node, values: Mapping[str, Sequence[np.ndarray]], varying_names: set[str], out: tuple[int, ...]
     ) -> bool:
         form, opset = real_form(node, self._run.graph.opset)
-        varying = tuple(name in apart for name in form.inputs)
-        if not apart.issubset(form.inputs):  # scales or zero points of the run
+        varying = tuple(name in varying_names for name in form.inputs)
+        if not varying_names.issubset(form.inputs):  # scales or zero points of the run
             return False
         if (node.name, varying) not in self._stacks:
             inputs = [values[name][0] if name in values else None for name in form.inputs]
-            quants = [self._run.graph.tensors[name].quant for name in (*apart, node.outputs[0])]
+            quants = [self._run.graph.tensors[name].quant for name in (*varying_names, node.outputs[0])]
             plain = not any(quant is not None and quant.per_channel for quant in quants)
             version = opset.get("", LATEST)
             self._stacks[node.name, varying] = plain and can_stack(form, version, inputs, varying, out)
@@ -246,12 +275,12 @@ class EditedReplay:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _NodeRuns:
-    """A node that is to be computed in some runs.
+    """A node to be computed in some runs.
 
     Args:
         node: The node.
         runs: The runs, in order.
-        load: Gives an input, by name and run.
+        load: Returns an input, by name and run.
         compute: Computes the node on its inputs by name.
     """
 
@@ -261,8 +290,8 @@ class _NodeRuns:
     compute: Callable[[Mapping[str, np.ndarray]], Mapping[str, np.ndarray]]
 
 
-class _Made:
-    """What was computed so far in some runs, where it is not as recorded.
+class _ReplayedValues:
+    """Values computed so far in some runs that differ from the recording.
 
     Args:
         run: The recorded run.
@@ -275,13 +304,28 @@ class _Made:
         self._real: dict[str, dict[int, np.ndarray]] = {}
         self._extents: set[str] = set()
 
+    def copy(self) -> _ReplayedValues:
+        """Return the same state; the arrays, which nobody changes, are shared."""
+        other = _ReplayedValues(self._run, self.places)
+        other._kept = {name: dict(runs) for name, runs in self._kept.items()}
+        other._real = {name: dict(runs) for name, runs in self._real.items()}
+        other._extents = set(self._extents)
+        return other
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of its arrays."""
+        return sum(
+            array.nbytes for held in (self._kept, self._real) for runs in held.values() for array in runs.values()
+        )
+
     def reached_runs(self, node: Node) -> tuple[int, ...]:
-        """Return the runs in which a node reads something that is not as recorded."""
-        read = [runs for name in node.inputs for runs in (self._kept.get(name), self._real.get(name)) if runs]
-        return tuple(sorted(set().union(*read)))
+        """Return the runs in which an input of a node differs from the recording."""
+        runs_of_inputs = [runs for name in node.inputs for runs in (self._kept.get(name), self._real.get(name)) if runs]
+        return tuple(sorted(set().union(*runs_of_inputs)))
 
     def keeps(self, node: Node) -> bool:
-        """Tell whether a node's result is as recorded whatever changes: extents, or what is made of extents alone."""
+        """Return whether a node's result never changes: it depends on extents only."""
         given = [name for name in node.inputs if name and self.varies(name)]
         if operators.named(node.op).counts is not operators.Count.EXTENTS and not (
             given and self._extents.issuperset(given)
@@ -291,15 +335,15 @@ class _Made:
         return True
 
     def reads_real(self, node: Node) -> bool:
-        """Tell whether a node reads real numbers where the recording has codes."""
+        """Return whether a node reads real numbers where the recording has codes."""
         return any(name in self._real for name in node.inputs)
 
     def varies(self, name: str) -> bool:
-        """Tell whether a tensor may be another one in each run."""
+        """Return whether a tensor may differ between runs."""
         return not self._run.graph.is_constant(name)
 
     def keep(self, run: int, values: Mapping[str, np.ndarray]) -> None:
-        """Keep what was computed, unless it is codes that were recorded: then nothing below is changed by it."""
+        """Store computed values, except codes equal to the recorded ones, which change nothing downstream."""
         for name, array in values.items():
             if name and (array.dtype.kind == "f" or not self._is_recorded(name, run, array)):
                 self._kept.setdefault(name, {})[run] = array
@@ -316,11 +360,11 @@ class _Made:
         self._real.pop(name, None)
 
     def keep_real(self, run: int, name: str, array: np.ndarray) -> None:
-        """Keep real numbers in the place of codes."""
+        """Store real numbers in place of codes."""
         self._real.setdefault(name, {})[run] = array
 
     def kept(self, name: str, run: int) -> np.ndarray:
-        """Return a tensor as it is now, as the recording keeps such."""
+        """Return the current values of a tensor in the form of the recording."""
         if run in self._kept.get(name, ()):
             return self._kept[name][run]
         place = self.places[run] if self.varies(name) else (0, 0)
@@ -338,6 +382,103 @@ class _Made:
         """Return what the real form of a node reads."""
         changed = run in self._kept.get(name, ()) or run in self._real.get(name, ())
         return self.real(name, run) if changed else read(self._run, self.places[run], form, name)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _State:
+    """A replay before one of its nodes.
+
+    Args:
+        node: Position of that node.
+        changes: What was changed before it: position of each node, and what of it.
+        values: Values that are not as recorded.
+        waiting: How many nodes still read each tensor.
+    """
+
+    node: int
+    changes: frozenset[tuple[int, bytes]]
+    values: _ReplayedValues
+    waiting: Counter[str]
+
+
+_Runs = tuple[tuple[tuple[int, int], ...], bool]
+"""Places that are replayed together, and whether all nodes are."""
+
+
+class _States:
+    """States of earlier replays: sets of edits that are tried one after the other differ in few nodes."""
+
+    def __init__(self) -> None:
+        self._states: dict[tuple[_Runs, int, frozenset[tuple[int, bytes]]], _State] = {}
+        self._nbytes = 0
+
+    def keep(
+        self,
+        runs: _Runs,
+        node: int,
+        changes: frozenset[tuple[int, bytes]],
+        values: _ReplayedValues,
+        waiting: Counter[str],
+    ) -> None:
+        """Keep a state, and drop those that were used longest ago where all take too much memory."""
+        key, size = (runs, node, changes), values.nbytes
+        if key in self._states or size > STATES_BYTES:
+            return
+        self._states[key] = _State(node=node, changes=changes, values=values, waiting=waiting)
+        self._nbytes += size
+        while self._nbytes > STATES_BYTES:
+            self._nbytes -= self._states.pop(next(iter(self._states))).values.nbytes
+
+    def latest(self, runs: _Runs, touched: Mapping[int, bytes]) -> _State | None:
+        """Return the state before the latest node that a replay with some changes can begin with."""
+        items = touched.items()
+        fitting = [
+            key
+            for key, state in self._states.items()
+            if key[0] == runs and state.changes == {item for item in items if item[0] < state.node}
+        ]
+        if not fitting:
+            return None
+        best = max(fitting, key=lambda key: key[1])
+        state = self._states[best] = self._states.pop(best)
+        return state
+
+
+def _touched(change: Change, nodes: Sequence[Node]) -> dict[int, bytes]:
+    """Return a digest of what a change makes of each node that it concerns, by position."""
+    constants: dict[str, list[tuple[str, bytes]]] = {}
+    for (owner, name), array in change.constants.items():
+        constants.setdefault(owner, []).append((name, _digest(array)))
+    result = {}
+    for at, node in enumerate(nodes):
+        own = (
+            node.name in change.nodes,
+            sorted(constants.get(node.name, ())),
+            _digest(change.shifts[node.name]) if node.name in change.shifts else None,
+            [(name, change.floats[name]) for name in node.outputs if name in change.floats],
+            [(name, _digest_of_quant(change.quants[name])) for name in node.outputs if name in change.quants],
+        )
+        if own != (False, [], None, [], []):
+            result[at] = xxhash.xxh3_128_digest(repr(own).encode())
+    return result
+
+
+def _digest_of_quant(quant: QuantParams) -> tuple[object, ...]:
+    return (
+        quant.dtype,
+        quant.axis,
+        quant.block_size,
+        quant.qmin,
+        quant.qmax,
+        _digest(quant.scale),
+        _digest(quant.zero_point),
+    )
+
+
+def _digest(array: np.ndarray) -> bytes:
+    digest = xxhash.xxh3_128(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+    digest.update(repr((array.shape, str(array.dtype))).encode())
+    return bytes(digest.digest())
 
 
 def _are_same(arrays: Sequence[np.ndarray]) -> bool:

@@ -21,7 +21,7 @@ from qdebug.model.thresholds.patterns import OTHER_ROUNDING_LEAST
 from qdebug.numerics.affine import quantize
 from qdebug.repair.biases import ChangedBias, changed_biases, least_weight_scale
 from qdebug.repair.edited_replay import Change, merged
-from qdebug.repair.scales import equalized, fitted, in_codes, own_scale, weight_codes, widened
+from qdebug.repair.scales import equalized, fitted, in_codes, separate_scale, weight_codes, widened
 from qdebug.repair.units import ChangeableNode, ChangeableNodes, Constants
 from qdebug.replay.real_form import real_form
 
@@ -39,7 +39,7 @@ KINDS: Mapping[str, str] = {
     "16-bit": "the result is rounded to 16 bits, which hold twice the range of its values",
     "float": "the node is computed in float, and its result stays float where float nodes alone read it",
 }
-"""Kinds of edits, the cheapest first, and what each does."""
+"""Kinds of edits, the cheapest first, with a description."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -75,33 +75,36 @@ class Edit(JsonObject):
 
     @property
     def name(self) -> str:
-        """What it is called: its kind and its node."""
+        """Its name: its kind and its node."""
         return f"{self.kind} {self.unit.node.name}"
 
     @property
     def tensor(self) -> str:
-        """The tensor that the node makes."""
+        """The tensor that the node computes."""
         return self.unit.tensor or self.unit.node.outputs[0]
 
     @property
     def other_codes(self) -> QuantParams | None:
-        """What the codes of the result become; None if they stay."""
+        """The new codes of the result; None if they are unchanged."""
         return self.change.quants.get(self.unit.tensor) if self.kind in ("16-bit", "range") else None
 
     def replaces(self, other: Edit) -> bool:
-        """Tell whether an earlier edit is undone by this one: a node in float has no other, a scale is set once."""
-        mine, theirs = self.change, other.change
+        """Return whether this edit undoes an earlier one: a node in float has no other, a scale is set once."""
+        own_change, other_change = self.change, other.change
         if self.kind == "float" and self.unit.node.name == other.unit.node.name:
             return True
-        return not (mine.constants.keys().isdisjoint(theirs.constants) and mine.quants.keys().isdisjoint(theirs.quants))
+        return not (
+            own_change.constants.keys().isdisjoint(other_change.constants)
+            and own_change.quants.keys().isdisjoint(other_change.quants)
+        )
 
 
 class EditCatalog:
-    """Knows what can be changed of a run.
+    """The possible changes of a run.
 
     Args:
-        graphs: Holds the two graphs against each other.
-        plan: What is compared.
+        graphs: Compares the two graphs.
+        plan: The compared tensors.
         places: Samples and steps that scales and biases are fitted to.
     """
 
@@ -117,15 +120,11 @@ class EditCatalog:
         return self.nodes.units
 
     def edits_of(self, name: str, kinds: Sequence[str] = tuple(KINDS)) -> list[Edit]:
-        """List what can be done about a node, the cheapest first."""
+        """Return the edits of a node, the cheapest first."""
         return [edit for edit in (self._edit(kind, name) for kind in KINDS if kind in kinds) if edit is not None]
 
     def named(self, name: str) -> Edit:
-        """Return the edit that is called so.
-
-        Raises:
-            UsageError: The node cannot be changed like this.
-        """
+        """Return an edit by its name."""
         kind, _, node = name.partition(" ")
         edit = self._edit(kind, node) if kind in KINDS and node in self.units else None
         if edit is None:
@@ -133,20 +132,20 @@ class EditCatalog:
         return edit
 
     def change(self, edits: Sequence[Edit]) -> Change:
-        """Return all that some edits change together."""
-        whole = self._together(edits)
-        biases = self._biases(whole, edits)
-        held = {node for node, _ in biases}
+        """Return the joint change of some edits."""
+        merged_change = self._merged_change(edits)
+        biases = self._biases(merged_change, edits)
+        bias_nodes = {node for node, _ in biases}
         return replace(
-            whole,
-            nodes=whole.nodes | {node for (node, _), bias in biases.items() if bias.changed},
-            constants={**whole.constants, **{key: bias.values for key, bias in biases.items()}},
-            shifts={name: shift for name, shift in whole.shifts.items() if name not in held},
+            merged_change,
+            nodes=merged_change.nodes | {node for (node, _), bias in biases.items() if bias.changed},
+            constants={**merged_change.constants, **{key: bias.values for key, bias in biases.items()}},
+            shifts={name: shift for name, shift in merged_change.shifts.items() if name not in bias_nodes},
         )
 
     def biases(self, edits: Sequence[Edit]) -> Mapping[tuple[str, str], ChangedBias]:
         """Return the biases that some edits change, or whose codes they change, by node and name."""
-        return self._biases(self._together(edits), edits)
+        return self._biases(self._merged_change(edits), edits)
 
     def _biases(self, whole: Change, edits: Sequence[Edit]) -> Mapping[tuple[str, str], ChangedBias]:
         codes: dict[tuple[str, str], QuantParams | None] = {}
@@ -154,37 +153,43 @@ class EditCatalog:
             codes |= {key: edit.codes.get(key) for key in edit.change.constants}
         return changed_biases(self.nodes, whole, codes)
 
-    def _together(self, edits: Sequence[Edit]) -> Change:
-        """Return what edits change together, biases as each of them has it."""
+    def _merged_change(self, edits: Sequence[Edit]) -> Change:
+        """Return the joint change of edits, with each edit's own biases."""
         floats = {edit.unit.node.name for edit in edits if edit.kind == "float"}
         floats |= {name for edit in edits for name in edit.unit.readers if self.nodes.is_float(name)}
-        kept: dict[str, tuple[float | None, float | None]] = {}
+        float_spans: dict[str, tuple[float | None, float | None]] = {}
         for edit in edits:
             given = edit.unit.tensors.isdisjoint(self.nodes.run.graph.outputs)  # else whoever runs the net reads them
             if edit.kind == "float" and edit.unit.tensor and given and edit.unit.readers <= floats:
-                kept |= dict.fromkeys(edit.unit.tensors, self.nodes.float_span(edit.unit))
-        rounders = {edit.unit.rounder for edit in edits if edit.unit.tensor in kept}
+                float_spans |= dict.fromkeys(edit.unit.tensors, self.nodes.float_span(edit.unit))
+        rounders = {edit.unit.rounder for edit in edits if edit.unit.tensor in float_spans}
         whole = merged(*(edit.change for edit in edits))
-        return replace(whole, floats=kept, nodes=whole.nodes | rounders)
+        return replace(whole, floats=float_spans, nodes=whole.nodes | rounders)
 
     def _edit(self, kind: str, name: str) -> Edit | None:
-        """Return an edit of a node; None if there is none. To fit one takes time: each is made when it is asked for."""
+        """Return an edit of a node, fitted on demand and cached; None if there is none."""
         if (kind, name) not in self._known:
             if name not in self._plain:
                 self._plain[name] = self._of_node(self.units[name])
-            only, weights = self._plain[name]
-            helps = kind in ("bias-unit", "float") or self._inexactness[name] != "bias-unit"  # nothing else mends that
-            made = (self._of_weight(kind, only, weights) or self._of_result(kind, only)) if helps else None
-            self._known[kind, name] = made
+            unchanged, weights = self._plain[name]
+            is_applicable = (
+                kind in ("bias-unit", "float") or self._inexactness[name] != "bias-unit"
+            )  # no other edit repairs that
+            edit = (
+                (self._weight_edit(kind, unchanged, weights) or self._result_edit(kind, unchanged))
+                if is_applicable
+                else None
+            )
+            self._known[kind, name] = edit
         return self._known[kind, name]
 
     def _of_node(self, unit: ChangeableNode) -> tuple[Edit, Constants]:
-        """Return an edit that changes nothing yet, and the reference's constants for the node."""
+        """Return an edit without changes, and the reference's constants for the node."""
         nodes, entry, name = self.nodes, self.nodes.entry(unit), unit.node.name
         self._inexactness[name] = self._inexact(unit)
         main = None if entry is None else nodes.reference_node(entry)
-        coded = nodes.compared(unit.tensor) or entry  # a clamp is left to the codes: they are those behind it
-        only = Edit(
+        coded = nodes.compared(unit.tensor) or entry  # codes may absorb a clamp: use the codes after it
+        unchanged = Edit(
             kind="",
             unit=unit,
             change=Change(nodes=frozenset({name})),
@@ -195,44 +200,48 @@ class EditCatalog:
             reference_weight="" if main is None or not nodes.weight(unit.node) else operators.titled_input(main, 1),
             exact=self._inexactness[name] if unit.rounder == name else "",
         )
-        return only, nodes.reference_constants(unit.node)
+        return unchanged, nodes.reference_constants(unit.node)
 
-    def _of_weight(self, kind: str, only: Edit, weights: Constants) -> Edit | None:
-        """Return what can be done about a weight or bias, or in float."""
-        nodes, node, made = self.nodes, only.unit.node, partial(replace, only, kind=kind)
+    def _weight_edit(self, kind: str, unchanged: Edit, weights: Constants) -> Edit | None:
+        """Return an edit of a weight or bias, or in float."""
+        nodes, node, edit_with = self.nodes, unchanged.unit.node, partial(replace, unchanged, kind=kind)
         key = node.name, nodes.weight(node)
         if kind == self._inexactness[node.name] == "bias-unit" and (bias := nodes.bias(node)):
-            return made(change=replace(only.change, constants={(node.name, bias): real_values(nodes.run, bias)}))
+            return edit_with(
+                change=replace(unchanged.change, constants={(node.name, bias): real_values(nodes.run, bias)})
+            )
         if kind == "bias" and key[1] and (shift := self._shift(node)) is not None:
-            return made(change=replace(only.change, shifts={node.name: shift}))
+            return edit_with(change=replace(unchanged.change, shifts={node.name: shift}))
         if kind == "per-channel" and weights and (fine := self._by_channel(node, weights[key])):
-            change = replace(only.change, constants={key: in_codes(weights[key], fine)})
-            return made(change=change, size=4 * fine.scale.size, codes={key: fine})
-        if kind == "equalize" and weights and (equal := equalized(nodes, only.unit, weights)):
-            return made(change=equal[0], codes=equal[1])
+            change = replace(unchanged.change, constants={key: in_codes(weights[key], fine)})
+            return edit_with(change=change, size=4 * fine.scale.size, codes={key: fine})
+        if kind == "equalize" and weights and (equal := equalized(nodes, unchanged.unit, weights)):
+            return edit_with(change=equal[0], codes=equal[1])
         if kind == "float" and (weights or not key[1]):
             size = 3 * sum(array.size for array in weights.values())
             macs = nodes.macs(node) / nodes.all_macs if nodes.all_macs else 0.0
-            return made(change=replace(only.change, constants=weights), macs=macs, size=size, exact="")
+            return edit_with(change=replace(unchanged.change, constants=weights), macs=macs, size=size, exact="")
         return None
 
-    def _of_result(self, kind: str, only: Edit) -> Edit | None:
-        """Return what can be done about the codes of a result."""
-        unit, nodes, found = only.unit, self.nodes, self._inexactness[only.unit.node.name]
-        made = partial(replace, only, kind=kind, exact=found)  # other codes are rounded anew, to the nearest
+    def _result_edit(self, kind: str, unchanged: Edit) -> Edit | None:
+        """Return an edit of the codes of a result."""
+        unit, nodes, inexactness = unchanged.unit, self.nodes, self._inexactness[unchanged.unit.node.name]
+        edit_with = partial(
+            replace, unchanged, kind=kind, exact=inexactness
+        )  # other codes are rounded anew, to the nearest
         quant, elements, rounder = nodes.result_quant(unit), nodes.elements(unit.node), frozenset({unit.rounder})
         if quant is None:
             return None
         if kind == "16-bit" and (wide := widened(nodes.values(unit), quant)) is not None:
-            return made(change=Change(nodes=rounder, quants=dict.fromkeys(unit.tensors, wide)), size=elements)
+            return edit_with(change=Change(nodes=rounder, quants=dict.fromkeys(unit.tensors, wide)), size=elements)
         if kind == "range" and (better := fitted(nodes.values(unit), quant)) is not None:
-            return made(change=Change(nodes=rounder, quants=dict.fromkeys(unit.tensors, better)))
-        if kind == "split" and (own := own_scale(nodes, unit)) is not None:
-            joined = sum(nodes.elements(each.node) for each in nodes.units.values() if each.tensor in own.quants)
-            return made(change=own, size=joined - elements)
-        return made(change=Change(nodes=rounder)) if found and kind == found else None
+            return edit_with(change=Change(nodes=rounder, quants=dict.fromkeys(unit.tensors, better)))
+        if kind == "split" and (split := separate_scale(nodes, unit)) is not None:
+            joined = sum(nodes.elements(each.node) for each in nodes.units.values() if each.tensor in split.quants)
+            return edit_with(change=split, size=joined - elements)
+        return edit_with(change=Change(nodes=rounder)) if inexactness and kind == inexactness else None
 
-    # -- what edits are made of --------------------------------------------------------------------------------------
+    # -- parts of edits --------------------------------------------------------------------------------------
 
     def _by_channel(self, node: Node, values: np.ndarray) -> QuantParams | None:
         """Return int8 codes of the reference's weight with a scale for each output channel; None if it has these."""
@@ -243,11 +252,10 @@ class EditCatalog:
         return weight_codes(values, axis % values.ndim, least)
 
     def _inexact(self, unit: ChangeableNode) -> str:
-        """Return the kind of edit that brings the backend's codes to those of exact sums, rounded to the nearest.
+        """Return the kind of edit that changes the backend's codes to exact sums, rounded to nearest.
 
-        "wide-sum" if some are farther from those than another rounding brings them, or "bias-unit" where the bias has
-        another unit than the sums; "rounding" if so many are beside them that it is no matter of ties; "" if neither is
-        so, or it is not known.
+        "wide-sum" if some differ by more than a rounding, or "bias-unit" if the bias has another unit than the sums;
+        "rounding" if more are off by one code than ties explain; "" if neither, or unknown.
         """
         run, quant = self.nodes.run, self.nodes.result_quant(unit)
         if quant is None or quant.qmin is None or quant.qmax is None:  # codes that are floats
@@ -255,24 +263,24 @@ class EditCatalog:
         rounder = run.graph.producer(unit.tensor)
         if rounder is None:
             return ""
-        beside = count = 0
+        off_by_one = count = 0
         for place in self.nodes.places:
             try:
-                made = quantize(replay(run, rounder, unit.tensor, place), quant).astype(np.int64)
+                exact_codes = quantize(replay(run, rounder, unit.tensor, place), quant).astype(np.int64)
                 recorded = run.load(unit.tensor, *place).astype(np.int64)
             except (KernelError, NotRecordedError):
                 return ""
-            apart = np.abs(made.ravel() - recorded.ravel())
-            if apart.max(initial=0) > 1:
+            distance = np.abs(exact_codes.ravel() - recorded.ravel())
+            if distance.max(initial=0) > 1:
                 if bias_in_other_units(run, unit.node) is not None:
                     return "bias-unit"
                 return "wide-sum" if rounder is unit.node and self.nodes.weight(rounder) else ""
-            beside += int(apart.sum())
+            off_by_one += int(distance.sum())
             count += int(((recorded > quant.qmin) & (recorded < quant.qmax)).sum())
-        return "rounding" if beside > OTHER_ROUNDING_LEAST * count > 0 else ""
+        return "rounding" if off_by_one > OTHER_ROUNDING_LEAST * count > 0 else ""
 
     def _shift(self, node: Node) -> np.ndarray | None:
-        """Return what takes back the mean own error of each channel of a product; None where that is not known."""
+        """Return the summand that compensates the mean own error of each channel of a product; None if unknown."""
         form, _ = real_form(node, self.nodes.run.graph.opset)
         entry, bias = self.nodes.compared(node.outputs[0]), self.nodes.bias(node)
         if operators.of(form.op).bias is None or entry is None or bias is None or not form.attrs.get("beta", 1.0):

@@ -1,9 +1,9 @@
-"""Looks for the fewest changes that bring a backend's outputs back, and proves them on samples that it did not look at.
+"""Find the fewest changes that restore a backend's outputs, and prove them on held-out samples. Begin at `find_repair`.
 
-The budget says which nodes make the output's error; their edits are tried by replay, the one that gains most for its
-cost is taken, and so on until the goal is reached. What is left of them when each is taken out again, one at a time, is
-minimal in the sense of delta debugging: without any one of them the goal is missed (A. Zeller and R. Hildebrandt,
-"Simplifying and isolating failure-inducing input", IEEE Trans. Software Eng. 28, 2002).
+The error budget ranks the nodes; their edits are tried by replay, the edit with the largest gain for its cost is taken,
+and so on until the goal is reached. Then edits are removed one at a time while the goal is met. The rest is minimal in
+the sense of delta debugging: without any one of them the goal is missed (A. Zeller and R. Hildebrandt, "Simplifying and
+isolating failure-inducing input", IEEE Trans. Software Eng. 28, 2002).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import numpy as np
 from qdebug.arithmetic.arithmetic_file import find_arithmetic, over
 from qdebug.arithmetic.presets import DEFAULT_PRESET
 from qdebug.compare.attribute.backend_replay import real_values
-from qdebug.compare.explaining.explain import explain_recording
+from qdebug.compare.explaining.explain import find_backend_variants
 from qdebug.compare.graph_checks.graph_check import GraphCheck
 from qdebug.errors import KernelError, NotRecordedError, QdebugError, UsageError
 from qdebug.model import RunInfo
@@ -45,15 +45,15 @@ _NAMED = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RepairOptions:
-    """What is asked for.
+    """Options of `qdebug repair`.
 
     Args:
         metric: The metric, see `find_metric`.
-        within: The goal: at least so many dB, or at most so far below the reference's own value; None for the metric's.
-        minutes: Most time; what was found until then is given.
-        arithmetic: How nodes on codes are replayed; None for the backend's, as far as it is known or explained.
-        cost: What edits cost, and which are allowed.
-        start: Names of the edits to begin with, each a kind and a node, as an earlier repair found them.
+        within: The goal: a minimum in dB, or a maximum distance below the reference's own value; None for the metric's.
+        minutes: Time limit; the best edits until then are returned.
+        arithmetic: Arithmetic of nodes on codes in replays; None for the backend's, if known or explained.
+        cost: Costs of edits, and the allowed ones.
+        start: Names of the edits to begin with, each a kind and a node, as from an earlier repair.
     """
 
     metric: str = "output-sqnr"
@@ -74,27 +74,27 @@ class GoalMetric(TypedDict):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Repair(JsonObject):
-    """What was found.
+    """The result of `qdebug repair`.
 
     Args:
         reference: The reference run.
         backend: The backend run.
         metric: The metric.
-        goal: The least value that is good.
+        goal: The least good value.
         edits: The edits, in the order in which they were taken.
-        search: The metric on the samples that the edits were looked for with.
-        held_out: The metric on the others; None if there are none.
-        reached: Whether the goal is reached on the samples that the edits were looked for with.
+        search: The metric on the samples of the search.
+        held_out: The metric on the other samples; None if there are none.
+        reached: Whether the goal is reached on the samples of the search.
         minimal: Whether the goal is missed without any one of the edits.
-        replays: How many sets of edits were tried.
+        replays: Number of tried sets of edits.
         faithful: SQNR in dB of a replay of the first sample without edits against its recorded outputs, see `faithful`.
-        arithmetic: What the arithmetic of the replay is called.
-        replayed: The metric of a replay without edits on the samples that were searched; None if it is as recorded, or
-            not known.
+        arithmetic: Name of the arithmetic of the replay.
+        replayed: The metric of a replay without edits on the samples of the search; None if it is as recorded, or
+            unknown.
         proof: The metric of the changed model, really run, on all samples; None if none ran.
-        failed: Why the changed model was not written or did not run; "" if it ran, or was not asked for.
-        stopped: Why the search ended before it was done; "" if it was done.
-        notes: What is to be known of it.
+        failed: Why the changed model was not written or did not run; "" if it ran, or was not requested.
+        stopped: Why the search ended early; "" if it was completed.
+        notes: Remarks.
     """
 
     json_format = "repair"
@@ -133,7 +133,7 @@ class Repair(JsonObject):
 
     @property
     def refuted(self) -> tuple[str, ...]:
-        """What speaks against it, though the samples that were searched reach the goal.
+        """Contradicting evidence, if the samples of the search reach the goal.
 
         "held out" and "model run" miss it; "replay" is farther from the backend's outputs than the goal allows, and no
         changed model was run.
@@ -147,19 +147,19 @@ class Repair(JsonObject):
 
     @property
     def proofs(self) -> Mapping[str, Score]:
-        """What the edits were not looked for with: the samples that were held out, and the changed model's outputs."""
+        """Independent scores: of the held-out samples, and of the changed model's outputs."""
         scores = {"held out": self.held_out, "model run": self.proof}
         return {name: score for name, score in scores.items() if score is not None}
 
     def goal_of(self, score: Score) -> float:
-        """Return the least good value on some samples: where it hangs on the reference's own, on that of these."""
+        """Return the least good value on some samples, which may depend on the reference's own value there."""
         if self.metric.floor or score.reference == self.search.reference:
             return self.goal
         return self.goal + (score.reference - self.search.reference)
 
     @property
     def hand_over(self) -> Mapping[str, Any]:
-        """The edits as quantizers take them: names are those of the reference's nodes and tensors."""
+        """The edits in the form of quantizers, with names of the reference's nodes and tensors."""
         return quantizer_forms(self.edits)
 
 
@@ -172,110 +172,116 @@ def find_repair(
     out: Path | None = None,
     progress: Callable[[int, int, str], None] | None = None,
 ) -> Repair:
-    """Look for the fewest changes that bring the outputs back.
+    """Find the fewest changes that restore the outputs.
 
-    Half of the samples are held out: edits are looked for with the others, and the answer is measured on both. Ctrl-C
-    ends the search; what was found until then is given.
+    Half of the samples are held out: edits are searched on the others, and measured on both. Ctrl-C ends the search
+    with the best edits until then.
 
     Args:
         session: The two runs.
-        options: What is asked for.
-        labels: One for each sample, for metrics that take them.
-        model: The quantized model that the backend ran, to be changed likewise; None for no model.
-        out: Where the changed model is written. It is then run by the backend, on the recorded inputs.
-        progress: Called with what was done of the time, all of it, and what the metric is.
+        options: The options.
+        labels: One for each sample, for metrics that need them.
+        model: The quantized model of the backend, to be changed too; None for no model.
+        out: Path of the changed model, which the backend then runs on the recorded inputs.
+        progress: Called with the elapsed time, the limit, and the metric.
 
     Raises:
         UsageError: The net is stateful, has no compared output, or the labels or edits to begin with do not fit.
         KernelError: The net cannot be replayed.
     """
-    looked = prepare_search(session, options, labels=labels, progress=progress)
-    trials, places = looked.trials, list(session.backend.places())
-    held_out = [place for place in places if place not in looked.places]
+    search = prepare_search(session, options, labels=labels, progress=progress)
+    trials, places = search.trials, list(session.backend.places())
+    held_out = [place for place in places if place not in search.places]
     minimal = False
-    if not options.minutes:  # whoever gives edits and no time wants them measured
-        looked.clock.stopped = "no time was given to it"
+    if not options.minutes:  # edits without time are only measured
+        search.clock.stopped = "no time was given to it"
     try:
-        looked.run()
-        minimal = looked.reached() and looked.prune()
+        search.run()
+        minimal = search.reached() and search.prune()
     except KeyboardInterrupt:
-        looked.clock.stopped = "interrupted"
+        search.clock.stopped = "interrupted"
     proof, failed, notes = None, "", list[str]()
-    if model is not None and out is not None and looked.found:
+    if model is not None and out is not None and search.found:
         doing = "was not written"
         try:
-            write_repaired(model, looked.catalog, looked.found, out)
+            write_repaired(model, search.catalog, search.found, out)
             doing = "was written, and did not run"
-            changed = looked.catalog.change(looked.found).quants
+            changed = search.catalog.change(search.found).quants
             proof = run_score(session, trials, out, places, changed)
-        except QdebugError as error:  # what was found is not lost by it
+        except QdebugError as error:  # the found edits remain
             failed = f"the model with these edits {doing}: {error.message} {error.hint or ''}".rstrip()
             notes.append(failed)
-    notes += _notes(looked, options, alone=not held_out)
-    notes += _of_all_weights(looked, places)
-    near = faithful(session, looked.arithmetic, places[0])
+    notes += _notes(search, options, alone=not held_out)
+    notes += _of_all_weights(search, places)
+    near = faithful(session, search.arithmetic, places[0])
     return Repair(
         reference=session.reference.info,
         backend=session.backend.info,
         metric=trials.metric,
-        goal=looked.goal,
-        edits=tuple(looked.found),
-        search=trials.scored(looked.found, looked.places),
-        held_out=trials.scored(looked.found, held_out) if held_out else None,
-        reached=looked.reached(),
+        goal=search.goal,
+        edits=tuple(search.found),
+        search=trials.scored(search.found, search.places),
+        held_out=trials.scored(search.found, held_out) if held_out else None,
+        reached=search.reached(),
         minimal=minimal,
         replays=trials.count,
         faithful=near,
-        arithmetic=looked.arithmetic.name,
-        replayed=None if math.isnan(near) or near == math.inf else _replayed(looked),
+        arithmetic=search.arithmetic.name,
+        replayed=None if math.isnan(near) or near == math.inf else _replayed(search),
         proof=proof,
         failed=failed,
-        stopped=looked.clock.stopped,
+        stopped=search.clock.stopped,
         notes=tuple(notes),
     )
 
 
 def _arithmetic(session: DiffSession, name: str | None, place: tuple[int, int]) -> Arithmetic:
-    """Return how nodes on codes are replayed: as asked for, or else in the default way if that is the backend's.
+    """Return the arithmetic of replays: the requested one, or the default if it is the backend's.
 
-    If it is not, the backend's own is looked for; of the two the one whose replay comes nearer is returned.
+    Otherwise the backend is explained; of both arithmetics the one with the closer replay is returned.
     """
     usual, run = find_arithmetic(name or DEFAULT_PRESET), session.backend
     table = run.graph.tensors
     on_codes = [node for node in run.graph.nodes if any(table[each].quant for each in node.outputs if each in table)]
     alone = EditedReplay(run, usual.arithmetic)
-    if name is not None or all(alone.reproduces(node, place) for node in on_codes):
+    others = [node for node in on_codes if name is None and not alone.reproduces(node, place)]
+    if not others:
         return usual.arithmetic
     near = faithful(session, usual.arithmetic, place)
-    found = {} if near == math.inf else explain_recording(run).arithmetic
-    if not found:
+    outputs = {output for node in others for output in node.outputs}
+    explained = {} if near == math.inf else find_backend_variants(run, tensors=outputs)
+    if not explained:
         return usual.arithmetic
-    variants = over(usual, {key: parse_variant(text) for key, text in found.items()})
-    own = Arithmetic(variants=variants, name="as explained")
-    return own if math.isnan(near) or faithful(session, own, place) > near else usual.arithmetic
+    variants = over(usual, {key: parse_variant(text) for key, text in explained.items()})
+    explained_arithmetic = Arithmetic(variants=variants, name="as explained")
+    return (
+        explained_arithmetic
+        if math.isnan(near) or faithful(session, explained_arithmetic, place) > near
+        else usual.arithmetic
+    )
 
 
-def _of_all_weights(looked: Search, places: Sequence[tuple[int, int]]) -> Iterator[str]:
-    """Yield what weights per channel in the whole net give: most quantizers have one option for it."""
-    each = (looked.catalog.edits_of(name, ("per-channel",)) for name in looked.catalog.units)
-    edits = [edit for found in each for edit in found if looked.cost.allows(edit)]
-    if len(edits) > 1 and looked.found and not looked.clock.stopped:
-        metric, value = looked.trials.metric, looked.trials.score(edits, places)
+def _of_all_weights(search: Search, places: Sequence[tuple[int, int]]) -> Iterator[str]:
+    """Yield the effect of weights per channel in the whole net: most quantizers have one option for it."""
+    edits_of_nodes = (search.catalog.edits_of(name, ("per-channel",)) for name in search.catalog.units)
+    edits = [edit for found in edits_of_nodes for edit in found if search.cost.allows(edit)]
+    if len(edits) > 1 and search.found and not search.clock.stopped:
+        metric, value = search.trials.metric, search.trials.score(edits, places)
         size = sum(edit.size for edit in edits)
         given = f"{metric.name} {value:.2f} {metric.unit}".rstrip()
         yield f"with weights per channel in all {len(edits)} nodes instead: {given} over all samples, {size} bytes"
 
 
-def _notes(looked: Search, options: RepairOptions, *, alone: bool) -> Iterator[str]:
-    """Yield what is to be known of a search that ended; alone: it looked at the only sample."""
-    beyond = sorted(looked.beyond, key=lambda name: -looked.beyond[name])[:_NAMED]
-    if beyond and not looked.reached():
-        said = ", ".join(f"{name!r} ({looked.beyond[name]:.1%} of an output's error)" for name in beyond)
-        yield f"no allowed edit changes {said}"
-    gone = [name for name in options.start if name not in {edit.name for edit in looked.found}]
-    if gone:
-        yield f"edits that the search began with, and did not keep: {', '.join(map(repr, gone))}"
-    without = nameless(looked.found) if (looked.session.reference.info.model or "").endswith(".onnx") else []
+def _notes(search: Search, options: RepairOptions, *, alone: bool) -> Iterator[str]:
+    """Yield remarks on a finished search; alone: it used the only sample."""
+    unchangeable = sorted(search.beyond, key=lambda name: -search.beyond[name])[:_NAMED]
+    if unchangeable and not search.reached():
+        nodes_text = ", ".join(f"{name!r} ({search.beyond[name]:.1%} of an output's error)" for name in unchangeable)
+        yield f"no allowed edit changes {nodes_text}"
+    dropped = [name for name in options.start if name not in {edit.name for edit in search.found}]
+    if dropped:
+        yield f"edits that the search began with, and did not keep: {', '.join(map(repr, dropped))}"
+    without = nameless(search.found) if (search.session.reference.info.model or "").endswith(".onnx") else []
     if without:
         nodes = "1 node in float has" if len(without) == 1 else f"{len(without)} nodes in float have"
         yield (
@@ -286,9 +292,9 @@ def _notes(looked: Search, options: RepairOptions, *, alone: bool) -> Iterator[s
         yield "there is one sample: nothing is left to prove the edits on"
 
 
-def _replayed(looked: Search) -> float | None:
+def _replayed(search: Search) -> float | None:
     try:
-        return looked.trials.replayed(looked.places)
+        return search.trials.replayed(search.places)
     except (KernelError, NotRecordedError):  # of a sample that was not recorded as the first was
         return None
 
@@ -300,13 +306,13 @@ def prepare_search(
     labels: np.ndarray | None = None,
     progress: Callable[[int, int, str], None] | None = None,
 ) -> Search:
-    """Return a search that was not begun.
+    """Return a search that has not begun.
 
     Args:
         session: The two runs.
-        options: What is asked for.
-        labels: One for each sample, for metrics that take them.
-        progress: Called with what was done of the time, all of it, and what the metric is.
+        options: The options.
+        labels: One for each sample, for metrics that need them.
+        progress: Called with the elapsed time, the limit, and the metric.
 
     Raises:
         UsageError: The net is stateful, has no compared output, or the labels or edits to begin with do not fit.
@@ -318,13 +324,13 @@ def prepare_search(
         raise UsageError(
             f"There are {len(labels)} labels and {len(places)} samples.", hint="Give one label for each sample."
         )
-    known = None if labels is None else dict(zip(places, labels, strict=True))
+    label_of = None if labels is None else dict(zip(places, labels, strict=True))
     metric, clock = find_metric(options.metric), Clock(time.monotonic() + 60 * options.minutes)
     search = half_of(session, places)
     graphs = GraphCheck(session.reference, session.backend, session.alignment.pairs)
     catalog = EditCatalog(graphs, session.entries(), search)
     arithmetic = _arithmetic(session, options.arithmetic, places[0])
-    trials = EditTrials(session, replays_of(session, catalog, arithmetic), metric, known)
+    trials = EditTrials(session, replays_of(session, catalog, arithmetic), metric, label_of)
     if not trials.reference(places[0]):
         raise UsageError("No output of the network was compared.", hint="See why: qdebug diff REF BACKEND.")
     within = metric.within if options.within is None else options.within
@@ -335,17 +341,17 @@ def prepare_search(
             whole = int(60 * options.minutes)
             progress(min(whole - int(clock.ends - time.monotonic()), whole), whole, f"{value:.4g} {what}")
 
-    begun = [catalog.named(name) for name in options.start]
-    refused = [edit.name for edit in begun if not options.cost.allows(edit)]
-    if refused or len(begun) > (options.cost.most or len(begun)):
+    initial_edits = [catalog.named(name) for name in options.start]
+    refused = [edit.name for edit in initial_edits if not options.cost.allows(edit)]
+    if refused or len(initial_edits) > (options.cost.most or len(initial_edits)):
         raise UsageError(
             f"The search would begin with {refused[0]!r}, which is not allowed."
             if refused
-            else f"The search would begin with {len(begun)} edits, and {options.cost.most} are allowed.",
+            else f"The search would begin with {len(initial_edits)} edits, and {options.cost.most} are allowed.",
             hint="Allow more, or begin without them.",
         )
     return Search(
-        found=begun,
+        found=initial_edits,
         session=session,
         catalog=catalog,
         trials=trials,
@@ -368,24 +374,25 @@ def faithful(
 
     Args:
         session: The two runs.
-        arithmetic: How nodes on codes are computed.
+        arithmetic: The arithmetic of nodes on codes.
         place: Sample and step.
-        told: Called as the replay gets on, see `EditedReplay`.
+        told: Progress callback, see `EditedReplay`.
 
     Returns:
-        Infinite if it is the same; NaN if not every node can be replayed, or no output was recorded; minus infinity
-        if they differ and have no SQNR: the recorded ones are zero, or one of them is not finite.
+        Infinite if equal; NaN if a node cannot be replayed, or no output was recorded; minus infinity if they differ
+            without
+        an SQNR: the recorded outputs are zero, or one is not finite.
     """
     run = session.backend
     names = [name for name in run.graph.outputs if run.has(name, *place)]
     try:
-        (made,) = EditedReplay(run, arithmetic, told).outputs(Change(), [place], everything=True)
+        (replayed,) = EditedReplay(run, arithmetic, told).outputs(Change(), [place], everything=True)
     except (KernelError, NotRecordedError):  # of a node that no edit reached
         return math.nan
     if not names:
         return math.nan
     pairs = [
-        tuple(np.asarray(values, np.float64) for values in (real_values(run, name, place), made[name]))
+        tuple(np.asarray(values, np.float64) for values in (real_values(run, name, place), replayed[name]))
         for name in names
     ]
     if all(np.array_equal(recorded, ours, equal_nan=True) for recorded, ours in pairs):

@@ -1,4 +1,4 @@
-"""The edits of a repair as quantizers take them.
+"""The edits of a repair in the forms of quantizers.
 
 Sources: `nodes_to_exclude` and `TensorQuantOverrides` of onnxruntime.quantization (docs of `quantize_static`); NNCF,
 `IgnoredScope`; AIMET, encodings of version 0.6.1; ai-edge-quantizer, `recipe.py` and `recipe_manager.py`.
@@ -19,14 +19,14 @@ __all__ = ["nameless", "quantizer_forms"]
 
 
 def quantizer_forms(edits: Sequence[Edit]) -> dict[str, Any]:
-    """Return edits as quantizers take them.
+    """Return edits in the forms of quantizers.
 
     Args:
         edits: The edits.
 
     Returns:
-        What is known of the reference's names, by quantizer. They are entries to put among one's own. What a quantizer
-        has no form for is left out.
+        Entries by quantizer, with known names of the reference, to be merged into existing ones. Edits that a quantizer
+        cannot express are left out.
     """
     names = [node.name for node in _in_float(edits) if _has_name(node)]
     return {
@@ -38,7 +38,7 @@ def quantizer_forms(edits: Sequence[Edit]) -> dict[str, Any]:
 
 
 def nameless(edits: Sequence[Edit]) -> list[str]:
-    """List the results of nodes to be left out that their model has no names for: no quantizer finds them by name."""
+    """Return the results of excluded nodes without names in their model, which no quantizer finds by name."""
     return [node.outputs[0] for node in _in_float(edits) if not _has_name(node)]
 
 
@@ -47,20 +47,20 @@ def _in_float(edits: Sequence[Edit]) -> list[Node]:
 
 
 def _has_name(node: Node) -> bool:
-    """Tell whether a node has a name of its own, and not one made of its operator and its result when it was read."""
-    made = f"{node.op}:{next(filter(None, node.outputs), '')}"
-    return not re.fullmatch(rf"{re.escape(made)}(#\d+)?", node.name)
+    """Return whether a node has a name of its own, not one derived from its operator and result."""
+    derived_name = f"{node.op}:{next(filter(None, node.outputs), '')}"
+    return not re.fullmatch(rf"{re.escape(derived_name)}(#\d+)?", node.name)
 
 
 def _overrides(edits: Sequence[Edit]) -> dict[str, list[dict[str, Any]]]:
-    found: dict[str, list[dict[str, Any]]] = {}
+    overrides: dict[str, list[dict[str, Any]]] = {}
     for edit in edits:
         if (quant := edit.other_codes) is not None and edit.reference_tensor:
-            found[edit.reference_tensor] = [_override(quant)]
+            overrides[edit.reference_tensor] = [_override(quant)]
         if edit.kind == "per-channel" and edit.reference_weight:
             codes = next(iter(edit.codes.values()))
-            found[edit.reference_weight] = [{"quant_type": "QInt8", "axis": codes.axis}]
-    return found
+            overrides[edit.reference_weight] = [{"quant_type": "QInt8", "axis": codes.axis}]
+    return overrides
 
 
 def _override(quant: QuantParams) -> dict[str, Any]:
@@ -103,9 +103,9 @@ def _encoding(quant: QuantParams) -> list[dict[str, Any]]:
 
 
 def _recipe(edits: Sequence[Edit]) -> list[dict[str, Any]]:
-    """Return entries for the end of a recipe: of those that fit an operator the last one holds."""
+    """Return entries for the end of a recipe, where the last matching entry wins."""
     algorithms = {"per-channel": _static(8), "16-bit": _static(16), "float": ("no_quantize", dict[str, Any]())}
-    found = []
+    entries = []
     for kind, (algorithm, config) in algorithms.items():
         for edit in edits:
             node = edit.reference_node
@@ -113,8 +113,8 @@ def _recipe(edits: Sequence[Edit]) -> list[dict[str, Any]]:
             if edit.kind == kind and name:
                 # an operator is found by the names of its results, each followed by a semicolon
                 entry = {"regex": f"(^|;){re.escape(name)};", "operation": "*"}
-                found.append({**entry, "algorithm_key": algorithm, "op_config": config})
-    return found
+                entries.append({**entry, "algorithm_key": algorithm, "op_config": config})
+    return entries
 
 
 def _static(bits: int) -> tuple[str, dict[str, Any]]:

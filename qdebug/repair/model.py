@@ -1,4 +1,4 @@
-"""Changes a quantized model as a repair says, and runs it: the promise of a replay against what really comes out."""
+"""Apply a repair to a quantized model and run it, to compare the replay's promise with the real outputs."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ def write_repaired(model: Path, catalog: EditCatalog, edits: Sequence[Edit], out
     """Write a copy of a quantized model with edits.
 
     Args:
-        model: The model that the backend ran.
-        catalog: What the edits are of.
+        model: The backend's model.
+        catalog: The catalog of the edits.
         edits: The edits.
         out: The file to write.
 
     Raises:
-        UsageError: Nothing changes models of this kind.
+        UsageError: There is no editor for models of this kind.
         BackendError: The model cannot be changed like this.
     """
     edit_model(model, list(_node_edits(catalog, edits)), out)
@@ -55,18 +55,20 @@ def _node_edits(catalog: EditCatalog, edits: Sequence[Edit]) -> Iterator[NodeEdi
         handed_on = {name: None for name in sorted(edit.unit.tensors - {main}) if stays_float}
         for tensor, quant in (handed_on | _requantized(catalog, edit, main)).items():
             yield NodeEdit(tensor=tensor, quant=quant, keep_float=tensor in handed_on)
-    for (name, _), bias in catalog.biases(edits).items():  # last: their scales are those of all that was changed
+    for (name, _), bias in catalog.biases(edits).items():  # last: their scales depend on all other changes
         unit = catalog.units[name]
         yield NodeEdit(tensor=unit.tensor or unit.node.outputs[0], bias=bias.values, bias_codes=bias.codes)
 
 
 def _requantized(catalog: EditCatalog, edit: Edit, main: str) -> dict[str, QuantParams | None]:
-    """Return the codes of other tensors than an edit's result that change with it: what nodes hand them on as."""
-    found: dict[str, QuantParams | None] = {}
+    """Return the codes of further tensors that change with an edit's result, since nodes pass them on."""
+    codes: dict[str, QuantParams | None] = {}
     for tensor, quant in edit.change.quants.items():
-        held = next((unit.tensors for unit in catalog.units.values() if unit.tensor == tensor), frozenset({tensor}))
-        found |= dict.fromkeys(sorted(held - {main}), quant)
-    return found
+        unit_tensors = next(
+            (unit.tensors for unit in catalog.units.values() if unit.tensor == tensor), frozenset({tensor})
+        )
+        codes |= dict.fromkeys(sorted(unit_tensors - {main}), quant)
+    return codes
 
 
 def run_score(
@@ -76,26 +78,26 @@ def run_score(
     places: Sequence[tuple[int, int]],
     changed: Mapping[str, QuantParams],
 ) -> Score:
-    """Run a changed model on the recorded inputs, by the backend that was recorded, and measure it.
+    """Run a changed model on the recorded inputs with the recorded backend, and measure it.
 
     Args:
         session: The two runs.
-        trials: Measures.
+        trials: The measurement.
         model: The changed model.
         places: Samples and steps.
-        changed: Codes of outputs that are others than the recorded ones.
+        changed: Changed codes of outputs.
 
     Raises:
         BackendError: It does not run.
     """
     run, info = session.backend, session.backend.info
     backend = load_backend(info.backend)
-    known = {option.name for option in backend.options}
-    options = {name: str(value) for name, value in info.options.items() if name in known}
-    made, quants = [], {name: changed.get(name, run.graph.tensors[name].quant) for name in run.graph.outputs}
+    option_names = {option.name for option in backend.options}
+    options = {name: str(value) for name, value in info.options.items() if name in option_names}
+    run_outputs, quants = [], {name: changed.get(name, run.graph.tensors[name].quant) for name in run.graph.outputs}
     with closing(backend.open(model, options=options)) as opened:
         for place in places:
             outputs = opened.plain({name: run.load(name, *place) for name in run.graph.inputs})
             real = {name: dequantize(outputs[name], quants[name]) for name in run.graph.outputs}
-            made.append(trials.named(real, place))
-    return trials.of_outputs(made, places)
+            run_outputs.append(trials.named(real, place))
+    return trials.of_outputs(run_outputs, places)

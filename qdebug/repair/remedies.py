@@ -1,4 +1,4 @@
-"""Tries edits on the nodes that a diagnosis names, and says what each gains: measured by replay, never estimated."""
+"""Try edits on the nodes of a diagnosis, and measure the gain of each by replay."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _KINDS = {
     ErrorPart.ROUNDING: ("range", "16-bit", "float"),
     None: ("bias-unit", "float"),
 }
-"""Kinds of edits that are tried on a node, by what its own error mostly comes from."""
+"""Kinds of edits to try on a node, by the main part of its own error."""
 _BRIEF = {
     "bias-unit": "the bias in the unit of the sums that it is added to",
     "per-channel": "per-channel weights",
@@ -44,14 +44,14 @@ _BRIEF = {
     "16-bit": "a result of 16 bits",
     "float": "this node in float",
 }
-"""What an edit does, in a report."""
+"""Descriptions of edits in a report."""
 _AS_REFERENCE = "this node in float, as the reference has it"
 _TRIED = (FaultClass.KERNEL, FaultClass.MODEL, FaultClass.QUANTIZATION)
 _PAIR = "REF BACKEND"
 _FEW = 3
 """Samples in which edits are chosen, the worst among them."""
 _TRIED_IN_FLOAT = 8
-"""Nodes that are tried in float; a node and the quantizer of its result are one."""
+"""Number of nodes to try in float; a node and the quantizer of its result count as one."""
 _NEARLY = 0.8
 """Part of the best edit's gain, in dB, from which on a cheaper edit is as good."""
 
@@ -66,7 +66,7 @@ class _Found:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Remedies:
-    """All remedies of a diagnosis, as they are kept."""
+    """All remedies of a diagnosis, for the cache."""
 
     found: tuple[_Found, ...] = ()
     first: tuple[int, ...] = ()
@@ -81,27 +81,27 @@ def with_remedies(
     thorough: bool = False,
     told: Callable[[int, int], object] | None = None,
 ) -> RunComparison:
-    """Return a comparison whose diagnosis says what to try.
+    """Return a comparison with remedies in its diagnosis.
 
     Args:
         session: The two runs.
         result: Their comparison.
-        pair: What the commands call the two recordings.
-        thorough: Try edits on every node that is named, in all samples, rather than on the first in a few.
-        told: Called as a replay gets on. What it raises gives the replay up.
+        pair: Names of the two recordings in commands.
+        thorough: Try edits on every named node, in all samples, rather than on the first ones in a few.
+        told: Progress callback. It may raise to cancel a replay.
     """
     outputs = {name for fault in result.diagnosis for name in fault.share}
     if not outputs or session.backend.steps > 1 or result.different_inputs:
         return result
-    what = f"remedies of {[(fault.tensor, str(fault.fault)) for fault in result.diagnosis]} {thorough}"
-    make = partial(_tried, session, result, thorough=thorough, told=told)
+    cache_key = f"remedies of {[(fault.tensor, str(fault.fault)) for fault in result.diagnosis]} {thorough}"
+    make = partial(_try_edits, session, result, thorough=thorough, told=told)
     with one_thread(), np.errstate(all="ignore"):
-        kept = session.made_once(what, _Remedies, make)
+        cached = session.made_once(cache_key, _Remedies, make)
     faults = [
-        replace(fault, remedies=tuple(_with_pair(each.remedy, pair) for each in kept.found if each.fault == at))
+        replace(fault, remedies=tuple(_with_pair(each.remedy, pair) for each in cached.found if each.fault == at))
         for at, fault in enumerate(result.diagnosis)
     ]
-    order = [*kept.first, *(at for at in range(len(faults)) if at not in kept.first)]
+    order = [*cached.first, *(at for at in range(len(faults)) if at not in cached.first)]
     return replace(result, diagnosis=tuple(faults[at] for at in order))
 
 
@@ -109,14 +109,14 @@ def _with_pair(remedy: Remedy, pair: str) -> Remedy:
     return replace(remedy, command=remedy.command.replace(_PAIR, pair, 1))  # a node may be called so
 
 
-def _tried(
+def _try_edits(
     session: DiffSession,
     result: RunComparison,
     *,
     thorough: bool,
     told: Callable[[int, int], object] | None,
 ) -> _Remedies:
-    """Try edits; none where the run cannot be replayed as it was recorded."""
+    """Try edits; none if the run cannot be replayed as recorded."""
     try:
         bench = EditBench(session, told)
         trials = _Trials(bench, session, result, thorough=thorough)
@@ -124,24 +124,24 @@ def _tried(
             return _Remedies(found=tuple(_Found(fault=0, remedy=each) for each in trials.right_kernels()))
         if not abs(bench.faithful()) >= OUTPUT_MIN_SQNR:  # NaN where it cannot be replayed
             return _Remedies()
-        few = trials.few_in_float() if result.status is Status.ACCUMULATED else None
-        if few is None:
+        float_remedy = trials.few_in_float() if result.status is Status.ACCUMULATED else None
+        if float_remedy is None:
             return _Remedies(found=tuple(trials.found()))
-        first, remedy = few
+        first, remedy = float_remedy
         head = _Found(fault=first[0], remedy=remedy)
         return _Remedies(found=(*trials.found(None if thorough else first[:1]), head), first=first)
-    except QdebugError:  # nothing to replay with, which `qdebug repair` says
+    except QdebugError:  # no replay is possible; `qdebug repair` reports why
         return _Remedies()
 
 
 class _Trials:
-    """Chooses edits in a few samples, and measures those in all samples, or in as many as may be.
+    """Chooses edits in a few samples, and measures them in all samples, up to a limit.
 
     Args:
         bench: Replays them.
         session: The two runs.
         result: Their comparison.
-        thorough: Whether all that is named is tried, in all samples.
+        thorough: Whether all named nodes are tried, in all samples.
     """
 
     def __init__(self, bench: EditBench, session: DiffSession, result: RunComparison, *, thorough: bool) -> None:
@@ -154,12 +154,12 @@ class _Trials:
         self._plain: dict[int, dict[str, float]] = {}
 
     def few_in_float(self) -> tuple[tuple[int, ...], Remedy] | None:
-        """Choose a few nodes to leave in float: that of the largest share, then one after the other what gains most.
+        """Choose a few nodes to leave in float: the one of the largest share, then greedily by gain.
 
-        Shares alone do not tell which: two errors may hide each other, and one may hide another.
+        Shares alone do not suffice: two errors may cancel, and one may hide another.
 
         Returns:
-            The numbers of their faults in the order of choice, and what they gain together; None if that is little.
+            The numbers of their faults in the order of choice, and their joint gain; None if it is small.
         """
         at, edits, output = dict[str, int](), dict[str, Edit](), next(iter(self._result.diagnosis[0].share), "")
         for number, fault in enumerate(self._result.diagnosis):
@@ -168,36 +168,38 @@ class _Trials:
             for edit in offered:
                 at.setdefault(edit.name, number)
                 edits[edit.name] = edit
-        tried = dict[tuple[str, ...], dict[str, float]]()
+        gains_of_sets = dict[tuple[str, ...], dict[str, float]]()
 
         def gain(names: Sequence[str]) -> float:
-            tried[tuple(names)] = self._gains(names, self._places)
-            return tried[tuple(names)].get(output, -math.inf)
+            gains_of_sets[tuple(names)] = self._gains(names, self._places)
+            return gains_of_sets[tuple(names)].get(output, -math.inf)
 
         chosen = _greedy([*at][:_TRIED_IN_FLOAT], gain, CONTRIBUTORS_NAMED) if len(at) > 1 else []
-        gains = tried.get(tuple(chosen), {})
+        gains = gains_of_sets.get(tuple(chosen), {})
         if gains.get(output, 0.0) < REMEDY_MIN_GAIN:
             return None
-        many = len(chosen)
+        count = len(chosen)
         remedy = self._remedy(
             ", ".join(chosen),
-            f"the first {many} nodes in float",
+            f"the first {count} nodes in float",
             gains,
             cost=_cost([edits[name] for name in chosen]),
-            command=f"qdebug repair {_PAIR} --kinds float --max-edits {many}",
-            nodes=many,
+            command=f"qdebug repair {_PAIR} --kinds float --max-edits {count}",
+            nodes=count,
         )
         return tuple(at[name] for name in chosen), remedy
 
     def found(self, only: Collection[int] | None = None) -> Iterator[_Found]:
-        """Yield what gains, for each fault that is looked at.
+        """Yield the edits with a gain, for each examined fault.
 
         Args:
-            only: Numbers of the faults to look at; None for the first few.
+            only: Numbers of the faults to examine; None for the first few.
         """
-        wanted = range(len(self._result.diagnosis) if self._thorough else REMEDY_NODES) if only is None else only
+        fault_numbers = range(len(self._result.diagnosis) if self._thorough else REMEDY_NODES) if only is None else only
         faults = [
-            (at, fault) for at, fault in enumerate(self._result.diagnosis) if fault.fault in _TRIED and at in wanted
+            (at, fault)
+            for at, fault in enumerate(self._result.diagnosis)
+            if fault.fault in _TRIED and at in fault_numbers
         ]
         for at, fault in faults:
             for remedy in self._of_node(fault):
@@ -207,16 +209,16 @@ class _Trials:
                     yield _Found(fault=at, remedy=remedy)
 
     def right_kernels(self) -> Iterator[Remedy]:
-        """Yield what the outputs are if every kernel computes what the graph says, in a known arithmetic."""
+        """Yield the outputs with correct kernels, by the graph and a known arithmetic."""
         gains = self._gains([], self._places)
         first = self._result.diagnosis[0]
         if max(gains.values(), default=0.0) >= REMEDY_MIN_GAIN:
             command = f"qdebug export repro {_PAIR} --node {shlex.quote(first.node)} -o test_node.py"
-            what, cost = "with correct kernels, replayed", "a kernel fix"
-            yield self._remedy("kernel", what, gains, cost=cost, command=command, nodes=None)
+            title, cost = "with correct kernels, replayed", "a kernel fix"
+            yield self._remedy("kernel", title, gains, cost=cost, command=command, nodes=None)
 
     def _of_node(self, fault: Diagnosis) -> Iterator[Remedy]:
-        """Yield the cheapest edit of a node of those that gain about as much as the best one."""
+        """Yield the cheapest edit of a node among those that gain about as much as the best one."""
         unit = self._bench.unit_of(fault.tensor)
         node = next(node for node in self._result.nodes if node.tensor == fault.tensor)
         quantized = fault.fault is FaultClass.QUANTIZATION
@@ -231,20 +233,20 @@ class _Trials:
         yield from self._measured(edit.name, _AS_REFERENCE if as_reference else _BRIEF[edit.kind], [edit])
 
     def _everywhere(self, fault: Diagnosis) -> Iterator[Remedy]:
-        """Yield weights per channel in the whole net: what practitioners try first."""
+        """Yield weights per channel in the whole net, the usual first attempt."""
         node = next(node for node in self._result.nodes if node.tensor == fault.tensor)
         if fault.fault is FaultClass.QUANTIZATION and main_part(node) is ErrorPart.WEIGHTS:
             edits = list(self._bench.edits_everywhere("per-channel"))
             if len(edits) > 1:
                 yield from self._measured("per-channel *", f"per-channel weights in all {len(edits)} nodes", edits)
 
-    def _measured(self, name: str, what: str, edits: Sequence[Edit]) -> Iterator[Remedy]:
-        """Yield a remedy, if it gains in all samples that are looked at."""
+    def _measured(self, name: str, title: str, edits: Sequence[Edit]) -> Iterator[Remedy]:
+        """Yield a remedy, if it gains in all examined samples."""
         gains = self._gains([edit.name for edit in edits], self._places)
         if max(gains.values(), default=0.0) >= REMEDY_MIN_GAIN:
-            cost = "a graph fix" if what is _AS_REFERENCE else _cost(edits)
+            cost = "a graph fix" if title is _AS_REFERENCE else _cost(edits)
             command = f"qdebug repair {_PAIR} --kinds {edits[0].kind}"
-            yield self._remedy(name, what, gains, cost=cost, command=command, nodes=len(edits))
+            yield self._remedy(name, title, gains, cost=cost, command=command, nodes=len(edits))
 
     def _remedy(
         self, edit: str, what: str, gains: dict[str, float], *, cost: str, command: str, nodes: int | None
@@ -254,20 +256,20 @@ class _Trials:
         return Remedy(edit=edit, what=what, gains=listed, samples=samples, cost=cost, command=command, nodes=nodes)
 
     def _gains(self, names: Sequence[str], places: Sequence[tuple[int, int]]) -> dict[str, float]:
-        """Return by how many dB edits raise the SQNR of each output; none that is not known."""
+        """Return the gain in dB of each output's SQNR by edits; unknown ones are left out."""
         try:
             before, after = self._levels(names, places)
         except QdebugError:
             return {}
-        known = {name: level - before[name] for name, level in after.items() if name in before}
-        return {name: gain for name, gain in known.items() if not math.isnan(gain)}  # infinite: it becomes identical
+        gains = {name: level - before[name] for name, level in after.items() if name in before}
+        return {name: gain for name, gain in gains.items() if not math.isnan(gain)}  # infinite: it becomes identical
 
     def _levels(
         self, names: Sequence[str], places: Sequence[tuple[int, int]]
     ) -> tuple[dict[str, float], dict[str, float]]:
         """Return the SQNR of each output without and with some edits.
 
-        Where a replay without edits is not what was recorded, that replay is what they are held against.
+        If a replay without edits differs from the recording, that replay is the baseline.
         """
         *_, effect = self._bench.effects(names, places, whole=not self._exact)
         now = {each.output: each.now.sqnr_db for each in effect.outputs if each.now.sqnr_db is not None}
@@ -280,7 +282,7 @@ class _Trials:
 
 
 def _greedy(names: Sequence[str], gain: Callable[[Sequence[str]], float], most: int) -> list[str]:
-    """Choose a few names: the first one, and then one after the other what gains most on top of those."""
+    """Choose a few names greedily: the first one, then by gain on top of the chosen ones."""
     chosen = [names[0]]
     while len(chosen) < min(most, len(names)):
         gains = {name: gain([*chosen, name]) for name in names if name not in chosen}
@@ -289,15 +291,15 @@ def _greedy(names: Sequence[str], gain: Callable[[Sequence[str]], float], most: 
 
 
 def _spread(places: Sequence[tuple[int, int]], most: int, worst: int) -> list[tuple[int, int]]:
-    """Return at most so many samples, evenly spread, the one at a given place among them."""
+    """Return at most a number of samples, evenly spread, with a given one among them."""
     count = min(most, len(places))
     return [places[at] for at in sorted((worst + at * len(places) // count) % len(places) for at in range(count))]
 
 
 def _cost(edits: Sequence[Edit]) -> str:
-    """Say what edits cost: multiply-adds in float, and bytes."""
+    """Describe the cost of edits: multiply-adds in float, and bytes."""
     macs, size = sum(edit.macs for edit in edits), sum(edit.size for edit in edits)
-    said = [f"{macs:.1%} of the multiply-adds in float"] if macs else []
+    clauses = [f"{macs:.1%} of the multiply-adds in float"] if macs else []
     if size:
-        said.append(f"{size} bytes" if size < 10_000 else f"{size / 1024:.0f} KiB")
-    return ", ".join(said) or "no cost"
+        clauses.append(f"{size} bytes" if size < 10_000 else f"{size / 1024:.0f} KiB")
+    return ", ".join(clauses) or "no cost"

@@ -1,4 +1,4 @@
-"""Replays of sets of edits: made here, or by the workers that share the comparison."""
+"""Replays of sets of edits, in this process or in the workers that share the comparison."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ __all__ = ["ReplayTask", "Replays", "replays_of"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayTask:
-    """Some samples to be replayed with some edits, all at once.
+    """Samples to be replayed with some edits, all at once.
 
     Args:
         edits: Their names.
         places: Samples and steps.
-        everything: Compute what no edit reaches, too.
+        everything: Compute nodes that no edit reaches, too.
     """
 
     edits: tuple[str, ...]
@@ -42,7 +42,7 @@ class ReplayTask:
 RealOutputs = Mapping[str, np.ndarray]
 """The real values of the network's outputs by name."""
 Replays = Callable[[Sequence[ReplayTask]], Iterator[RealOutputs]]
-"""Makes replays, and gives the outputs of task after task, sample after sample."""
+"""Runs replays and yields their outputs by task and sample."""
 
 
 def replays_of(
@@ -51,25 +51,25 @@ def replays_of(
     arithmetic: Arithmetic,
     told: Callable[[int, int], object] | None = None,
 ) -> Replays:
-    """Return what makes replays: this process, or the workers that the session was given.
+    """Return a function that runs replays in this process, or in the session's workers.
 
     Args:
         session: The two runs.
         catalog: The edits.
-        arithmetic: How nodes on codes are computed.
-        told: Called as a replay in this process gets on, see `EditedReplay`.
+        arithmetic: The arithmetic of nodes on codes.
+        told: Progress callback of a replay in this process, see `EditedReplay`.
     """
     replay = EditedReplay(session.backend, arithmetic, told)
     if session.workers is None:
         return lambda tasks: chain.from_iterable(_replayed(catalog, replay, task) for task in _grouped(replay, tasks))
     executor, *paths, sample = session.workers
     given = pickle.dumps((paths, sample, session.alignment.pairs, session.entries(), catalog.nodes.places, arithmetic))
-    apart = partial(_replayed_apart, uuid4().hex, __version__, given)
-    return lambda tasks: chain.from_iterable(in_workers(executor, apart, list(_grouped(replay, tasks))))
+    in_worker = partial(_replay_in_worker, uuid4().hex, __version__, given)
+    return lambda tasks: chain.from_iterable(in_workers(executor, in_worker, list(_grouped(replay, tasks))))
 
 
 def _grouped(replay: EditedReplay, tasks: Sequence[ReplayTask]) -> Iterator[ReplayTask]:
-    """Split tasks into those whose samples go through the net together."""
+    """Split tasks into groups of samples that are replayed at once."""
     for task in tasks:
         for places in replay.grouped(task.places):
             yield replace(task, places=tuple(places))
@@ -81,7 +81,7 @@ def _replayed(catalog: EditCatalog, replay: EditedReplay, task: ReplayTask) -> S
 
 
 class _Worker(threading.local):
-    """What a worker keeps from replay to replay of one search."""
+    """State that a worker keeps between replays of one search."""
 
     search: str = ""
     known: tuple[EditCatalog, EditedReplay] | None = None
@@ -90,21 +90,20 @@ class _Worker(threading.local):
 _worker = _Worker()
 
 
-def _replayed_apart(search: str, version: str, given: bytes, task: ReplayTask) -> Sequence[RealOutputs]:
-    """Make replays in a worker.
+def _replay_in_worker(search: str, version: str, given: bytes, task: ReplayTask) -> Sequence[RealOutputs]:
+    """Run replays in a worker.
 
     Args:
-        search: Tells it from others.
-        version: Version of the qdebug that asks for it.
-        given: The two paths, the only sample to look at, all pairs, what is compared, the samples that edits are fitted
-            to, and the arithmetic.
-        task: What is to be replayed.
+        search: Identity of the search.
+        version: Version of the requesting qdebug.
+        given: The pickled paths, only sample, pairs, compared tensors, fitting samples, and arithmetic.
+        task: The task.
     """
     check_version(version)
     if _worker.known is None or _worker.search != search:
-        _worker.known = None  # let go of the one before first
-        made = pickle.loads(given)  # noqa: S301  above, by this program
-        paths, sample, pairs, entries, places, arithmetic = made
+        _worker.known = None  # free the previous search first
+        arguments = pickle.loads(given)  # noqa: S301  above, by this program
+        paths, sample, pairs, entries, places, arithmetic = arguments
         reference, backend = (as_compared(open_sample(path, sample)) for path in paths)
         catalog = EditCatalog(GraphCheck(reference, backend, pairs), entries, places)
         _worker.search, _worker.known = search, (catalog, EditedReplay(backend, arithmetic))

@@ -1,4 +1,4 @@
-"""Other scales for a quantized net: of a result, of a weight, of operands that share one, of two weights in a row."""
+"""Other scales for a quantized net: of a result, of a weight, of operands that share one, of two successive weights."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from qdebug.numerics.range_histogram import RangeCounter
 from qdebug.numerics.scheme import QuantScheme
 from qdebug.repair.edited_replay import Change
 from qdebug.repair.units import ChangeableNode, ChangeableNodes, Constants
-from qdebug.replay.extents import recorded_room
+from qdebug.replay.extents import recorded_limits
 from qdebug.replay.real_form import real_form
 from qdebug.replay.segment import run_segment
 from qdebug.scales.choose import with_codes_of
 from qdebug.scales.flags import coded_quant, joined_branches
 
-__all__ = ["equalized", "equalizing", "fitted", "in_codes", "own_scale", "weight_codes", "widened"]
+__all__ = ["equalized", "equalizing", "fitted", "in_codes", "separate_scale", "weight_codes", "widened"]
 
 _WIDE = 16
 _TRIED = (2.0**-16, 2.0**16)
@@ -36,33 +36,33 @@ _TRIED = (2.0**-16, 2.0**16)
 
 
 def fitted(values: Iterable[np.ndarray], quant: QuantParams) -> QuantParams | None:
-    """Return the codes of a dtype whose range makes the least squared error of some values.
+    """Return the codes of a dtype whose range has the least squared error on some values.
 
     Args:
         values: Real values of any shape, sample by sample.
         quant: The codes in use: one scale.
 
     Returns:
-        Other codes; None where these are the best already, or no range is right for the values.
+        Other codes; None if these are the best already, or no range fits the values.
     """
-    found = _chosen(LeastSquares(), values, quant)
-    if found is None or found.has_same_codes(quant):
+    codes = _chosen(LeastSquares(), values, quant)
+    if codes is None or codes.has_same_codes(quant):
         return None
-    return found
+    return codes
 
 
 def _chosen(calibrator: Calibrator, values: Iterable[np.ndarray], quant: QuantParams) -> QuantParams | None:
     counter = RangeCounter()
-    for each in values:
-        counter.add(each)
+    for sample_values in values:
+        counter.add(sample_values)
     scheme = with_codes_of(quant, QuantScheme(rule="onnxruntime"))
     if scheme.dtype != quant.dtype or quant.scale.size > 1:  # codes that no scheme knows
         return None
-    if (quant.zero_point == scheme.middle).all():  # there are backends that know no others
+    if (quant.zero_point == scheme.middle).all():  # some backends support no others
         scheme = replace(scheme, kind="symmetric")
     try:
         return calibrate(calibrator, counter.histogram(), scheme)[0]
-    except UsageError:  # no values, or some that no code stands for
+    except UsageError:  # no values, or some without code
         return None
 
 
@@ -71,32 +71,32 @@ def weight_codes(values: np.ndarray, axis: int | None, least: np.ndarray | float
 
     Args:
         values: The weight.
-        axis: The dimension whose indices have a scale each; None for one scale.
-        least: What the scale is at least, of each index.
+        axis: The dimension with a scale for each index; None for one scale.
+        least: Minimum scale, of each index.
     """
-    others = tuple(at for at in range(values.ndim) if at != axis)
-    scale = np.maximum(np.abs(values).max(axis=others) / 127, least).astype(np.float32)
+    other_axes = tuple(at for at in range(values.ndim) if at != axis)
+    scale = np.maximum(np.abs(values).max(axis=other_axes) / 127, least).astype(np.float32)
     scale = np.where(scale == 0, np.float32(1), scale)
     zero = np.zeros(scale.shape, np.int8)
     return QuantParams(dtype="int8", scale=scale, zero_point=zero, axis=axis, qmin=-127)
 
 
 def in_codes(values: np.ndarray, quant: QuantParams) -> np.ndarray:
-    """Return the real values that the codes of some values stand for, float32."""
+    """Quantize and dequantize values, float32."""
     return np.asarray(dequantize(quantize(values.astype(np.float32), quant), quant), np.float32)
 
 
 def equalizing(first: np.ndarray, channels: int, second: np.ndarray, summed: int) -> np.ndarray | None:
-    """Return what the channels between two weights are to be divided by, so that both have the same range in each.
+    """Return the divisors of the channels between two weights that equalize their ranges.
 
     The formula is that of M. Nagel et al., "Data-Free Quantization through Weight Equalization and Bias Correction"
     (ICCV 2019), equation 11: s = sqrt(r1 * r2) / r2 with the largest magnitudes r1 and r2 of a channel.
 
     Args:
-        first: The weight that makes the channels.
-        channels: Its dimension of them.
+        first: The weight that outputs the channels.
+        channels: Its channel dimension.
         second: The weight that reads them.
-        summed: Its dimension of them.
+        summed: Its channel dimension.
 
     Returns:
         float32, one factor a channel, above 0; None if the two have different numbers of channels.
@@ -105,15 +105,17 @@ def equalizing(first: np.ndarray, channels: int, second: np.ndarray, summed: int
         return None
     ranges = []
     for values, axis in ((first, channels), (second, summed)):
-        others = tuple(at for at in range(values.ndim) if at != axis % values.ndim)
-        ranges.append(np.abs(values).max(axis=others).astype(np.float64))
-    made, read = ranges
-    usable = (made > 0) & (read > 0)  # what is 0 throughout takes any factor
-    return np.where(usable, np.sqrt(made * read) / np.where(usable, read, 1), 1).astype(np.float32)
+        other_axes = tuple(at for at in range(values.ndim) if at != axis % values.ndim)
+        ranges.append(np.abs(values).max(axis=other_axes).astype(np.float64))
+    output_range, input_range = ranges
+    usable = (output_range > 0) & (input_range > 0)  # all-zero channels allow any factor
+    return np.where(usable, np.sqrt(output_range * input_range) / np.where(usable, input_range, 1), 1).astype(
+        np.float32
+    )
 
 
 def widened(values: Iterable[np.ndarray], quant: QuantParams) -> QuantParams | None:
-    """Return 16-bit codes that hold what narrower ones hold, and all of some values, with room for larger ones.
+    """Return 16-bit codes with the range of narrower ones and of some values, with a margin.
 
     Args:
         values: Real values of any shape, sample by sample.
@@ -127,8 +129,8 @@ def widened(values: Iterable[np.ndarray], quant: QuantParams) -> QuantParams | N
         return None
     if not is_integer(quant.dtype) or quant.qmax - quant.qmin >= 2**_WIDE - 1:
         return None
-    for each in values:
-        finite = each[np.isfinite(each)]
+    for sample_values in values:
+        finite = sample_values[np.isfinite(sample_values)]
         if finite.size:
             low, high = min(low, float(finite.min())), max(high, float(finite.max()))
     low, high = low * WIDE_CODES_HEADROOM, high * WIDE_CODES_HEADROOM
@@ -136,19 +138,19 @@ def widened(values: Iterable[np.ndarray], quant: QuantParams) -> QuantParams | N
     centred = signed and not np.any(quant.zero_point)
     kind = "symmetric" if centred else "asymmetric"
     scheme = QuantScheme(kind=kind, bits=_WIDE, signed=signed, rule="onnxruntime")
-    found = scheme.parameters(low, high)
-    return replace(found, zero_point=found.zero_point.astype(scheme.dtype))
+    codes = scheme.parameters(low, high)
+    return replace(codes, zero_point=codes.zero_point.astype(scheme.dtype))
 
 
-def own_scale(nodes: ChangeableNodes, unit: ChangeableNode) -> Change | None:
-    """Return what gives a branch a scale of its own, and 16 bits to what joins it with others.
+def separate_scale(nodes: ChangeableNodes, unit: ChangeableNode) -> Change | None:
+    """Return a change with a separate scale for a branch, and 16 bits for its join with others.
 
     Args:
-        nodes: Knows what is recorded of them.
-        unit: The node that makes the branch.
+        nodes: The nodes of the run.
+        unit: The node of the branch.
 
     Returns:
-        The change; None if the branch shares no scale with what joins it, or has the best one already.
+        The change; None if the branch shares no scale with the join, or has the best one already.
     """
     quant = nodes.result_quant(unit)
     for node, shared, branches in joined_branches(nodes.run.graph) if quant is not None else ():
@@ -167,56 +169,59 @@ def own_scale(nodes: ChangeableNodes, unit: ChangeableNode) -> Change | None:
 def equalized(
     nodes: ChangeableNodes, unit: ChangeableNode, weights: Constants
 ) -> tuple[Change, Mapping[tuple[str, str], QuantParams]] | None:
-    """Return what scales the channels between a product and the one product that reads it.
+    """Return a change that scales the channels between a product and the only product that reads it.
 
     Args:
-        nodes: Knows what is recorded of them.
-        unit: The node that makes the channels.
+        nodes: The nodes of the run.
+        unit: The node that outputs the channels.
         weights: The reference's weight and bias for it.
 
     Returns:
-        The change and the codes of both weights; None if the node is no such product, a weight has several scales, or
-        something in between does not let factors through.
+        The change and the codes of both weights; None if the node is no such product, a weight has several scales, or a
+            node
+        in between does not commute with factors.
     """
     graph, after = nodes.run.graph, nodes.units.get(next(iter(unit.readers), ""))
-    theirs = nodes.reference_constants(after.node) if after is not None and after.node.name != unit.node.name else {}
+    reader_constants = (
+        nodes.reference_constants(after.node) if after is not None and after.node.name != unit.node.name else {}
+    )
     quant, entry = nodes.result_quant(unit), nodes.entry(unit)
-    if after is None or not theirs or len(unit.readers) > 1 or quant is None or entry is None:
+    if after is None or not reader_constants or len(unit.readers) > 1 or quant is None or entry is None:
         return None
     ends = [(each, real_form(each, graph.opset)[0]) for each in (unit.node, after.node)]
     keys = [(each.name, nodes.weight(each)) for each, _ in ends]
-    makes, reads = operators.output_axis(ends[0][1]), _summed_axis(ends[1][1], theirs[keys[1]])
+    output_axis, input_axis = operators.output_axis(ends[0][1]), _summed_axis(ends[1][1], reader_constants[keys[1]])
     plain = unit.tensors == {unit.tensor} and entry.pair.reference_view is None
     plain = plain and len(weights) == 1 + bool(operators.titled_input(ends[0][1], 2))
-    if makes is None or reads is None or not plain or not all(nodes.has_one_scale(name) for _, name in keys):
+    if output_axis is None or input_axis is None or not plain or not all(nodes.has_one_scale(name) for _, name in keys):
         return None
-    first, second = weights[keys[0]], theirs[keys[1]]
-    factors = equalizing(first, makes % first.ndim, second, reads % second.ndim)
+    first, second = weights[keys[0]], reader_constants[keys[1]]
+    factors = equalizing(first, output_axis % first.ndim, second, input_axis % second.ndim)
     if factors is None or not _lets_factors_through(nodes, unit, weights):
         return None
-    channel = 1 if makes >= 0 else -1
+    channel = 1 if output_axis >= 0 else -1
     between = _chosen(MinMax(), (each / _along(factors, each.ndim, channel) for each in nodes.values(unit)), quant)
     if between is None:
         return None
-    made = {key: array / factors.reshape(array.shape) for key, array in weights.items() if key != keys[0]}
-    made.update(theirs)
-    made[keys[0]] = first / _along(factors, first.ndim, makes)
-    made[keys[1]] = second * _along(factors, second.ndim, reads)
-    codes = {key: weight_codes(made[key], None) for key in keys}
-    constants = {key: in_codes(array, codes[key]) if key in codes else array for key, array in made.items()}
+    scaled = {key: array / factors.reshape(array.shape) for key, array in weights.items() if key != keys[0]}
+    scaled.update(reader_constants)
+    scaled[keys[0]] = first / _along(factors, first.ndim, output_axis)
+    scaled[keys[1]] = second * _along(factors, second.ndim, input_axis)
+    codes = {key: weight_codes(scaled[key], None) for key in keys}
+    constants = {key: in_codes(array, codes[key]) if key in codes else array for key, array in scaled.items()}
     rounders = frozenset({unit.node.name, unit.rounder, after.node.name})
     return Change(nodes=rounders, constants=constants, quants={unit.tensor: between}), codes
 
 
 def _along(factors: np.ndarray, dimensions: int, axis: int) -> np.ndarray:
-    """Return factors that broadcast along one of so many dimensions."""
+    """Reshape factors to broadcast along one dimension."""
     shape = [1] * dimensions
     shape[axis] = -1
     return factors.reshape(shape)
 
 
 def _summed_axis(form: Node, weight: np.ndarray) -> int | None:
-    """Return the dimension of a product's weight that counts its input channels; None if that is not one dimension."""
+    """Return the dimension of a product's weight that counts its input channels; None if there is no single one."""
     sums, groups = operators.plain(form).sums, form.attrs.get("group", 1)
     if sums is Sums.MATRIX:
         return (-1 if form.attrs.get("transB") else -2) if weight.ndim == 2 else None
@@ -229,7 +234,7 @@ def _summed_axis(form: Node, weight: np.ndarray) -> int | None:
 
 
 def _lets_factors_through(nodes: ChangeableNodes, unit: ChangeableNode, weights: Constants) -> bool:
-    """Tell whether a factor of a node's weights comes out of what follows it, up to its codes: tried on its inputs."""
+    """Return whether a factor of a node's weights commutes with the nodes up to its codes, by a trial."""
     graph, run, path = nodes.run.graph, nodes.run, [unit.node]
     low, high = nodes.float_span(unit)
     if not nodes.places or low not in (None, 0, -math.inf) or high not in (None, math.inf):
@@ -247,11 +252,11 @@ def _lets_factors_through(nodes: ChangeableNodes, unit: ChangeableNode, weights:
         return run_segment(path, path[-1].outputs[0], graph.opset, load)
 
     try:
-        with recorded_room(run, nodes.places[0]), np.errstate(all="ignore"):
-            plain, *others = map(made, (1.0, *_TRIED))
+        with recorded_limits(run, nodes.places[0]), np.errstate(all="ignore"):
+            plain, *scaled_outputs = map(made, (1.0, *_TRIED))
     except (KernelError, NotRecordedError):
         return False
     return plain is not None and all(
         each is not None and np.array_equal(each, plain * np.float32(factor))
-        for factor, each in zip(_TRIED, others, strict=True)
+        for factor, each in zip(_TRIED, scaled_outputs, strict=True)
     )

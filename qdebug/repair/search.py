@@ -1,4 +1,4 @@
-"""Tries sets of edits by replay, and looks for the smallest that reaches a goal."""
+"""Try sets of edits by replay, and search the smallest set that reaches a goal."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from qdebug.model.recording import shape_of
 from qdebug.repair.edits import KINDS, Edit, EditCatalog
 from qdebug.repair.replays import Replays, ReplayTask
 from qdebug.replay import Arithmetic
-from qdebug.running.output_metric import Metric, Outputs, confidence, find_metric, measured
+from qdebug.running.output_metric import Metric, Outputs, confidence, evaluate_metric, find_metric
 from qdebug.session import DiffSession
 
-__all__ = ["Clock", "EditCost", "EditTrials", "Score", "Search", "Tried", "half_of"]
+__all__ = ["Clock", "EditCost", "EditSetScore", "EditTrials", "Score", "Search", "half_of"]
 
-_LEAST = (1e-3, 1e-7, 0.0)
-"""Shares of an output's error from which on nodes are looked at: smaller ones once the others are repaired."""
-_AT_ONCE = 6
-"""Nodes, those with the largest shares, whose edits are tried before one is taken."""
+_MIN_SHARES = (1e-3, 1e-7, 0.0)
+"""Minimum shares of an output's error, in rounds: smaller ones once the others are repaired."""
+_NODES_A_STEP = 6
+"""Number of nodes with the largest shares whose edits are tried before one is taken."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,10 +47,10 @@ class Score(JsonObject):
     interval: tuple[float, float] | None
 
 
-class Tried(NamedTuple):
-    """What a set of edits gives. Sets compare by the metric, and where it is the same by the outputs' SQNR.
+class EditSetScore(NamedTuple):
+    """The score of a set of edits. Sets compare by the metric, and at equal values by the outputs' SQNR.
 
-    A share of samples that are right stands still over many edits, each of which may be needed.
+    A share of correct samples stays constant over many edits, each of which may be needed.
     """
 
     value: float
@@ -61,18 +61,18 @@ class Tried(NamedTuple):
 
 @dataclass(slots=True)
 class Clock:
-    """Tells whether there is time left, and whether somebody stopped the search.
+    """The time limit of a search, and its interruption.
 
     Args:
-        ends: When it is over, by the monotonic clock.
-        stopped: Why the search ended before it was done; "" if it was done.
+        ends: Its end, by the monotonic clock.
+        stopped: Why the search ended early; "" if it was completed.
     """
 
     ends: float
     stopped: str = ""
 
     def over(self) -> bool:
-        """Tell whether the search has to end."""
+        """Return whether the search has to end."""
         if not self.stopped and time.monotonic() > self.ends:
             self.stopped = "the time that was given is over"
         return bool(self.stopped)
@@ -104,13 +104,15 @@ class EditTrials:
             name if partners[entry.reference_tensor] > 1 else entry.reference_tensor: entry
             for name, entry in pairs.items()
         }
-        self._pairs = titled if len(titled) == len(pairs) else pairs  # one's name may be that of another's partner
-        self._known: dict[tuple[frozenset[str], tuple[tuple[int, int], ...]], Tried] = {}
+        self._pairs = (
+            titled if len(titled) == len(pairs) else pairs
+        )  # an output may have the name of another one's partner
+        self._known: dict[tuple[frozenset[str], tuple[tuple[int, int], ...]], EditSetScore] = {}
         self.count = 0
 
     @property
     def outputs(self) -> Mapping[str, str]:
-        """The backend's outputs by what they are called here: as the reference's, if that is the partner of one."""
+        """The backend's outputs by their names here: that of the reference's partner, if unique."""
         return {title: entry.tensor for title, entry in self._pairs.items()}
 
     def reference(self, place: tuple[int, int]) -> Outputs:
@@ -127,19 +129,21 @@ class EditTrials:
         """Return the metric with some edits."""
         return next(self.scores([edits], places)).value
 
-    def scores(self, sets: Sequence[Sequence[Edit]], places: Sequence[tuple[int, int]]) -> Iterator[Tried]:
-        """Yield what each of some sets of edits gives; whoever stops early has the rest not replayed."""
+    def scores(self, sets: Sequence[Sequence[Edit]], places: Sequence[tuple[int, int]]) -> Iterator[EditSetScore]:
+        """Yield the score of each set of edits, lazily: a caller that stops early saves the other replays."""
         keys = [(frozenset(edit.name for edit in edits), tuple(places)) for edits in sets]
         new = {key: edits for key, edits in zip(keys, sets, strict=True) if key not in self._known}
-        made = self._outputs(list(new.values()), places)
+        replayed = self._outputs(list(new.values()), places)
         for key in keys:
             while key not in self._known:
                 self.count += 1
-                outputs = [next(made) for _ in places]
-                done = next(each for each in new if each not in self._known)
-                theirs = list(map(self.reference, places))
-                value = measured(self.metric, outputs, theirs, self._of(places))
-                self._known[done] = Tried(value, measured(find_metric("output-sqnr"), outputs, theirs, None))
+                outputs = [next(replayed) for _ in places]
+                finished_set = next(each for each in new if each not in self._known)
+                reference_outputs = list(map(self.reference, places))
+                value = evaluate_metric(self.metric, outputs, reference_outputs, self._labels_of(places))
+                self._known[finished_set] = EditSetScore(
+                    value, evaluate_metric(find_metric("output-sqnr"), outputs, reference_outputs, None)
+                )
             yield self._known[key]
 
     def _outputs(self, sets: Sequence[Sequence[Edit]], places: Sequence[tuple[int, int]]) -> Iterator[Outputs]:
@@ -153,23 +157,23 @@ class EditTrials:
 
     def own(self, places: Sequence[tuple[int, int]]) -> float:
         """Return the metric of the reference itself."""
-        theirs = list(map(self.reference, places))
-        return measured(self.metric, theirs, theirs, self._of(places))
+        reference_outputs = list(map(self.reference, places))
+        return evaluate_metric(self.metric, reference_outputs, reference_outputs, self._labels_of(places))
 
     def named(self, outputs: Mapping[str, np.ndarray], place: tuple[int, int]) -> Outputs:
-        """Return outputs of the backend by the names, and in the shapes, of the reference's."""
+        """Return outputs of the backend under the names, and in the shapes, of the reference's."""
         reference = self.reference(place)
         return {title: outputs[name].reshape(reference[title].shape) for title, name in self.outputs.items()}
 
     def of_outputs(self, made: Sequence[Outputs], places: Sequence[tuple[int, int]]) -> Score:
-        """Return the metric of outputs that were made in another way."""
-        theirs = list(map(self.reference, places))
+        """Return the metric of other outputs."""
+        reference_outputs = list(map(self.reference, places))
         return Score(
             samples=len(places),
             before=self.score([], places),
-            after=measured(self.metric, made, theirs, self._of(places)),
+            after=evaluate_metric(self.metric, made, reference_outputs, self._labels_of(places)),
             reference=self.own(places),
-            interval=confidence(self.metric, made, theirs, self._of(places)),
+            interval=confidence(self.metric, made, reference_outputs, self._labels_of(places)),
         )
 
     def scored(self, edits: Sequence[Edit], places: Sequence[tuple[int, int]]) -> Score:
@@ -177,17 +181,19 @@ class EditTrials:
         return self.of_outputs(list(self._outputs([edits], places)), places)
 
     def replayed(self, places: Sequence[tuple[int, int]]) -> float:
-        """Return the metric of a whole replay without edits: what it gains over the recording, no edit does.
+        """Return the metric of a whole replay without edits, whose gain over the recording is no edit's.
 
         Raises:
             KernelError: A node cannot be computed.
             RecordingError: An input or a constant was not recorded.
         """
-        made = self._replays([ReplayTask(edits=(), places=tuple(places), everything=True)])
-        theirs = list(map(self.reference, places))
-        return measured(self.metric, list(map(self.named, made, places)), theirs, self._of(places))
+        outputs = self._replays([ReplayTask(edits=(), places=tuple(places), everything=True)])
+        reference_outputs = list(map(self.reference, places))
+        return evaluate_metric(
+            self.metric, list(map(self.named, outputs, places)), reference_outputs, self._labels_of(places)
+        )
 
-    def _of(self, places: Sequence[tuple[int, int]]) -> list[Any] | None:
+    def _labels_of(self, places: Sequence[tuple[int, int]]) -> list[Any] | None:
         return None if self._labels is None else [self._labels[place] for place in places]
 
 
@@ -195,21 +201,21 @@ def half_of(session: DiffSession, places: Sequence[tuple[int, int]]) -> list[tup
     """Return half of some samples, or one more, so that the other half is not harder to repair.
 
     In the order of their outputs' error, the worst first, every second pair of neighbours goes to the other half. Of
-    halves of one size that with the larger error is returned.
+    equal halves the one with the larger error is returned.
     """
     trials = EditTrials(session, lambda _: iter(()), find_metric("output-sqnr"), None)
     if not trials.reference(places[0]):
         return list(places)
     quality = {place: trials.score([], [place]) for place in places}
     order = sorted(places, key=lambda place: (not math.isnan(quality[place]), quality[place]))
-    odd = len(order) % 2
-    half = sorted(place for at, place in enumerate(order) if at % 4 in (0, 3) or (odd and at == len(order) - 1))
-    other = sorted(set(places) - set(half))
-    return half if odd or not trials.score([], other) < trials.score([], half) else other
+    is_odd = len(order) % 2
+    half = sorted(place for at, place in enumerate(order) if at % 4 in (0, 3) or (is_odd and at == len(order) - 1))
+    other_half = sorted(set(places) - set(half))
+    return half if is_odd or not trials.score([], other_half) < trials.score([], half) else other_half
 
 
 def _is_compared(session: DiffSession, name: str) -> bool:
-    """Tell whether an output has a partner of as many elements."""
+    """Return whether an output has a partner of as many elements."""
     entry = next((each for each in session.entries() if each.tensor == name), None)
     if entry is None:
         return False
@@ -220,13 +226,13 @@ def _is_compared(session: DiffSession, name: str) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EditCost:
-    """What edits cost, and which are allowed.
+    """Costs of edits, and the allowed ones.
 
     Args:
-        macs: What multiply-adds in higher precision cost, all of the net being 1.
-        size: What a megabyte costs.
-        kinds: Kinds of edits that are allowed; None for all.
-        most: Most edits; None for any number.
+        macs: Cost of multiply-adds in higher precision, for the whole net.
+        size: Cost of a megabyte.
+        kinds: Allowed kinds of edits; None for all.
+        most: Maximum number of edits; None for any.
     """
 
     macs: float = 1.0
@@ -235,11 +241,11 @@ class EditCost:
     most: int | None = None
 
     def allows(self, edit: Edit) -> bool:
-        """Tell whether an edit is allowed, and the exact sums or the rounding that it takes along."""
+        """Return whether an edit is allowed, with the exact sums or the rounding that it implies."""
         return self.kinds is None or {edit.kind, *([edit.exact] if edit.exact else [])} <= set(self.kinds)
 
     def of(self, edit: Edit) -> float:
-        """Return what an edit costs."""
+        """Return the cost of an edit."""
         return self.macs * edit.macs + self.size * edit.size / 2**20
 
 
@@ -249,16 +255,16 @@ class Search:
 
     Args:
         session: The two runs.
-        catalog: What can be changed.
-        trials: Tries it.
-        cost: What it costs.
-        places: Samples and steps to look at.
-        goal: The least value of the metric that is good.
-        clock: Tells when to stop.
-        told: Called with what is tried, and the metric so far.
-        arithmetic: How nodes on codes are replayed.
+        catalog: The possible edits.
+        trials: Measures them.
+        cost: Their costs.
+        places: Samples and steps to use.
+        goal: The least good value of the metric.
+        clock: The time limit.
+        told: Progress callback with the current trial and the metric so far.
+        arithmetic: The arithmetic of nodes on codes.
         found: The edits so far.
-        beyond: Nodes that no allowed edit changes, and their shares of an output's error.
+        beyond: Nodes without allowed edit, and their shares of an output's error.
     """
 
     session: DiffSession
@@ -274,80 +280,80 @@ class Search:
     beyond: dict[str, float] = field(default_factory=dict)
 
     def reached(self) -> bool:
-        """Tell whether the edits so far reach the goal."""
+        """Return whether the edits so far reach the goal."""
         return self._score(self.found).value >= self.goal
 
-    def _score(self, edits: Sequence[Edit]) -> Tried:
+    def _score(self, edits: Sequence[Edit]) -> EditSetScore:
         return next(self._scores([edits]))
 
-    def _scores(self, sets: Sequence[Sequence[Edit]]) -> Iterator[Tried]:
+    def _scores(self, sets: Sequence[Sequence[Edit]]) -> Iterator[EditSetScore]:
         return self.trials.scores(sets, self.places)
 
     def run(self) -> None:
-        """Add edits until the goal is reached, or nothing is left to try: then the best that were seen are kept."""
-        best, kept = self._score(self.found), list(self.found)
+        """Add edits until the goal is reached, or none is left; then restore the best set."""
+        best, best_edits = self._score(self.found), list(self.found)
         try:
-            for tried in self._steps(best):
-                if tried > best or tried.value >= self.goal:  # of those that reach it the last one has fewest edits
-                    best, kept = tried, list(self.found)
+            for score in self._steps(best):
+                if score > best or score.value >= self.goal:  # of sets that reach it the last one has fewest edits
+                    best, best_edits = score, list(self.found)
         finally:
-            self.found[:] = kept
+            self.found[:] = best_edits
 
-    def _steps(self, best: Tried) -> Iterator[Tried]:
-        """Add edits, one at a time where few will do; yield what they give.
+    def _steps(self, best: EditSetScore) -> Iterator[EditSetScore]:
+        """Add edits, one at a time if few suffice; yield the scores.
 
-        Where all at once miss the goal, those that gain by themselves are added to the best that was seen.
+        If all at once miss the goal, those that gain by themselves are added to the best set.
         """
-        done, waiting, shares, grown = set[str](), dict[str, float](), list(_LEAST), False
+        done, waiting, shares, grown = set[str](), dict[str, float](), list(_MIN_SHARES), False
         most = math.inf if self.cost.most is None else self.cost.most
         while best.value < self.goal and len(self.found) < most and not self.clock.over():
-            left = [name for name in waiting if name not in done]
-            if not left:
+            untried = [name for name in waiting if name not in done]
+            if not untried:
                 if not shares:
                     return
                 waiting = self._ranked(shares.pop(0))
                 continue
-            front = left[:_AT_ONCE]
-            if not grown and len(left) > len(front) and not self._enough(front):
-                grown, kept = True, list(self.found)
-                for tried in self._grown(left):
-                    if tried > best or tried.value >= self.goal:
-                        best, kept = tried, list(self.found)
-                    yield tried
-                self.found[:] = kept
-                done.update(edit.unit.node.name for edit in kept if edit.kind == "float")
+            front = untried[:_NODES_A_STEP]
+            if not grown and len(untried) > len(front) and not self._enough(front):
+                grown, best_edits = True, list(self.found)
+                for score in self._grown(untried):
+                    if score > best or score.value >= self.goal:
+                        best, best_edits = score, list(self.found)
+                    yield score
+                self.found[:] = best_edits
+                done.update(edit.unit.node.name for edit in best_edits if edit.kind == "float")
                 continue
             scored = self._tried(front, best)
             if not scored:
                 done.update(front)
                 continue
-            tried, _, edit = max(scored, key=lambda each: each[:2])
-            if grown and not tried > best:
+            score, _, edit = max(scored, key=lambda each: each[:2])
+            if grown and not score > best:
                 done.update(front)
                 continue
-            if not tried > best:  # none helps alone: the strongest one of the worst node is kept on trial
+            if not score > best:  # none helps alone: the strongest one of the worst node is kept on trial
                 first = [each for each in scored if each[2].unit.node.name == front[0]] or scored
-                tried, _, edit = max(first, key=lambda each: list(KINDS).index(each[2].kind))
+                score, _, edit = max(first, key=lambda each: list(KINDS).index(each[2].kind))
             self.found[:] = _with(self.found, edit)
             name = edit.unit.node.name
             if edit.kind == "float" or not self._open(name):
                 done.add(name)
-            best = tried
+            best = score
             yield best
 
     def _enough(self, names: Sequence[str]) -> bool:
-        """Tell whether the goal is reached with all that can be done about some nodes: then few edits will do."""
+        """Return whether the goal is reached with all edits of some nodes: then few edits suffice."""
         edits = list(self.found)
         for name in names:
             for edit in self._strongest(name):
                 edits = _with(edits, edit)
         return self._score(edits).value >= self.goal
 
-    def _grown(self, names: Sequence[str]) -> Iterator[Tried]:
-        """Change as many nodes at once as the goal takes, the worst first: without multiply-adds in float if that does.
+    def _grown(self, names: Sequence[str]) -> Iterator[EditSetScore]:
+        """Change as many nodes at once as the goal needs, the worst first: without multiply-adds in float if possible.
 
-        The number is doubled until the goal is reached, and then halved in between. What costs no multiply-adds is done
-        about all nodes before one is put in float, also about those whose share was too small to be looked at.
+        The number is doubled until the goal is reached, and then bisected. Edits without multiply-adds are made at all
+        nodes before one is put in float, including nodes with small shares.
         """
         floating = {edit.unit.node.name for edit in self.found if edit.kind == "float"}
         rest, cheap = [name for name in self.catalog.units if name not in {*names, *floating}], list[Edit]()
@@ -360,69 +366,66 @@ class Search:
         start, ladder = list(self.found), [*cheap, *floats]
         most = None if self.cost.most is None else self.cost.most - len(start)
         if most is not None and len(ladder) > most:  # then so many in float do more
-            there = {edit.unit.node.name for edit in floats}
-            ladder = [*floats, *(edit for edit in cheap if edit.unit.node.name not in there)][:most]
-        low, high = 0, min(_AT_ONCE, len(ladder))
+            float_nodes = {edit.unit.node.name for edit in floats}
+            ladder = [*floats, *(edit for edit in cheap if edit.unit.node.name not in float_nodes)][:most]
+        low, high = 0, min(_NODES_A_STEP, len(ladder))
         while high > low and not self.clock.over():
-            tried = self._climbed(start, ladder[:high])
-            yield tried
-            if tried.value >= self.goal:
+            score = self._score_with(start, ladder[:high])
+            yield score
+            if score.value >= self.goal:
                 break
             low, high = high, min(2 * high, len(ladder))
         else:
             return
         while high - low > 1 and not self.clock.over():
             middle = (low + high) // 2
-            if self._climbed(start, ladder[:middle]).value >= self.goal:
+            if self._score_with(start, ladder[:middle]).value >= self.goal:
                 high = middle
             else:
                 low = middle
-        yield self._climbed(start, ladder[:high])
+        yield self._score_with(start, ladder[:high])
 
-    def _climbed(self, start: Sequence[Edit], more: Sequence[Edit]) -> Tried:
+    def _score_with(self, start: Sequence[Edit], more: Sequence[Edit]) -> EditSetScore:
         self.found[:] = start
         for edit in more:
             self.found[:] = _with(self.found, edit)
-        tried = self._score(self.found)
-        self.told(f"{len(self.found)} edits", tried.value)
-        return tried
+        score = self._score(self.found)
+        self.told(f"{len(self.found)} edits", score.value)
+        return score
 
-    def _tried(self, names: Sequence[str], best: Tried) -> list[tuple[Tried, float, Edit]]:
-        """Return what each edit of some nodes gives, its cost below zero, and the edit."""
+    def _tried(self, names: Sequence[str], best: EditSetScore) -> list[tuple[EditSetScore, float, Edit]]:
+        """Return the score of each edit of some nodes, its negative cost, and the edit."""
         edits = list[Edit]()
         for name in names:
             if self.clock.over():
                 return []
             self.told(f"edits of {name}", best.value)
             edits += self._open(name)
-        scored = list[tuple[Tried, float, Edit]]()
-        for edit, tried in zip(edits, self._scores([_with(self.found, each) for each in edits]), strict=False):
-            scored.append((tried, -self.cost.of(edit), edit))
+        scored = list[tuple[EditSetScore, float, Edit]]()
+        for edit, score in zip(edits, self._scores([_with(self.found, each) for each in edits]), strict=False):
+            scored.append((score, -self.cost.of(edit), edit))
             if self.clock.over():
                 break
             self.told(edit.name, best.value)
         return scored
 
     def _open(self, name: str, kinds: Sequence[str] = tuple(KINDS)) -> list[Edit]:
-        """List the allowed edits of a node that were not taken."""
-        taken = {edit.name for edit in self.found}
+        """Return the allowed edits of a node that were not taken."""
+        taken_names = {edit.name for edit in self.found}
         allowed = [kind for kind in kinds if self.cost.kinds is None or kind in self.cost.kinds]
-        made = self.catalog.edits_of(name, allowed)
-        return [edit for edit in made if self.cost.allows(edit) and edit.name not in taken]
+        edits = self.catalog.edits_of(name, allowed)
+        return [edit for edit in edits if self.cost.allows(edit) and edit.name not in taken_names]
 
     def _strongest(self, name: str, *, in_float: bool = True) -> list[Edit]:
-        """Return the edits of a node that together do most: float, or the best of its weight and of its result."""
+        """Return the strongest edits of a node: float, or the best of its weight and of its result."""
         if in_float and (best := self._open(name, ("float",))):
             return best
         codes = self._open(name, ("16-bit",)) or self._open(name, ("range",))
-        found = [*codes, *self._open(name, ("bias-unit", "wide-sum", "rounding", "per-channel"))]
-        return found or self._open(name, ("bias", "equalize", "split"))[-1:]
+        edits = [*codes, *self._open(name, ("bias-unit", "wide-sum", "rounding", "per-channel"))]
+        return edits or self._open(name, ("bias", "equalize", "split"))[-1:]
 
     def _ranked(self, least: float) -> dict[str, float]:
-        """Return the shares of an output's error of the nodes that can be changed, the largest first.
-
-        Two samples tell an order; which edits help is measured on all.
-        """
+        """Return the changeable nodes' shares of an output's error, the largest first."""
         shares = dict.fromkeys(self.catalog.units, 0.0)
         for output in self.session.budget(least=least, places=self.places[:2], parts=False).outputs:
             for node in output.nodes:
@@ -434,14 +437,14 @@ class Search:
         return {name: shares[name] for name in sorted(shares, key=lambda name: -shares[name]) if shares[name]}
 
     def _changeable(self, name: str) -> bool:
-        """Tell whether a node has an allowed edit; what takes longest to fit is asked for last."""
+        """Return whether a node has an allowed edit; the slowest to fit is tried last."""
         changed = any(edit.unit.node.name == name for edit in self.found)
         return changed or any(self._open(name, (kind,)) for kind in reversed(list(KINDS)))
 
     def prune(self) -> bool:
-        """Take edits out, and put cheaper ones in their place, as long as the goal is reached; tell if it was done.
+        """Remove edits, and replace them by cheaper ones, while the goal is reached; return if it was completed.
 
-        Half of them at once first, then a quarter, and so on: what is not needed goes in few tries.
+        Half of them at once first, then a quarter, and so on: superfluous edits go in few trials.
         """
         size = len(self.found) // 2
         while size > 1:
@@ -473,5 +476,5 @@ class Search:
 
 
 def _with(edits: Sequence[Edit], one: Edit) -> list[Edit]:
-    """Return edits and one more, which takes the place of those that it undoes."""
+    """Return edits and another one, which replaces those that it undoes."""
     return [*(edit for edit in edits if not one.replaces(edit)), one]

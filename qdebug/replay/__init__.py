@@ -1,7 +1,7 @@
 """Run the nodes of a graph again with numpy: one kernel per operator, one family of operators per module.
 
 Units, the language of variants and their evaluation are here because the kernels of quantized operators and the
-executor compute by them; which variants there are to choose from, and which one fits, is the business of others.
+executor need them. Which variants exist, and which fits a node, is decided in `qdebug.arithmetic`.
 """
 
 from qdebug.replay.columns import Columns, HeavyPart

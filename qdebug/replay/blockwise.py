@@ -1,8 +1,7 @@
-"""Functions of single elements, or of rows, applied to huge arrays block by block.
+"""Apply functions of single elements, or of rows, to huge arrays block by block.
 
-What is between two steps of such a function stays in a core's cache instead of being one more huge array, and between
-two blocks it can be asked whether the result is still wanted. The result is that of the function on whole arrays, bit
-for bit and in the same order of dimensions in memory, upon which the order of later sums depends.
+Intermediate results then stay in a core's cache, and each block is a checkpoint for cancellation. The result equals
+that of the function on whole arrays, bit for bit and in memory order, which determines the order of later sums.
 """
 
 from __future__ import annotations
@@ -19,15 +18,15 @@ __all__ = ["by_rows", "cut", "elementwise", "part_of"]
 _BLOCK = 1 << 16
 """Elements of a block."""
 _LARGE = 1 << 20
-"""Elements up to which an array is no trouble as it is: a few milliseconds' work."""
+"""Elements up to which an array is not split: a few milliseconds of work."""
 
 
 def cut(shape: tuple[int, ...], limit: int) -> Iterator[tuple[slice, ...]]:
-    """Cut along the first axis whose inner part fits a block; the axes before it are taken one by one.
+    """Yield blocks that partition a shape: slices along one axis, with single indices in the axes before it.
 
     Args:
-        shape: What is cut.
-        limit: Most elements of a block.
+        shape: The shape.
+        limit: Maximum elements of a block.
     """
     if not shape or prod(shape) <= limit:
         yield tuple(slice(0, n) for n in shape)
@@ -46,7 +45,7 @@ def cut(shape: tuple[int, ...], limit: int) -> Iterator[tuple[slice, ...]]:
 
 
 def part_of(parameter: np.ndarray, block: tuple[slice, ...]) -> np.ndarray:
-    """Return the part of a parameter that belongs to a block of what it broadcasts to."""
+    """Return the part of a parameter that broadcasts to a block."""
     if parameter.ndim == 0:
         return parameter
     index = tuple(where if size > 1 else slice(None) for size, where in zip(parameter.shape, block, strict=True))
@@ -65,7 +64,7 @@ def elementwise(function: Callable[..., np.ndarray], *arrays: np.ndarray) -> np.
         shape = np.broadcast_shapes(*(array.shape for array in arrays))
     except ValueError:
         return function(*arrays)  # which says what is wrong
-    order = _order(shape, arrays) if prod(shape) > _LARGE else None
+    order = _memory_order(shape, arrays) if prod(shape) > _LARGE else None
     if order is None:
         return function(*arrays)
     turned = [
@@ -83,18 +82,18 @@ def elementwise(function: Callable[..., np.ndarray], *arrays: np.ndarray) -> np.
     return function(*arrays) if out is None else out.transpose(np.argsort(order))
 
 
-def _order(shape: tuple[int, ...], arrays: tuple[np.ndarray, ...]) -> tuple[int, ...] | None:
-    """Return the order of dimensions in which a result would be in memory; None where that is not simple to tell."""
-    plain = tuple(range(len(shape)))
-    whole = [array for array in arrays if array.shape == shape]
-    order = plain if not whole else tuple(sorted(plain, key=lambda axis: -whole[0].strides[axis]))
-    if all(array.flags.c_contiguous for array in whole):
-        order = plain
-    elif not all(array.transpose(order).flags.c_contiguous for array in whole):
+def _memory_order(shape: tuple[int, ...], arrays: tuple[np.ndarray, ...]) -> tuple[int, ...] | None:
+    """Return the memory order of the dimensions of a result; None if it is not simple to determine."""
+    c_order = tuple(range(len(shape)))
+    full_shape = [array for array in arrays if array.shape == shape]
+    order = c_order if not full_shape else tuple(sorted(c_order, key=lambda axis: -full_shape[0].strides[axis]))
+    if all(array.flags.c_contiguous for array in full_shape):
+        order = c_order
+    elif not all(array.transpose(order).flags.c_contiguous for array in full_shape):
         return None
     for array in arrays:
-        line = sum(size > 1 for size in array.shape) <= 1
-        if array.shape != shape and not line and not (order == plain and array.flags.c_contiguous):
+        is_vector = sum(size > 1 for size in array.shape) <= 1
+        if array.shape != shape and not is_vector and not (order == c_order and array.flags.c_contiguous):
             return None
     return order
 
@@ -105,10 +104,10 @@ def by_rows(
     """Apply a function to parts of an array along its first axes.
 
     Args:
-        function: Called with all dimensions; gives arrays with the same extents along those axes. What it gives in a
-            place along them must depend on nothing but what is in that place.
-        array: What it is applied to.
-        axes: How many leading axes are independent of one another.
+        function: Called with all dimensions; returns arrays with the same extents along those axes. Each index along
+            them must be computed independently.
+        array: The array.
+        axes: Number of leading axes that are independent.
     """
     lead = array.shape[:axes]
     if array.size <= _LARGE or prod(lead) < 2 or not array.flags.c_contiguous:
@@ -120,6 +119,6 @@ def by_rows(
         parts = function(array[block])
         if not out:
             out = [np.empty((*lead, *part.shape[axes:]), part.dtype) for part in parts]
-        for whole, part in zip(out, parts, strict=True):
-            whole[block] = part
+        for result, part in zip(out, parts, strict=True):
+            result[block] = part
     return tuple(out)

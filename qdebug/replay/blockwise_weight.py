@@ -1,8 +1,8 @@
-"""Weights of codes of a few bits, packed into bytes, of which a block shares a scale.
+"""Unpack weights of a few bits, packed into bytes, with a scale for each block. Begin at `blockwise_weight`.
 
-The layouts are those of com.microsoft (onnxruntime, docs/ContribOperators.md). MatMulNBits has columns first, then
-blocks of `block_size` rows, each packed with the lowest bits first. Zero points are packed likewise, block by block of
-a column. MatMulBnb4 has levels in place of codes, and GatherBlockQuantized a table.
+The layouts are those of com.microsoft (onnxruntime, docs/ContribOperators.md). MatMulNBits stores columns, each as
+blocks of `block_size` rows packed lowest bits first; zero points are packed likewise, block by block of a column.
+MatMulBnb4 has levels instead of codes, and GatherBlockQuantized a table.
 """
 
 from __future__ import annotations
@@ -24,23 +24,15 @@ _LARGEST = 127
 
 
 def rounds_data(node: Node) -> bool:
-    """Tell whether a node is a MatMulNBits that may round its data to codes of 8 bits, block by block.
+    """Return whether a node is a MatMulNBits that may round its data to 8-bit codes, block by block.
 
-    Its accuracy level says so; whether it does depends on the runtime and the CPU.
+    Its accuracy level permits it; whether it happens depends on the runtime and the CPU.
     """
     return operators.of(node.op).packed is not None and node.attrs.get("accuracy_level") == _INT8
 
 
 def rounded_in_blocks(x: np.ndarray, block: int) -> np.ndarray:
-    """Round data to codes of 8 bits, whose scale gives the largest magnitude of a block 127; give them as real numbers.
-
-    That is how MLAS quantizes what it multiplies with packed weights (onnxruntime, sqnbitgemm, QuantizeARow), ties to
-    even.
-
-    Args:
-        x: float32, (..., K).
-        block: Elements along the last axis that share a scale.
-    """
+    """Round data to 8-bit codes, scaled so that the largest magnitude of a block is 127; return real numbers."""
     blocks = -(-x.shape[-1] // block)
     padded = np.zeros((*x.shape[:-1], blocks * block), np.float32)
     padded[..., : x.shape[-1]] = x
@@ -52,7 +44,7 @@ def rounded_in_blocks(x: np.ndarray, block: int) -> np.ndarray:
 
 
 def packed_inputs(node: Node) -> tuple[str, ...]:
-    """Return the constants of a packed weight: codes, scales and, if there are some, zero points."""
+    """Return the constants of a packed weight: codes, scales and zero points, if any."""
     packed = operators.of(node.op).packed
     places = packed.inputs if packed else ()
     return tuple(node.inputs[at] for at in places if at < len(node.inputs) and node.inputs[at])
@@ -83,29 +75,31 @@ def _layout(node: Node) -> str:
 
 
 def half_steps(node: Node, codes: np.ndarray, scales: np.ndarray) -> np.ndarray:
-    """Return by how much each element of a packed weight may be off what it was rounded from.
+    """Return the maximum rounding error of each element of a packed weight.
 
     Args:
         node: The node.
-        codes: What `blockwise_weight` returns: codes, or levels.
+        codes: Codes or levels, from `blockwise_weight`.
         scales: Their scales.
     """
     if _layout(node) == "levels":
         return np.asarray(np.abs(scales) * _half_gaps(_levels(node))[np.searchsorted(np.sort(_levels(node)), codes)])
     half = np.abs(scales) / 2
-    if len(packed_inputs(node)) < 3:  # one code more is below zero: the largest of the other sign is cut off
+    if (
+        len(packed_inputs(node)) < 3
+    ):  # there is one more code below zero, so the largest magnitude of the other sign is clipped
         half = np.where(codes == np.max(-codes, initial=1) - 1, 2 * half, half)
     return np.asarray(half)
 
 
 def _half_gaps(levels: np.ndarray) -> np.ndarray:
-    """Return half the wider distance of each level to its neighbours, in their order."""
+    """Return half the wider gap of each sorted level to its neighbours."""
     ordered = np.sort(levels)
     gaps = np.diff(ordered)
     return np.asarray(np.maximum(np.append(gaps, 0), np.insert(gaps, 0, 0)) / 2, np.float32)
 
 
-def _of_columns(node: Node, values: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+def _unpack_columns(node: Node, values: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
     """Unpack the weight of a MatMulNBits."""
     rows, columns, block = (_extent(node, name) for name in ("K", "N", "block_size"))
     names = (*node.inputs, "", "")
@@ -143,11 +137,11 @@ def _levels(node: Node) -> np.ndarray:
     return _LEVELS[int(kind)]
 
 
-def _of_levels(node: Node, values: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-    """Unpack the weight of a MatMulBnb4: levels of 4 bits, of which the first of two has the high bits of a byte.
+def _unpack_levels(node: Node, values: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    """Unpack the weight of a MatMulBnb4: 4-bit levels, the first of two in the high bits of a byte.
 
-    Blocks of the transposed weight, each with its largest magnitude, need not end where its rows do.
-    Source: onnxruntime, DequantizeBlockBnb4 (blockwise_quant_block_bnb4.h).
+    Blocks of the transposed weight, each scaled by its largest magnitude, may cross row ends. Source: onnxruntime,
+    DequantizeBlockBnb4 (blockwise_quant_block_bnb4.h).
     """
     rows, columns, block = (_extent(node, name) for name in ("K", "N", "block_size"))
     if not node.attrs.get("transB", 1):
@@ -164,20 +158,22 @@ def _of_levels(node: Node, values: Mapping[str, np.ndarray]) -> tuple[np.ndarray
     return next(flat), next(flat)
 
 
-def _of_table(node: Node, values: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-    """Unpack the table of a GatherBlockQuantized, whose blocks lie along one axis, the last one perhaps cut off.
+def _unpack_table(node: Node, values: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    """Unpack the table of a GatherBlockQuantized, with blocks along one axis; the last block may be shorter.
 
-    Integers of 4 bits are as they are; a byte has 1, 2 or 4 codes along the last axis, lowest bits first.
-    Source: onnxruntime, gather_block_quantized.cc.
+    4-bit integers are stored one by one; a byte holds 1, 2 or 4 codes along the last axis, lowest bits first. Source:
+    onnxruntime, gather_block_quantized.cc.
     """
     data, scale = values[node.inputs[0]], values[node.inputs[2]].astype(np.float32)
-    bits, block, axis = (_whole(node, *each) for each in (("bits", 4), ("block_size", 128), ("quantize_axis", 1)))
-    given = values.get(node.inputs[3]) if len(node.inputs) > 3 else None
+    bits, block, axis = (
+        _int_attribute(node, *each) for each in (("bits", 4), ("block_size", 128), ("quantize_axis", 1))
+    )
+    zero_points = values.get(node.inputs[3]) if len(node.inputs) > 3 else None
     if data.dtype == np.uint8:
         if bits not in (2, 4, 8):
             raise KernelError(f"Node {node.name!r} has bits {bits!r}; expected 2, 4 or 8.")
         codes, zero = codes_in_bytes(data, bits), np.float32(2 ** (bits - 1))
-        given = None if given is None else codes_in_bytes(given, bits)[..., : scale.shape[-1]]
+        zero_points = None if zero_points is None else codes_in_bytes(zero_points, bits)[..., : scale.shape[-1]]
     elif logical_name(data.dtype) in ("int4", "uint4"):
         codes, zero = data, np.float32(0)
     else:
@@ -187,15 +183,15 @@ def _of_table(node: Node, values: Mapping[str, np.ndarray]) -> tuple[np.ndarray,
     if scale.ndim != codes.ndim or scale.shape[axis] != -(-codes.shape[axis] // block):
         raise KernelError(f"Node {node.name!r} has codes of {codes.shape} and scales of {scale.shape}.")
     index = np.arange(codes.shape[axis]) // block
-    points = np.broadcast_to(zero if given is None else given.astype(np.float32), scale.shape)
+    points = np.broadcast_to(zero if zero_points is None else zero_points.astype(np.float32), scale.shape)
     steps, zeros = (np.take(array, index, axis=axis) for array in (scale, points))
     return codes.astype(np.float32) - zeros, steps
 
 
-_READERS = MappingProxyType({"columns": _of_columns, "levels": _of_levels, "table": _of_table})
+_READERS = MappingProxyType({"columns": _unpack_columns, "levels": _unpack_levels, "table": _unpack_table})
 
 
-def _whole(node: Node, name: str, default: int) -> int:
+def _int_attribute(node: Node, name: str, default: int) -> int:
     value = node.attrs.get(name, default)
     if not isinstance(value, int):
         raise KernelError(f"Node {node.name!r} has {name} {value!r}; expected a whole number.")
@@ -210,7 +206,7 @@ def _extent(node: Node, name: str) -> int:
 
 
 def codes_in_bytes(packed: np.ndarray, bits: int) -> np.ndarray:
-    """Split bytes along the last axis into codes, lowest bits first; ValueError where they are no bytes."""
+    """Split bytes along the last axis into codes, lowest bits first; ValueError if they are no bytes."""
     if packed.dtype not in (np.uint8, np.int8):
         raise ValueError(f"packed codes are {packed.dtype}, not bytes")
     shifts = np.arange(0, 8, bits, dtype=np.uint8)
@@ -218,13 +214,13 @@ def codes_in_bytes(packed: np.ndarray, bits: int) -> np.ndarray:
     return np.asarray(codes.reshape(*packed.shape[:-1], -1))
 
 
-def _zero_points(node: Node, given: np.ndarray | None, shape: tuple[int, int], bits: int) -> np.ndarray:
-    """Return the code of real 0 of each block: in the middle if none is given; floats are as they are."""
+def _zero_points(node: Node, zero_points: np.ndarray | None, shape: tuple[int, int], bits: int) -> np.ndarray:
+    """Return the zero point of each block: the middle code by default; floats are returned unchanged."""
     columns, blocks = shape
-    if given is None:
+    if zero_points is None:
         return np.full(shape, 2.0 ** (bits - 1), np.float32)
-    if given.dtype == np.uint8:
-        given = codes_in_bytes(given.reshape(columns, -1), bits)
-    if given.size < columns * blocks:
-        raise KernelError(f"Node {node.name!r} has {given.size} zero points; expected {columns * blocks}.")
-    return np.asarray(given.reshape(columns, -1)[:, :blocks], np.float32)
+    if zero_points.dtype == np.uint8:
+        zero_points = codes_in_bytes(zero_points.reshape(columns, -1), bits)
+    if zero_points.size < columns * blocks:
+        raise KernelError(f"Node {node.name!r} has {zero_points.size} zero points; expected {columns * blocks}.")
+    return np.asarray(zero_points.reshape(columns, -1)[:, :blocks], np.float32)

@@ -1,4 +1,4 @@
-"""Columns: the numbers that a variant's program turns into codes, and the operations that it is compiled to."""
+"""Columns: the inputs of a variant's program, and the operations that programs are compiled to."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from qdebug.replay.scaling import Fixed, Scales
 __all__ = ["BLOCK", "Columns", "HeavyPart", "Operation", "Start", "load", "nested"]
 
 BLOCK = 1 << 15
-"""Elements that are worked on at a time, so that what is between two steps stays in a core's cache."""
+"""Elements of a block; intermediate results then stay in a core's cache."""
 
 
 _COORDINATES = "coordinates"
@@ -23,12 +23,12 @@ _COORDINATES = "coordinates"
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class HeavyPart:
-    """The heavy part of a computation: variants that share it share its columns.
+    """The heavy part of a computation; variants with equal heavy parts share columns.
 
     Args:
-        columns: What the columns hold: see `qdebug.replay.variant.FORMS`.
+        columns: Contents of the columns, see `qdebug.replay.variant.FORMS`.
         accumulate: How products are summed, with order and distance of pairs.
-        bias: Where the bias enters; "float" for any that enters later.
+        bias: Where the bias enters; "float" for any later place.
     """
 
     columns: str = "sum"
@@ -41,16 +41,16 @@ class Columns:
     """The numbers that programs start from.
 
     Args:
-        sums: The heavy part that made them.
-        values: One array of numbers per operand of the form: integers in a dtype that holds them exactly, or real
-            numbers. In the output's shape with channels first, or flat if `places` is given.
+        sums: Their heavy part.
+        values: One array for each operand of the form: integers in a dtype that holds them exactly, or real numbers. In
+            the output's shape with channels first, or flat if `places` is given.
         shape: Shape of the whole output, channels first.
-        count: Elements that each average is over, broadcasting to `shape`; None where nothing is averaged.
-        places: Flat positions in `shape` of the elements; None if all are there.
-        member: Which operand each element comes from, broadcasting to `shape`; None but where tensors are joined.
-        bound: Largest magnitude that integers may have; 0 if it is not known.
-        memo: What was worked out for the programs of one unit; shared with selections.
-        spreads: Parameters as they broadcast to these values.
+        count: Number of averaged elements, broadcasting to `shape`; None without averages.
+        places: Flat positions of the elements in `shape`; None if all are present.
+        member: Index of the operand of each element, broadcasting to `shape`; None unless tensors are joined.
+        bound: Largest possible magnitude of integers; 0 if unknown.
+        memo: Cache for the programs of one unit; shared with selections.
+        spreads: Cache of parameters broadcast to these values.
     """
 
     sums: HeavyPart
@@ -84,7 +84,7 @@ class Columns:
         return replace(self, values=values, places=places, spreads={})
 
     def spread(self, parameter: np.ndarray) -> np.ndarray:
-        """Return a parameter that broadcasts to the whole output so that it broadcasts to the values.
+        """Reshape a parameter of the whole output to broadcast to the values.
 
         Raises:
             KernelError: It does not broadcast to the output.
@@ -92,18 +92,18 @@ class Columns:
         if parameter.size == 1:
             return parameter.reshape(())
         try:
-            whole = np.broadcast_to(parameter, self.shape)
+            full = np.broadcast_to(parameter, self.shape)
         except ValueError:
-            said = f"Its parameters have shape {list(parameter.shape)}, its result {list(self.shape)}."
-            raise KernelError(said) from None
+            message = f"Its parameters have shape {list(parameter.shape)}, its result {list(self.shape)}."
+            raise KernelError(message) from None
         if self.places is None:
             return parameter.reshape((1,) * (len(self.shape) - parameter.ndim) + parameter.shape)
         if _COORDINATES not in self.spreads:
             self.spreads[_COORDINATES] = np.unravel_index(self.places, self.shape)
-        return np.asarray(whole[self.spreads[_COORDINATES]])
+        return np.asarray(full[self.spreads[_COORDINATES]])
 
     def blocks(self, limit: int = BLOCK) -> Iterator[tuple[slice, ...]]:
-        """Cut the values into blocks of about `limit` elements at most, as indices into arrays that broadcast."""
+        """Yield blocks of at most `limit` elements, as indices into arrays that broadcast to the values."""
         yield from cut(self.values[0].shape, limit)
 
 
@@ -112,11 +112,11 @@ class Operation:
     """One operation on blocks of numbers.
 
     Args:
-        apply: Takes the numbers (a tuple of arrays), the array to put the result in or None for a new one, and the
-            parameters; gives the result, which is in another array where the dtype changes.
+        apply: Takes the numbers (a tuple of arrays), an output array or None, and the parameters; returns the result,
+            in another array if the dtype changes.
         parameters: Arrays that broadcast to the whole output.
-        text: The same as a numpy expression of the numbers `v`, with `{}` for each parameter, for a program that stands
-            alone; None if there is none.
+        text: The operation as a numpy expression of the numbers `v`, with `{}` for each parameter, for an exported
+            program; None if there is none.
     """
 
     apply: Callable[..., np.ndarray]
@@ -126,16 +126,16 @@ class Operation:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Start:
-    """How a program starts.
+    """The start of a program.
 
     Args:
-        operation: Makes the first value of what the columns hold.
-        dtype: The kind of number that the program computes in: np.float32, np.float64 or np.int64.
-        scales: What the multiplier of the program is made of.
-        whole: The integers that stand for it, where they are no function of `scales`.
-        tag: What the scales are of; equal for starts with equal scales.
-        zero: What the step `zp` adds, where that is not the output's zero point.
-        one: The real value of one of the numbers, where that is not the scale of the sums.
+        operation: Computes the first value from the columns.
+        dtype: The type that the program computes in: np.float32, np.float64 or np.int64.
+        scales: The scales of the program's multiplier.
+        whole: The integers of the multiplier, if they are no function of `scales`.
+        tag: Identity of the scales; equal for starts with equal scales.
+        zero: The summand of the step `zp`; None for the output's zero point.
+        one: The real value of the number 1; None for the scale of the sums.
     """
 
     operation: Operation
@@ -148,7 +148,7 @@ class Start:
 
 
 def load(dtype: type[np.generic], place: int = 0) -> Operation:
-    """Return the operation that takes numbers as they are, in a dtype, without ever changing them."""
+    """Return an operation that copies numbers into a dtype and never changes them."""
 
     def apply(numbers: tuple[np.ndarray, ...], out: np.ndarray | None) -> np.ndarray:
         del out
@@ -158,7 +158,7 @@ def load(dtype: type[np.generic], place: int = 0) -> Operation:
 
 
 def nested(operations: Sequence[Operation]) -> Callable[[tuple[np.ndarray, ...], Sequence[np.ndarray]], np.ndarray]:
-    """Return one function that applies operations in order; it takes their parameters one after the other."""
+    """Compose operations into one function, which takes their parameters in sequence."""
 
     def run(numbers: tuple[np.ndarray, ...], parameters: Sequence[np.ndarray]) -> np.ndarray:
         used = 0

@@ -1,9 +1,9 @@
-"""How products round their data to codes at run time: as a node states, or as its runtime may do all the same.
+"""Ways in which products round their data to codes at run time: as the node states, or as a runtime may do instead.
 
-ONNX Runtime gives all data of a DynamicQuantizeMatMul one scale. A FULLY_CONNECTED of TensorFlow Lite on real data and
-a weight of codes gives each row a scale. TensorFlow Lite's own kernels round symmetrically unless the node says
-otherwise; XNNPACK, which takes their place by default, never does; a delegate may compute with real data. A
-DynamicQuantizeLSTM of ONNX Runtime gives the state of as many samples one scale as a thread works on.
+ONNX Runtime gives all data of a DynamicQuantizeMatMul one scale. A FULLY_CONNECTED of TensorFlow Lite on real data with
+a quantized weight gives each row a scale. TensorFlow Lite's own kernels round symmetrically unless the node states
+otherwise; XNNPACK, which replaces them by default, never does; a delegate may compute with real data. A
+DynamicQuantizeLSTM of ONNX Runtime gives the states of all samples of a thread one scale.
 """
 
 from __future__ import annotations
@@ -29,33 +29,33 @@ __all__ = [
 ]
 
 BY_ROW = "data_codes"
-"""Attribute of a product whose data have a scale for each row: how they are rounded."""
+"""Attribute of a product with a scale for each row of its data: the rounding."""
 SYMMETRIC, ASYMMETRIC, NO_CODES = "symmetric", "asymmetric", "none"
 ROW_GROUPS = "row_groups"
-"""Attribute of a recurrent layer: into how many groups of samples, each with a scale, its state is cut."""
+"""Attribute of a recurrent layer: number of sample groups, each with a scale for its state."""
 _GROUPS = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 128)
 _LOW, _HIGH = -128, 127
 
 
 def roundings(node: Node) -> tuple[Node, ...]:
-    """Return a node for each way in which its data may be rounded to codes, the one that it states first."""
+    """Return a node for each way in which its data may be rounded to codes, the stated one first."""
     if rounds_data(node):
-        plain = {name: value for name, value in node.attrs.items() if name != "accuracy_level"}
-        return node, replace(node, attrs=plain)
-    stated = node.attrs.get(BY_ROW)
+        other_attrs = {name: value for name, value in node.attrs.items() if name != "accuracy_level"}
+        return node, replace(node, attrs=other_attrs)
+    stated_rounding = node.attrs.get(BY_ROW)
     if operators.plain(node).recurrent and operators.of(node.op).chooses_scale:
         return node, *(replace(node, attrs={**node.attrs, ROW_GROUPS: count}) for count in _GROUPS)
-    if stated is None or not operators.of(node.op).chooses_scale:
+    if stated_rounding is None or not operators.of(node.op).chooses_scale:
         return (node,)
-    others = [how for how in (SYMMETRIC, ASYMMETRIC, NO_CODES) if how != stated]
-    return node, *(replace(node, attrs={**node.attrs, BY_ROW: how}) for how in others)
+    other_roundings = [how for how in (SYMMETRIC, ASYMMETRIC, NO_CODES) if how != stated_rounding]
+    return node, *(replace(node, attrs={**node.attrs, BY_ROW: how}) for how in other_roundings)
 
 
 def rounding_assumed(node: Node, stated: Node) -> str | None:
-    """Say how a node of `roundings` rounds its data, where the type of its data does not tell; None if nothing is said.
+    """Return a clause on how a node of `roundings` rounds its data; None if its attributes state it.
 
     Args:
-        node: The node that gives the recorded output.
+        node: The node that reproduces the recorded output.
         stated: The node as it was recorded.
     """
     if rounds_data(node):
@@ -87,7 +87,7 @@ def chosen_codes(attrs: Mapping[str, AttrValue], x: np.ndarray) -> tuple[np.ndar
 
 
 def _symmetric(x: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Give each row the scale that makes its largest magnitude 127; ties go away from zero.
+    """Round each row with the scale that maps its largest magnitude to 127; ties go away from zero.
 
     Source: PortableSymmetricQuantizeFloats (tensorflow/lite/kernels/internal/reference/portable_tensor_utils.cc).
     """
@@ -101,7 +101,7 @@ def _symmetric(x: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def _asymmetric(x: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Give each row the scale and zero point by which its range, widened to hold 0, fills all codes.
+    """Round each row with the scale and zero point that map its range, widened to hold 0, to all codes.
 
     Source: PortableAsymmetricQuantizeFloats, in the same file.
     """

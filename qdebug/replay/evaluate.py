@@ -1,4 +1,4 @@
-"""Compute a unit by a variant: the heavy part once, then programs on all of its columns or on a few."""
+"""Compute a unit by a variant: the heavy part first, then programs on all or some of its columns."""
 
 from __future__ import annotations
 
@@ -38,13 +38,7 @@ __all__ = [
 
 
 def averaged(unit: Unit, sums: HeavyPart) -> Columns:
-    """Sum over windows.
-
-    The columns `sum` hold sums of centred codes, `raw` those of the codes themselves (what is padded counts as 0 in
-    both, so that `raw` is for windows that leave padding out), `real` the averages of real values, summed in float32.
-    `taps` are such averages too, but where padding counts, so does what a window covers beyond it: ONNX Runtime's
-    QLinearAveragePool with ceil_mode. `nines` are averages of real values as XNNPACK's float kernels make them.
-    """
+    """Sum over the windows of an average pool."""
     operand = unit.operands[0]
     call = Call(inputs=(), attrs=unit.attrs, opset=unit.opset, op=unit.op)
     window = pool_window(call, operand.codes.shape[2:])
@@ -66,14 +60,14 @@ def averaged(unit: Unit, sums: HeavyPart) -> Columns:
 
 
 def reduced(unit: Unit, sums: HeavyPart) -> Columns:
-    """Sum over axes: all of space for a global pool, the attribute's for a mean."""
+    """Sum over axes: all spatial axes for a global pool, the attribute's for a mean."""
     operand = unit.operands[0]
     shape = operand.codes.shape
     call = Call(inputs=(), attrs=unit.attrs)
-    named = call.integers("axes")
+    axes_attribute = call.integers("axes")
     if unit.kind == "global_average_pool":
-        named = tuple(range(2, len(shape)))
-    axes = tuple(axis % len(shape) for axis in named) if named else tuple(range(len(shape)))
+        axes_attribute = tuple(range(2, len(shape)))
+    axes = tuple(axis % len(shape) for axis in axes_attribute) if axes_attribute else tuple(range(len(shape)))
     keep = unit.kind == "global_average_pool" or bool(call.integer("keepdims", 1))
     number = int(np.prod([shape[axis] for axis in axes], dtype=np.int64))
     count = np.asarray(np.float32(number))
@@ -94,7 +88,7 @@ def _integers(unit: Unit, sums: HeavyPart) -> np.ndarray:
 
 
 def paired(unit: Unit, sums: HeavyPart) -> Columns:
-    """Return both operands' codes, or the products of their centred codes."""
+    """Return both operands' codes, or the products of their centered codes."""
     left, right = unit.operands
     if sums.columns == "codes":
         values = tuple(np.broadcast_arrays(left.codes, right.codes))
@@ -108,34 +102,34 @@ def paired(unit: Unit, sums: HeavyPart) -> Columns:
 
 
 def coded(unit: Unit, sums: HeavyPart) -> Columns:
-    """Return the operand's codes, or its centred codes; real values are given as they are."""
+    """Return the operand's codes, or its centered codes; real values unchanged."""
     if unit.function and unit.kind == "requantize":
         return moved(unit, sums)
     operand = unit.operands[0]
     if sums.columns not in ("codes", "sum"):
         raise ValueError(f"{unit.kind} has no columns {sums.columns!r}")
-    plain = sums.columns == "codes" or operand.codes.dtype.kind == "f"
-    values = operand.codes if plain else operand.centred
+    is_uncentered = sums.columns == "codes" or operand.codes.dtype.kind == "f"
+    values = operand.codes if is_uncentered else operand.centred
     return Columns(sums=sums, values=(values,), shape=values.shape)
 
 
 def joined(unit: Unit, sums: HeavyPart) -> Columns:
-    """Join the codes of all operands along an axis, or their centred codes."""
-    plain = sums.columns == "codes"
-    if not plain:
+    """Join the codes of all operands along an axis, or their centered codes."""
+    is_uncentered = sums.columns == "codes"
+    if not is_uncentered:
         _only_sums(unit, sums)
     call = Call(inputs=(), attrs=unit.attrs)
-    arrays = [operand.codes if plain else operand.centred for operand in unit.operands]
+    arrays = [operand.codes if is_uncentered else operand.centred for operand in unit.operands]
     axis = call.integer("axis") % max(arrays[0].ndim, 1)
     total = np.concatenate(arrays, axis=axis)
     member = np.repeat(np.arange(len(arrays)), [array.shape[axis] for array in arrays])
-    line = [1] * total.ndim
-    line[axis] = -1
-    return Columns(sums=sums, values=(total,), shape=total.shape, member=member.reshape(line))
+    member_shape = [1] * total.ndim
+    member_shape[axis] = -1
+    return Columns(sums=sums, values=(total,), shape=total.shape, member=member.reshape(member_shape))
 
 
 def chosen(unit: Unit, sums: HeavyPart) -> Columns:
-    """Choose between the centred codes of two operands."""
+    """Select between the centered codes of two operands (Where)."""
     _only_sums(unit, sums)
     if unit.condition is None:
         raise ValueError("where has no condition")
@@ -146,7 +140,7 @@ def chosen(unit: Unit, sums: HeavyPart) -> Columns:
 
 
 def moved(unit: Unit, sums: HeavyPart) -> Columns:
-    """Run an operator that moves or picks elements (max pool, pad, resize) on the centred codes.
+    """Run an operator that moves or selects elements (max pool, pad, resize) on the centered codes.
 
     The columns `real` are interpolated in float32 between real values instead.
     """
@@ -154,50 +148,54 @@ def moved(unit: Unit, sums: HeavyPart) -> Columns:
     if unit.kind == "resize" and sums.columns not in ("sum", "real"):
         return interpolated(unit, sums)
     if sums.columns == "real" and unit.kind == "resize":
-        given = np.asarray(operand.centred.astype(np.float32) * operand.scale.astype(np.float32))
+        data = np.asarray(operand.centred.astype(np.float32) * operand.scale.astype(np.float32))
     else:
         _only_sums(unit, sums)
         # Centred codes are whole numbers below 2**24, which float32 holds; kernels pad it with -infinity.
-        given = operand.centred.astype(np.float32)
-    others = tuple(
+        data = operand.centred.astype(np.float32)
+    other_inputs = tuple(
         extra.centred.astype(np.float32) if unit.kind == "pad" else extra.codes for extra in unit.operands[1:]
     )
     compute: Callable[..., Any] = find_kernel(Node(name=unit.op, op=unit.function))
-    result = compute(Call(inputs=(given, *_placed(unit, others)), attrs=unit.attrs, opset=unit.opset, op=unit.function))
+    result = compute(
+        Call(
+            inputs=(data, *_inputs_after_data(unit, other_inputs)), attrs=unit.attrs, opset=unit.opset, op=unit.function
+        )
+    )
     value = np.asarray(result[0] if isinstance(result, tuple) else result)
     return Columns(sums=sums, values=(value,), shape=value.shape)
 
 
-def _placed(unit: Unit, others: tuple[np.ndarray, ...]) -> tuple[np.ndarray | None, ...]:
-    """Return the inputs after the data: for Pad the widths come before the value, for Resize they are as given."""
+def _inputs_after_data(unit: Unit, other_inputs: tuple[np.ndarray, ...]) -> tuple[np.ndarray | None, ...]:
+    """Return the inputs after the data: for Pad, widths come before the value."""
     if unit.kind == "pad":
-        return (*unit.settings[:1], others[0] if others else None, *unit.settings[1:])
-    return (*unit.settings, *others)
+        return (*unit.settings[:1], other_inputs[0] if other_inputs else None, *unit.settings[1:])
+    return (*unit.settings, *other_inputs)
 
 
 def softmaxed(unit: Unit, sums: HeavyPart) -> Columns:
-    """Return probabilities, computed in float32 or float64, or as ONNX Runtime does from a table of exponentials."""
+    """Return probabilities, in float32 or float64, or from ONNX Runtime's table of exponentials."""
     x = unit.operands[0].codes
     if sums.columns == "ort" and x.dtype.itemsize > 1:
         raise ValueError("the table of exponentials is one of 8-bit codes")
     call = Call(inputs=(), attrs=unit.attrs)
     axis = call.integer("axis", -1 if unit.opset >= 13 else 1) % max(x.ndim, 1)
-    whole = unit.opset < 13
+    is_flattened = unit.opset < 13
     shape = x.shape
-    turned = x.reshape(int(np.prod(shape[:axis], dtype=np.int64)), -1) if whole else np.moveaxis(x, axis, -1)
+    rows = x.reshape(int(np.prod(shape[:axis], dtype=np.int64)), -1) if is_flattened else np.moveaxis(x, axis, -1)
     if sums.columns == "ort":
-        value = _looked_up(unit, turned)
+        value = _from_table(unit, rows)
     elif sums.columns == "exp31":
         bits = 8 * unit.out.dtype.itemsize
         if np.any(unit.out.scale != 2.0**-bits):
             raise ValueError(f"a softmax in fixed point gives codes of the scale 2^-{bits}, whatever is stated")
-        value = fixed_probabilities(unit.operands[0], turned, bits)
+        value = fixed_probabilities(unit.operands[0], rows, bits)
     elif sums.columns in ("exp32", "exp64"):
-        value = _probabilities(unit, turned, np.float32 if sums.columns == "exp32" else np.float64)
+        value = _probabilities(unit, rows, np.float32 if sums.columns == "exp32" else np.float64)
     else:
         raise ValueError(f"softmax has no columns {sums.columns!r}")
-    back = value.reshape(shape) if whole else np.moveaxis(value, -1, axis)
-    return Columns(sums=sums, values=(np.ascontiguousarray(back),), shape=shape)
+    restored = value.reshape(shape) if is_flattened else np.moveaxis(value, -1, axis)
+    return Columns(sums=sums, values=(np.ascontiguousarray(restored),), shape=shape)
 
 
 def _probabilities(unit: Unit, codes: np.ndarray, dtype: type[np.floating[Any]]) -> np.ndarray:
@@ -207,18 +205,18 @@ def _probabilities(unit: Unit, codes: np.ndarray, dtype: type[np.floating[Any]])
     return np.asarray(powers / powers.sum(axis=-1, keepdims=True))
 
 
-def _looked_up(unit: Unit, codes: np.ndarray) -> np.ndarray:
-    """Return exponential * floor(1 / sy) / sum, all float32, with the exponentials of a scaled table summed in order.
+def _from_table(unit: Unit, codes: np.ndarray) -> np.ndarray:
+    """Return exponential * floor(1 / sy) / sum in float32, with exponentials of a scaled table summed in order.
 
-    The table's scale keeps the sum finite; rows are aligned so that their largest code is the last of the table
+    The table's scale keeps the sum finite; rows are aligned so that their largest code is the last entry of the table
     (onnxruntime/contrib_ops/cpu/quantization/qlinear_softmax.cc).
     """
     scale = np.float32(unit.operands[0].scale.reshape(()))
     if not scale > 0:
         raise ValueError(f"the table of exponentials needs a scale above 0, found {scale:g}")
     length = codes.shape[-1]
-    room = max(0.0, float(np.log(np.float32(np.finfo(np.float32).max) / np.float32(max(length, 1)))) - 5.0)
-    shift = room / float(scale)
+    headroom = max(0.0, float(np.log(np.float32(np.finfo(np.float32).max) / np.float32(max(length, 1)))) - 5.0)
+    shift = headroom / float(scale)
     table = np.exp((np.arange(256, dtype=np.float64) - 255 + shift) * float(scale)).astype(np.float32)
     wide = codes.astype(np.int64)
     powers = table[wide + (255 - wide.max(axis=-1, keepdims=True, initial=-(2**15)))]
@@ -228,8 +226,8 @@ def _looked_up(unit: Unit, codes: np.ndarray) -> np.ndarray:
         value = np.asarray(powers * np.float32(factor) / total, dtype=np.float32)
     # The product overflows in short rows of fine output scale. x86 makes that 0 (unsigned) or -2**31 (signed), and
     # adding a zero point below 0 wraps the latter around.
-    lost = 0 if codes.dtype.kind == "u" else np.inf if int(unit.out.zero_point) < 0 else -np.inf
-    return np.where(np.isinf(value), np.float32(lost), value)
+    overflow_value = 0 if codes.dtype.kind == "u" else np.inf if int(unit.out.zero_point) < 0 else -np.inf
+    return np.where(np.isinf(value), np.float32(overflow_value), value)
 
 
 def _only_sums(unit: Unit, sums: HeavyPart) -> None:
@@ -291,11 +289,11 @@ def finish(unit: Unit, columns: Columns, variant: Variant) -> np.ndarray:
 
 
 def finish_many(unit: Unit, columns: Columns, variants: Sequence[Variant]) -> np.ndarray:
-    """Turn columns into codes by many variants, computing what their programs share once.
+    """Turn columns into codes by many variants, computing shared steps once.
 
     Args:
-        unit: The unit that the columns are of.
-        columns: All of them, or (better) a selection.
+        unit: The unit of the columns.
+        columns: All columns, or (better) a selection.
         variants: Variants with the same `sums`.
 
     Returns:
@@ -326,15 +324,17 @@ def compute(unit: Unit, variant: Variant) -> np.ndarray:
 
 
 def _run(unit: Unit, columns: Columns, variant: Variant) -> np.ndarray:
-    """Run a program on columns; a function of one code is computed once for each code there is and looked up."""
+    """Run a program on columns; a function of one code is computed once for each possible code and looked up."""
     codes = columns.values[0]
     if unit.kind != "lookup" or unit.per_channel or codes.dtype.kind not in "iu":
         return run_program(unit, columns, variant)
     low, high = (int(bound) for bound in (np.iinfo(codes.dtype).min, np.iinfo(codes.dtype).max))
     if codes.size <= high - low:
         return run_program(unit, columns, variant)
-    every = np.arange(low, high + 1).astype(codes.dtype)
-    table = run_program(unit, Columns(sums=columns.sums, values=(every,), shape=every.shape), variant)
+    all_possible_codes = np.arange(low, high + 1).astype(codes.dtype)
+    table = run_program(
+        unit, Columns(sums=columns.sums, values=(all_possible_codes,), shape=all_possible_codes.shape), variant
+    )
     return elementwise(lambda part: np.asarray(table[part.astype(np.int64) - low]), codes)
 
 

@@ -1,12 +1,12 @@
-"""Forms of activations that some backends compute in fixed point, integers alone.
+"""Forms of activations that some backends compute in fixed point, with integers only.
 
 Sources: TensorFlow Lite, kernels/internal/reference/hard_swish.h and softmax.h and integer_ops/logistic.h,
 kernels/activations.cc and elementwise.cc.
 
-Exponential and reciprocal in fixed point, as gemmlowp computes them: integers alone, the same on every processor. A
-number of `bits` integer bits is stored as an integer times 2**-(width - 1 - bits). TensorFlow Lite's reference kernels
-and CMSIS-NN use these for softmax, in 32 bits, and for sigmoid and tanh of 16-bit codes, in 16. Source:
-gemmlowp/fixedpoint/fixedpoint.h, whose constants these are.
+Exponential and reciprocal follow gemmlowp (gemmlowp/fixedpoint/fixedpoint.h, with its constants), and are equal on
+every processor. A number with `bits` integer bits is stored as an integer times 2**-(width - 1 - bits). TensorFlow
+Lite's reference kernels and CMSIS-NN use them with 32 bits for softmax, and with 16 bits for sigmoid and tanh of 16-bit
+codes.
 """
 
 from __future__ import annotations
@@ -50,13 +50,13 @@ _POWERS = (
 """exp(-2**n) for each n, as numbers below 1."""
 
 _GUESS, _SLOPE = 1515870810, -1010580540
-"""48/17 and -32/17 with two integer bits: the start of Newton's iteration that is best on [1/2, 1]."""
+"""48/17 and -32/17 with two integer bits: the best start of Newton's iteration on [1/2, 1]."""
 
 _ROUNDS = 3
 
 
-def _constant(value: int, width: int) -> np.ndarray:
-    """Return a constant of 32 bits in a width of fewer."""
+def _narrow_constant(value: int, width: int) -> np.ndarray:
+    """Round a 32-bit constant to fewer bits."""
     return shift_right(np.asarray(value), _WIDE - width, "away")
 
 
@@ -68,13 +68,13 @@ def _one(width: int) -> int:
     return (1 << (width - 1)) - 1
 
 
-def _exp_near(values: np.ndarray, width: int) -> np.ndarray:
+def _exp_series(values: np.ndarray, width: int) -> np.ndarray:
     """Compute exp on [-1/4, 0) by its series of fourth order around -1/8; no integer bits."""
     x = values + (1 << (width - 4))
     square = _product(x, x, width)
     cube, fourth = _product(square, x, width), _product(square, square, width)
-    high = _product(shift_right(fourth, 2, "away") + cube, _constant(_THIRD, width), width) + square
-    start = _constant(_EXP_MINUS_EIGHTH, width)
+    high = _product(shift_right(fourth, 2, "away") + cube, _narrow_constant(_THIRD, width), width) + square
+    start = _narrow_constant(_EXP_MINUS_EIGHTH, width)
     return saturate_to(start + _product(start, x + shift_right(high, 1, "away"), width), width)
 
 
@@ -92,12 +92,12 @@ def exp_of_negative(values: np.ndarray, bits: int, *, width: int = _WIDE) -> np.
     fraction = width - 1 - bits
     quarter = 1 << (fraction - 2)
     inner = (values & (quarter - 1)) - quarter
-    result = _exp_near(shift_left(inner, bits, width=width), width)
-    rest = inner - values
+    result = _exp_series(shift_left(inner, bits, width=width), width)
+    remainder = inner - values
     for exponent, power in _POWERS:
         if exponent < bits:
-            chosen = (rest & (1 << (fraction + exponent))) != 0
-            result = np.where(chosen, _product(result, _constant(power, width), width), result)
+            chosen = (remainder & (1 << (fraction + exponent))) != 0
+            result = np.where(chosen, _product(result, _narrow_constant(power, width), width), result)
     return np.where(values == 0, _one(width), result)
 
 
@@ -105,7 +105,7 @@ def reciprocal_of_one_plus(values: np.ndarray, *, width: int = _WIDE) -> np.ndar
     """Compute 1 / (1 + x) of numbers from 0 to 1, without integer bits, by Newton's iteration."""
     total = values + _one(width)
     half = shift_right(total, 1, "away")
-    x = _constant(_GUESS, width) + _product(half, _constant(_SLOPE, width), width)
+    x = _narrow_constant(_GUESS, width) + _product(half, _narrow_constant(_SLOPE, width), width)
     for _ in range(_ROUNDS):
         error = (1 << (width - 3)) - _product(half, x, width)
         x = x + shift_left(_product(x, error, width), 2, width=width)
@@ -115,15 +115,15 @@ def reciprocal_of_one_plus(values: np.ndarray, *, width: int = _WIDE) -> np.ndar
 def logistic_of(values: np.ndarray, bits: int, *, width: int) -> np.ndarray:
     """Compute 1 / (1 + exp(-x)) of numbers with `bits` integer bits; the result has none."""
     positive = reciprocal_of_one_plus(exp_of_negative(-np.abs(values), bits, width=width), width=width)
-    found = np.where(values > 0, positive, _one(width) - positive)
-    return np.where(values == 0, 1 << (width - 2), found)
+    result = np.where(values > 0, positive, _one(width) - positive)
+    return np.where(values == 0, 1 << (width - 2), result)
 
 
 def tanh_of(values: np.ndarray, bits: int, *, width: int) -> np.ndarray:
     """Compute tanh(x), as (1 - e) / (1 + e) of e = exp(-2 |x|), of numbers with `bits` integer bits."""
-    lost = exp_of_negative(-np.abs(values), bits + 1, width=width)  # the same integer, read as twice the number
-    half = shift_right(lost + _one(width), 1, "away")
-    x = _constant(_GUESS, width) + _product(half, _constant(_SLOPE, width), width)
+    exponential = exp_of_negative(-np.abs(values), bits + 1, width=width)  # the same integer, read as twice the number
+    half = shift_right(exponential + _one(width), 1, "away")
+    x = _narrow_constant(_GUESS, width) + _product(half, _narrow_constant(_SLOPE, width), width)
     for _ in range(_ROUNDS):
         error = (1 << (width - 3)) - _product(half, x, width)
         x = x + shift_left(_product(x, error, width), 2, width=width)
@@ -142,7 +142,7 @@ _WORD = 31
 
 
 def _short_multiplier(real: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return a multiplier of 16 bits with its exponent, rounded from the one of 32 bits."""
+    """Return a 16-bit multiplier with its exponent, rounded from the 32-bit multiplier."""
     whole, exponent = quantize_multiplier(real.astype(np.float64), bits=_WORD, rounding="away")
     return np.minimum(shift_right(whole, _SHORT, "up"), _SHORT_END), exponent
 
@@ -184,7 +184,7 @@ _ROOT_ROUNDS, _ROOT_SHIFT, _ROOT_BITS = 5, 11, 20
 
 
 def inverse_root_of(values: np.ndarray) -> np.ndarray:
-    """Compute 1 / sqrt(x) of whole numbers above 0 by Newton's iteration, with 20 bits of a fraction.
+    """Compute 1 / sqrt(x) of integers above 0 by Newton's iteration, with 20 fractional bits.
 
     Source: GetInvSqrtQuantizedMultiplierExp (tensorflow/lite/kernels/internal/quantization_util.h).
     """
@@ -206,17 +206,17 @@ def inverse_root_of(values: np.ndarray) -> np.ndarray:
 
 
 def inverse_root(unit: Unit, columns: Columns, variant: Variant) -> Start:
-    """Compute 1 / sqrt(x) of centred codes; the program brings it to the output's scale.
+    """Compute 1 / sqrt(x) of centered codes; the program scales it to the output.
 
-    Of 0 it is the largest code; of negative codes, which the runtime refuses, the lowest.
-    Source: RsqrtEvalQuantized (tensorflow/lite/kernels/elementwise.cc).
+    0 gives the largest code, and negative codes, which the runtime refuses, the lowest. Source: RsqrtEvalQuantized
+    (tensorflow/lite/kernels/elementwise.cc).
     """
     del columns, variant
     operand = unit.operands[0]
     if unit.kind != "lookup" or "root31" not in operators.of(unit.function).forms or operand.scale.size > 1:
         raise ValueError("a reciprocal root in fixed point has one scale")
-    real = 1 / (np.sqrt(operand.scale.astype(np.float64)) * unit.out.scale.astype(np.float64))
-    multiplier, exponent = quantize_multiplier(real, bits=_WORD, rounding="away")
+    real_multiplier = 1 / (np.sqrt(operand.scale.astype(np.float64)) * unit.out.scale.astype(np.float64))
+    multiplier, exponent = quantize_multiplier(real_multiplier, bits=_WORD, rounding="away")
 
     def apply(numbers: Any, out: Any, zero: np.ndarray) -> np.ndarray:
         del out
@@ -230,9 +230,9 @@ def inverse_root(unit: Unit, columns: Columns, variant: Variant) -> Start:
 
 
 def squashed(unit: Unit, columns: Columns, variant: Variant) -> Start:
-    """Compute Sigmoid or Tanh of numbers below 8 in 16 bits, or of numbers below 16 in 32, as powers of two allow.
+    """Compute Sigmoid or Tanh, of inputs below 8 in 16 bits, or below 16 in 32 bits.
 
-    The program shifts right to the output's scale.
+    The scales are powers of two, and the program shifts right to the output's scale.
     """
     del columns
     compute = _SQUASHED.get(unit.function)
@@ -280,23 +280,23 @@ def fixed_probabilities(operand: Operand, codes: np.ndarray, bits: int) -> np.nd
     """Compute a softmax along the last axis in fixed point of 31 bits.
 
     Args:
-        operand: What the codes are of.
+        operand: The operand of the codes.
         codes: Codes, with the axis last.
-        bits: Bits of the result, all of them a fraction.
+        bits: Fractional bits of the result.
 
     Returns:
-        Probabilities as integers, which stand for real ones at a scale of 2**-bits alone.
+        Probabilities as integers with a scale of 2**-bits.
     """
-    real = min(float(operand.scale) * 2.0 ** (_WORD - _DIFFERENCE_BITS), 2.0**_WORD - 1)
-    whole, exponent = quantize_multiplier(np.asarray(real), bits=_WORD, rounding="away")
-    least = -np.floor((2**_DIFFERENCE_BITS - 1) * 2.0 ** (_WORD - _DIFFERENCE_BITS) / 2.0 ** int(exponent))
+    real_multiplier = min(float(operand.scale) * 2.0 ** (_WORD - _DIFFERENCE_BITS), 2.0**_WORD - 1)
+    multiplier, exponent = quantize_multiplier(np.asarray(real_multiplier), bits=_WORD, rounding="away")
+    lowest_difference = -np.floor((2**_DIFFERENCE_BITS - 1) * 2.0 ** (_WORD - _DIFFERENCE_BITS) / 2.0 ** int(exponent))
     wide = codes.astype(np.int64)
-    below = wide - wide.max(axis=-1, keepdims=True, initial=-(2**15))
-    scaled = multiply_high(below << max(int(exponent), 0), whole, "up", bits=_WORD)
-    power = np.where(below >= least, exp_of_negative(np.minimum(scaled, 0), _DIFFERENCE_BITS), 0)
+    difference = wide - wide.max(axis=-1, keepdims=True, initial=-(2**15))
+    scaled = multiply_high(difference << max(int(exponent), 0), multiplier, "up", bits=_WORD)
+    power = np.where(difference >= lowest_difference, exp_of_negative(np.minimum(scaled, 0), _DIFFERENCE_BITS), 0)
     total = shift_right(power, _SUM_BITS, "away").sum(axis=-1, keepdims=True)
     free = _WORD - np.floor(np.log2(np.maximum(total, 1))).astype(np.int64)
     inverse = reciprocal_of_one_plus((total << free) - 2**_WORD)
     product = multiply_high(inverse, power, "up", bits=_WORD)
-    found = shift_right(product, _SUM_BITS - free + _WORD - bits, "away")
-    return np.where(below >= least, saturate_to(found, _WORD), 0)
+    result = shift_right(product, _SUM_BITS - free + _WORD - bits, "away")
+    return np.where(difference >= lowest_difference, saturate_to(result, _WORD), 0)

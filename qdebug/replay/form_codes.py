@@ -1,4 +1,4 @@
-"""Forms of functions of one code: the first value of a program, made of the code alone."""
+"""Forms of functions of one code: the first value of a program, computed from the code alone."""
 
 from __future__ import annotations
 
@@ -70,8 +70,8 @@ def _quotient(
 ) -> np.ndarray:
     value = np.fmin(np.fmax(real.astype(np.float32), -end), end)
     square = value * value
-    above, below = (_horner(square, coefficients) for coefficients in (numerator, denominator))
-    return np.asarray(above * value / below)
+    numerator_value, denominator_value = (_horner(square, coefficients) for coefficients in (numerator, denominator))
+    return np.asarray(numerator_value * value / denominator_value)
 
 
 def _horner(square: np.ndarray, coefficients: tuple[float, ...]) -> np.ndarray:
@@ -118,7 +118,7 @@ def tabled(unit: Unit, columns: Columns, variant: Variant) -> Start:
 
 
 def leaky(unit: Unit, columns: Columns, variant: Variant) -> Start:
-    """Requantize each centred code by the program `operand`, with one multiplier above 0 and one below."""
+    """Requantize each centered code with the program `operand`, with one multiplier above 0 and another below."""
     if "leaky" not in operators.of(unit.function).forms:
         raise ValueError("two multipliers are for LeakyRelu")
     alpha = np.asarray(np.float32(Call(inputs=(), attrs=unit.attrs).real("alpha", 0.01)))
@@ -136,14 +136,14 @@ def sloped(unit: Unit, columns: Columns, variant: Variant) -> Start:
 
 
 def _by_sign(unit: Unit, columns: Columns, variant: Variant, slope: np.ndarray) -> Start:
-    """Run the operand program by one multiplier above 0 and by another, which has the slope's scale, below."""
+    """Run the operand program with one multiplier above 0, and below 0 with another, of the slope's scale."""
     dtype = variant.multiplier.dtype
     runs, parameters = [], [operand.zero_point.astype(np.int64) for operand in unit.operands]
     for tag, factor in (("above", _ONE), ("below", slope)):
         scales = Scales(x=unit.operands[0].scale, w=factor, y=unit.out.scale, n=_ONE)
-        own = Start(operation=load(dtype), dtype=dtype, scales=scales)
+        start = Start(operation=load(dtype), dtype=dtype, scales=scales)
         program = planned_program(variant.operand, variant.multiplier, whole=dtype is np.int64, operand=tag)
-        steps = compile_steps(unit, own, program, columns.memo)
+        steps = compile_steps(unit, start, program, columns.memo)
         runs.append((nested(steps), sum(len(step.parameters) for step in steps)))
         parameters += [parameter for step in steps for parameter in step.parameters]
 
@@ -151,8 +151,8 @@ def _by_sign(unit: Unit, columns: Columns, variant: Variant, slope: np.ndarray) 
         del out
         centred = [codes.astype(np.int64) - zero for codes, zero in zip(numbers, given, strict=False)]
         (above, count), (below, _) = runs
-        rest = given[len(numbers) :]
-        high, low = above((centred[0].astype(dtype),), rest[:count]), math.prod(centred).astype(dtype)
-        return np.where(centred[0] >= 0, high, below((low,), rest[count:]))
+        other_parameters = given[len(numbers) :]
+        high, low = above((centred[0].astype(dtype),), other_parameters[:count]), math.prod(centred).astype(dtype)
+        return np.where(centred[0] >= 0, high, below((low,), other_parameters[count:]))
 
     return Start(operation=Operation(apply=apply, parameters=tuple(parameters)), dtype=dtype, scales=scales_of(unit))

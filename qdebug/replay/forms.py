@@ -1,10 +1,10 @@
-"""What a program starts from: each form turns what the columns hold into the first value of the program.
+"""Forms: each computes the first value of a program from the columns.
 
-The columns hold integer sums, averages or interpolated codes, which most forms take as they are. Forms of element-wise
-operators combine codes, as they are stored and in the output's shape. Sources of their formulas: ONNX Runtime
+The columns hold integer sums, averages or interpolated codes, which most forms use unchanged. Forms of element-wise
+operators combine codes, as stored and in the output's shape. Sources of their formulas: ONNX Runtime
 (onnxruntime/core/mlas/lib/qladd.cpp) for fold, TensorFlow Lite (kernels/internal/reference/integer_ops/add.h) for ls,
 XNNPACK (src/microparams-init.c) for common20, QNNPACK (src/qnnpack/requantization.h) for common21, Glow
-(lib/Backends/Interpreter and lib/Backends/CPU/libjit) for fixed15, ratio and each.
+(lib/Backends/Interpreter and lib/Backends/CPU/libjit) for fixed15, ratio and each. Begin at `start_of`.
 """
 
 from __future__ import annotations
@@ -52,16 +52,16 @@ def _sides(unit: Unit) -> tuple[Operand, Operand]:
 
 
 def _combination(unit: Unit) -> Callable[..., Any]:
-    found = _COMBINE.get(unit.kind)
-    if found is None:
+    combine = _COMBINE.get(unit.kind)
+    if combine is None:
         raise ValueError("the form combines two operands")
-    return found
+    return combine
 
 
 def folded(unit: Unit, columns: Columns, variant: Variant) -> Start:
     """Compute a ra + (b rb + (zc - (ra za + rb zb))), with ra = sa / sc; of one code, x s - z s, with s = sx (1 / sc).
 
-    What is made real has no scale sc. Source of the one of codes that are joined: TensorFlow Lite
+    A dequantization has no scale sc. Source of the formula for concatenated codes: TensorFlow Lite
     (kernels/internal/reference/concatenation.h).
     """
     fma = variant.form == "fold-fma"
@@ -104,7 +104,7 @@ def _folded_one(unit: Unit, scale: np.ndarray, zero: np.ndarray, *, fma: bool) -
 
 
 def dequantized(unit: Unit, columns: Columns, variant: Variant) -> Start:
-    """Make both codes real, as (a - za) sa or as the fused a sa - za sa, and combine them."""
+    """Dequantize both codes, as (a - za) sa or as the fused a sa - za sa, and combine them."""
     del columns
     fma = variant.form == "deq-fma"
     dtype = np.float64 if variant.multiplier.number == "f64" else np.float32
@@ -126,7 +126,7 @@ def dequantized(unit: Unit, columns: Columns, variant: Variant) -> Start:
 
 
 def onto(unit: Unit, columns: Columns, variant: Variant) -> Start:
-    """Compute (a - (za + zb sb / sa)) (sa / sb) + b in units of sb, where a is brought to the scale of b.
+    """Compute (a - (za + zb sb / sa)) (sa / sb) + b in units of sb: a is rescaled to the scale of b.
 
     Source: AddTransformation of OpenVINO (common/low_precision_transformations/src/add.cpp); measured.
     """
@@ -134,9 +134,9 @@ def onto(unit: Unit, columns: Columns, variant: Variant) -> Start:
     if unit.kind not in ("add", "sub"):
         raise ValueError("operands are brought to one scale for sums only")
     sides, moved = _sides(unit), 1 if variant.form == "onto-first" else 0
-    (scale, zero), (target, other) = (_single(sides[place]) for place in (moved, 1 - moved))
+    (scale, zero), (target, target_zero) = (_single(sides[place]) for place in (moved, 1 - moved))
     signs = [np.float32(1), np.float32(-1 if unit.kind == "sub" else 1)]
-    inner = np.asarray(zero + other * target / scale * signs[1], dtype=np.float32)
+    inner = np.asarray(zero + target_zero * target / scale * signs[1], dtype=np.float32)
     ratio = np.asarray(scale / target, dtype=np.float32)
 
     def apply(numbers: Any, out: Any, taken: np.ndarray, by: np.ndarray) -> np.ndarray:
@@ -177,14 +177,14 @@ def ratios(unit: Unit, columns: Columns, variant: Variant) -> Start:
 def _pair_of_programs(
     unit: Unit, columns: Columns, variant: Variant, scales: tuple[Scales, Scales], ahead: int = 0
 ) -> Operation:
-    """Run the operand program on both centred codes, shifted left by `ahead`, and combine what comes out."""
+    """Run the operand program on both centered codes, shifted left by `ahead`, and combine the results."""
     if unit.kind not in ("add", "sub", "squared_difference"):
         raise ValueError("operands are brought to one scale for sums only")
     combine = _COMBINE[unit.kind]
     dtype = variant.multiplier.dtype
     runs, parameters = [], []
-    for place, (operand, own) in enumerate(zip(_sides(unit), scales, strict=True)):
-        start = Start(operation=load(dtype, place), dtype=dtype, scales=own, tag=variant.form)
+    for place, (operand, operand_scales) in enumerate(zip(_sides(unit), scales, strict=True)):
+        start = Start(operation=load(dtype, place), dtype=dtype, scales=operand_scales, tag=variant.form)
         program = planned_program(
             variant.operand, variant.multiplier, whole=dtype is np.int64, operand=f"operand {place}"
         )
@@ -205,15 +205,15 @@ def _pair_of_programs(
 
 
 def shifted(unit: Unit, columns: Columns, variant: Variant) -> Start:
-    """Bring both codes, shifted left, to twice the larger scale, and combine them there.
+    """Shift both codes left, rescale them to twice the larger scale, and combine them there.
 
-    Source of the one of squared differences: TensorFlow Lite (kernels/squared_difference.cc).
+    Source for squared differences: TensorFlow Lite (kernels/squared_difference.cc).
     """
     a, b = (operand.scale.astype(np.float64) for operand in _sides(unit))
     twice = 2 * np.maximum(a, b)
     one = np.ones(())
-    own = tuple(Scales(x=scale, w=one, y=twice, n=one) for scale in (a, b))
-    operation = _pair_of_programs(unit, columns, variant, (own[0], own[1]), variant.shift)
+    operand_scales = tuple(Scales(x=scale, w=one, y=twice, n=one) for scale in (a, b))
+    operation = _pair_of_programs(unit, columns, variant, (operand_scales[0], operand_scales[1]), variant.shift)
     squared = unit.kind == "squared_difference"
     y = unit.out.scale.astype(np.float64) * 2.0 ** (variant.shift * (2 if squared else 1))
     scales = Scales(x=twice, w=twice if squared else one, y=y, n=one)
@@ -221,16 +221,16 @@ def shifted(unit: Unit, columns: Columns, variant: Variant) -> Start:
 
 
 def each(unit: Unit, columns: Columns, variant: Variant) -> Start:
-    """Bring both codes to the output's scale, each with its own rounding, and combine them there."""
+    """Rescale each code to the output's scale with its own rounding, and combine them there."""
     if unit.kind == "squared_difference":
         raise ValueError("squares have another scale than their operands")
-    own = tuple(Scales(x=o.scale, w=_ONE, y=unit.out.scale, n=_ONE) for o in _sides(unit))
-    operation = _pair_of_programs(unit, columns, variant, (own[0], own[1]))
-    whole = Operation(
+    operand_scales = tuple(Scales(x=o.scale, w=_ONE, y=unit.out.scale, n=_ONE) for o in _sides(unit))
+    operation = _pair_of_programs(unit, columns, variant, (operand_scales[0], operand_scales[1]))
+    to_integers = Operation(
         apply=lambda numbers, out, *given: operation.apply(numbers, out, *given).astype(np.int64),
         parameters=operation.parameters,
     )
-    return Start(operation=whole, dtype=np.int64, scales=scales_of(unit))
+    return Start(operation=to_integers, dtype=np.int64, scales=scales_of(unit))
 
 
 def common(unit: Unit, columns: Columns, variant: Variant) -> Start:
@@ -241,9 +241,9 @@ def common(unit: Unit, columns: Columns, variant: Variant) -> Start:
     bits = int(variant.form[-2:])
     sides = _sides(unit)
     out_scale = unit.out.scale.astype(np.float32)
-    real = [np.asarray(operand.scale.astype(np.float32) / out_scale, dtype=np.float32) for operand in sides]
-    shift = bits + 1 - np.frexp(np.maximum(np.abs(real[0]), np.abs(real[1])))[1].astype(np.int64)
-    factors = [np.rint(np.ldexp(r.astype(np.float64), shift)).astype(np.int64) for r in real]
+    ratios = [np.asarray(operand.scale.astype(np.float32) / out_scale, dtype=np.float32) for operand in sides]
+    shift = bits + 1 - np.frexp(np.maximum(np.abs(ratios[0]), np.abs(ratios[1])))[1].astype(np.int64)
+    factors = [np.rint(np.ldexp(r.astype(np.float64), shift)).astype(np.int64) for r in ratios]
     if unit.kind == "sub":
         factors[1] = -factors[1]
     zero = sum(m * o.zero_point.astype(np.int64) for m, o in zip(factors, sides, strict=True))
@@ -253,8 +253,8 @@ def common(unit: Unit, columns: Columns, variant: Variant) -> Start:
         return np.asarray(numbers[0].astype(np.int64) * ma + numbers[1].astype(np.int64) * mb - rest)
 
     operation = Operation(apply=apply, parameters=(*factors, np.asarray(zero)))
-    none = np.zeros_like(shift)
-    whole = Fixed(multiplier=none + 1, bits=0, exponent=-shift, pre=none)
+    zeros = np.zeros_like(shift)
+    whole = Fixed(multiplier=zeros + 1, bits=0, exponent=-shift, pre=zeros)
     return Start(operation=operation, dtype=np.int64, scales=scales_of(unit), whole=whole, tag=variant.form)
 
 
@@ -272,7 +272,7 @@ def fixed_point_15(unit: Unit, columns: Columns, variant: Variant) -> Start:
     def apply(numbers: Any, out: Any, *given: np.ndarray) -> np.ndarray:
         del out
         sides = ((numbers[0], *given[:2]), (numbers[1], *given[2:]))
-        whole = [_away((codes.astype(np.float32) - zero) * ratio) for codes, zero, ratio in sides]
+        whole = [_round_half_away((codes.astype(np.float32) - zero) * ratio) for codes, zero, ratio in sides]
         return np.asarray(combine(*whole)).astype(np.float32)
 
     scales = Scales(x=np.asarray(_LARGE_SCALE), w=_ONE, y=unit.out.scale, n=_ONE)
@@ -280,19 +280,19 @@ def fixed_point_15(unit: Unit, columns: Columns, variant: Variant) -> Start:
     return Start(operation=operation, dtype=np.float32, scales=scales, tag="fixed15")
 
 
-def _away(values: np.ndarray) -> np.ndarray:
-    whole = np.trunc(values)
-    return np.asarray((whole + np.copysign(np.abs(values - whole) >= 0.5, values)).astype(np.int64))
+def _round_half_away(values: np.ndarray) -> np.ndarray:
+    truncated = np.trunc(values)
+    return np.asarray((truncated + np.copysign(np.abs(values - truncated) >= 0.5, values)).astype(np.int64))
 
 
-def _loaded(unit: Unit, columns: Columns, variant: Variant) -> Start:
-    """Take the numbers themselves."""
+def _unchanged(unit: Unit, columns: Columns, variant: Variant) -> Start:
+    """Start from the columns unchanged."""
     dtype = variant.multiplier.dtype
     return Start(operation=load(dtype), dtype=dtype, scales=scales_of(unit, columns.count, columns.member))
 
 
-def _blended(unit: Unit, columns: Columns, variant: Variant) -> Start:
-    """Take interpolated codes: whole numbers with a fraction of their own, or float32."""
+def _interpolated_codes(unit: Unit, columns: Columns, variant: Variant) -> Start:
+    """Start from interpolated codes: integers with fractional bits, or float32."""
     bits = FRACTION.get(variant.form)
     dtype = np.float32 if bits is None else np.int64
     one = np.ones((), np.int64)
@@ -303,76 +303,86 @@ def _blended(unit: Unit, columns: Columns, variant: Variant) -> Start:
 
 
 def _offset(unit: Unit, columns: Columns, variant: Variant) -> Start:
-    """Take sums of codes with their zero point inside: z s / sc is left to subtract, of integers a whole number."""
-    start = _loaded(unit, columns, variant)
+    """Start from sums of uncentered codes: z s / sc remains to be subtracted, rounded for integers."""
+    start = _unchanged(unit, columns, variant)
     x = unit.operands[0]
-    inside = x.zero_point.astype(np.float32) * x.scale.astype(np.float32) / unit.out.scale.astype(np.float32)
+    zero_share = x.zero_point.astype(np.float32) * x.scale.astype(np.float32) / unit.out.scale.astype(np.float32)
     if not variant.multiplier.real:
-        inside = round_values(inside, "away")
-    return replace(start, zero=np.asarray(unit.out.zero_point.astype(np.float32) - inside), tag="offset")
+        zero_share = round_values(zero_share, "away")
+    return replace(start, zero=np.asarray(unit.out.zero_point.astype(np.float32) - zero_share), tag="offset")
 
 
 def _levels(unit: Unit, columns: Columns, variant: Variant) -> Start:
-    """Count steps from the low end of the range, v f + c: f is the steps of the range over its width, c takes its end.
+    """Count steps from the low end of the range as v f + c, with f the steps of the range over its width.
 
-    The range is in the units of what is counted: real numbers, or sums at the scale sx sw. All in float32, c being the
-    low end times the steps over the width. Source: FakeQuantize of OpenVINO, whose passes divide its input range by
-    the scale of the sums (low_precision/fuse_multiply_to_fake_quantize.cpp) and whose plugin for x86 makes a factor
-    and a shift of it (intel_cpu/src/nodes/fake_quantize.cpp); measured.
+    c subtracts the low end: its value times the steps over the width, all in float32. The range is in units of the
+    input: real numbers, or sums with the scale sx sw. Source: FakeQuantize of OpenVINO, whose passes divide its input
+    range by the scale of the sums (low_precision/fuse_multiply_to_fake_quantize.cpp) and whose x86 plugin turns it into
+    a factor and a shift (intel_cpu/src/nodes/fake_quantize.cpp); measured.
 
-    `levels-raw` counts averages of codes with their zero point inside, v = sum (1 / n): c takes off z f after.
+    `levels-raw` counts averages of uncentered codes, v = sum (1 / n): c subtracts z f too.
     """
-    raw, scales = variant.form == "levels-raw", scales_of(unit, columns.count)
-    whole = variant.form == "levels-fma"
+    is_uncentered, scales = variant.form == "levels-raw", scales_of(unit, columns.count)
+    is_fused = variant.form == "levels-fma"
     low, high = (np.float32(end) for end in unit.out.limits)
     scale, zero = (np.asarray(each).astype(np.float32) for each in (unit.out.scale, unit.out.zero_point))
     unit_of_sums = np.ones((), np.float32) if unit.kind == "quantize" else sum_scale(scales)
     with np.errstate(all="ignore"):  # a scale of 0 leaves no range
-        least, most = (low - zero) * scale / unit_of_sums, (high - zero) * scale / unit_of_sums
-        width, steps = most - least, high - low
-        factor, rest = np.asarray(steps / width), np.asarray(-least * steps / width)
-    if whole:  # the lowest code is part of what is added
-        rest = np.asarray(rest + low)
+        low_end, high_end = (low - zero) * scale / unit_of_sums, (high - zero) * scale / unit_of_sums
+        width, steps = high_end - low_end, high - low
+        factor, shift = np.asarray(steps / width), np.asarray(-low_end * steps / width)
+    if is_fused:  # the summand includes the lowest code
+        shift = np.asarray(shift + low)
     share = np.ones((), np.float32)
-    if raw:
+    if is_uncentered:
         share = np.asarray(np.float32(1) / np.asarray(scales.n).astype(np.float32))
-        rest = np.asarray(rest - unit.operands[0].zero_point.astype(np.float32) * factor)
+        shift = np.asarray(shift - unit.operands[0].zero_point.astype(np.float32) * factor)
 
     def apply(numbers: Any, out: Any, by: np.ndarray, more: np.ndarray, times: np.ndarray) -> np.ndarray:
         del out
         values = numbers[0].astype(np.float32)
-        if raw:
+        if is_uncentered:
             values = values * times
-        return fused(values, by, more) if raw or whole else np.asarray(values * by + more, dtype=np.float32)
+        return (
+            fused(values, by, more) if is_uncentered or is_fused else np.asarray(values * by + more, dtype=np.float32)
+        )
 
-    zero_point = np.asarray(np.float32(0) if whole else low)
-    operation = Operation(apply=apply, parameters=(factor, rest, share))
+    zero_point = np.asarray(np.float32(0) if is_fused else low)
+    operation = Operation(apply=apply, parameters=(factor, shift, share))
     return Start(operation=operation, dtype=np.float32, scales=scales, zero=zero_point, tag=variant.form)
 
 
-def _counted(unit: Unit, columns: Columns, variant: Variant) -> Start:
-    """Take sums, with the count divided out of the 31-bit multiplier, cut off (kernels/internal/reference/reduce.h)."""
+def _divided_sums(unit: Unit, columns: Columns, variant: Variant) -> Start:
+    """Start from sums, with the 31-bit multiplier divided by the count (kernels/internal/reference/reduce.h)."""
     del variant
     scales = scales_of(unit, columns.count)
-    plain = fixed(real_multiplier(replace(scales, n=np.ones((), np.float32)), "d:xw/y"), "q31")
+    undivided = fixed(real_multiplier(replace(scales, n=np.ones((), np.float32)), "d:xw/y"), "q31")
     count = scales.n.astype(np.int64)
-    # As many bits as the count has are made room for, unless the shift that is left would go beyond 31.
-    room = np.minimum(np.frexp(count.astype(np.float64))[1] - 1, plain.bits + plain.exponent)
-    whole = replace(plain, multiplier=(plain.multiplier << room) // count, exponent=plain.exponent - room)
-    return Start(operation=load(np.int64), dtype=np.int64, scales=scales, whole=whole, tag="counted")
+    # Shift left by the bits of the count, unless the remaining shift would exceed 31.
+    room = np.minimum(np.frexp(count.astype(np.float64))[1] - 1, undivided.bits + undivided.exponent)
+    divided = replace(undivided, multiplier=(undivided.multiplier << room) // count, exponent=undivided.exponent - room)
+    return Start(operation=load(np.int64), dtype=np.int64, scales=scales, whole=divided, tag="counted")
 
 
 _FORMS: Mapping[str, Callable[[Unit, Columns, Variant], Start]] = MappingProxyType(
-    dict.fromkeys(("sum", "raw", "real", "real-lerp", "taps", "nines", "ort", "exp31", "exp32", "exp64"), _loaded)
+    dict.fromkeys(("sum", "raw", "real", "real-lerp", "taps", "nines", "ort", "exp31", "exp32", "exp64"), _unchanged)
     | dict.fromkeys(
-        ("grid10", "blend10", "blend11", "blend32", "rows32", "lerp", "lerp-fma", "corners32", "weights32"), _blended
+        ("grid10", "blend10", "blend11", "blend32", "rows32", "lerp", "lerp-fma", "corners32", "weights32"),
+        _interpolated_codes,
     )
     | dict.fromkeys(("fold", "fold-fma"), folded)
     | dict.fromkeys(("deq", "deq-fma"), dequantized)
     | dict.fromkeys(("onto-first", "onto-second"), onto)
     | dict.fromkeys(("common20", "common21"), common)
     | dict.fromkeys(("table", "table-fma", "stepped", "mlas"), tabled)
-    | {"ratio": ratios, "ls": shifted, "fixed15": fixed_point_15, "each": each, "offset": _offset, "counted": _counted}
+    | {
+        "ratio": ratios,
+        "ls": shifted,
+        "fixed15": fixed_point_15,
+        "each": each,
+        "offset": _offset,
+        "counted": _divided_sums,
+    }
     | dict.fromkeys(("levels", "levels-fma", "levels-raw"), _levels)
     | {"leaky": leaky, "slopes": sloped, "hswish16": hard_swish, "fixed16": squashed, "fixed31": squashed}
     | {"root31": inverse_root}
@@ -380,13 +390,13 @@ _FORMS: Mapping[str, Callable[[Unit, Columns, Variant], Start]] = MappingProxyTy
 
 
 def start_of(unit: Unit, columns: Columns, variant: Variant) -> Start:
-    """Return what a program starts with; the same object for variants that start alike.
+    """Return the start of a program; equal starts are the same object.
 
     Raises:
-        ValueError: The form is not one of the unit's kind.
+        ValueError: The form does not fit the kind of the unit.
     """
-    read = variant.multiplier if variant.operand else variant.multiplier.number
-    key = (variant.form, variant.shift, variant.operand, read)
+    multiplier_key = variant.multiplier if variant.operand else variant.multiplier.number
+    key = (variant.form, variant.shift, variant.operand, multiplier_key)
     start = columns.memo.get(key)
     if start is None:
         start = _FORMS[variant.form](unit, columns, variant)

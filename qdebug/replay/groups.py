@@ -1,8 +1,8 @@
-"""Groups of a QDQ graph that a backend computes as one: DequantizeLinear, an operator, QuantizeLinear.
+"""Groups of a QDQ graph that a backend computes as one node: DequantizeLinear, an operator, QuantizeLinear.
 
 A graph in QDQ form states real arithmetic between quantized tensors. An integer backend folds each operator with the
-dequantization before it and the quantization after it into one kernel on codes. `fuse` gives the graph as such a
-backend sees it: each group is one node with the operator's own name, whose inputs and output are the codes.
+dequantization before it and the quantization after it into one kernel on codes. `fuse` returns the graph of such a
+backend: each group is one node with the operator's own name and codes as inputs and output.
 """
 
 from __future__ import annotations
@@ -20,13 +20,12 @@ __all__ = ["Group", "find_groups", "fuse"]
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Group:
-    """Nodes that make one unit.
+    """Nodes that are computed as one unit.
 
     Args:
-        node: The node that stands for all of them: operator, name and attributes of the one in the middle, with
-            codes as inputs and output. A fused activation is its attribute `activation`, with the bounds of a Clip
-            as `activation_params`.
-        interior: Tensors between the nodes, which nobody else reads.
+        node: The node that replaces them: operator, name and attributes of the middle node, with codes as inputs and
+            output. A fused activation is its attribute `activation`, with the bounds of a Clip as `activation_params`.
+        interior: Tensors between the nodes, with no other reader.
         members: The nodes, in topological order.
     """
 
@@ -36,40 +35,44 @@ class Group:
 
 
 def find_groups(graph: Graph, constants: Mapping[str, AttrValue] | None = None) -> tuple[Group, ...]:
-    """Find what a backend may fold, in topological order.
+    """Find the groups that a backend may fold, in topological order.
 
-    A group needs the quantization of all its operands stated by the graph, per tensor or per channel, and results
-    between its nodes that nobody else reads. Operators that only move codes need the same parameters on both sides.
+    A group needs per-tensor or per-channel quantization of all its operands, and interior results without other
+    readers. Operators that only move codes need equal parameters on both sides.
 
     Args:
         graph: The graph.
-        constants: Values of scalar constants by name; the bounds of a Clip are looked up here.
+        constants: Values of scalar constants by name, for the bounds of a Clip.
     """
     return tuple(_groups(graph, constants or {}))
 
 
 def fuse(graph: Graph, constants: Mapping[str, AttrValue] | None = None, *, apart: Collection[str] = ()) -> Graph:
-    """Return a graph with each of its groups as one node.
+    """Return a graph with each group as one node; unchanged without groups.
 
-    A graph without groups is given back unchanged. Nodes and tensors that are only read within groups are left out.
+    Nodes and tensors that are only read within groups are left out.
 
     Args:
         graph: The graph.
-        constants: Values of scalar constants by name; the bounds of a Clip are looked up here.
-        apart: Tensors that are known to be computed on their own; no group with one inside is made a node.
+        constants: Values of scalar constants by name, for the bounds of a Clip.
+        apart: Tensors that are computed on their own; groups with such a tensor inside are not fused.
     """
     groups = [group for group in find_groups(graph, constants) if group.interior.isdisjoint(apart)]
     if not groups:
         return graph
-    last = {group.members[-1].name: group.node for group in groups}
+    node_of_last = {group.members[-1].name: group.node for group in groups}
     members = [node for group in groups for node in group.members]
     folded = {node.name for node in members if not operators.of(node.op).dequantizes}
-    nodes = [last.get(node.name, node) for node in graph.nodes if node.name in last or node.name not in folded]
+    nodes = [
+        node_of_last.get(node.name, node)
+        for node in graph.nodes
+        if node.name in node_of_last or node.name not in folded
+    ]
     nodes = _without_unread(nodes, graph.outputs)
-    used = {name for node in nodes for name in (*node.inputs, *node.outputs)} | {*graph.inputs, *graph.outputs}
+    used_tensors = {name for node in nodes for name in (*node.inputs, *node.outputs)} | {*graph.inputs, *graph.outputs}
     return Graph(
         nodes,
-        tensors=[info for name, info in graph.tensors.items() if name in used],
+        tensors=[info for name, info in graph.tensors.items() if name in used_tensors],
         inputs=graph.inputs,
         outputs=graph.outputs,
         name=graph.name,
@@ -78,10 +81,14 @@ def fuse(graph: Graph, constants: Mapping[str, AttrValue] | None = None, *, apar
 
 
 def _without_unread(nodes: list[Node], outputs: tuple[str, ...]) -> list[Node]:
-    """Leave out dequantizations whose results nobody reads any more."""
-    read = Counter(name for node in nodes for name in node.inputs)
-    read.update(outputs)
-    return [node for node in nodes if not operators.of(node.op).dequantizes or any(map(read.__getitem__, node.outputs))]
+    """Drop dequantizations without readers."""
+    reader_counts = Counter(name for node in nodes for name in node.inputs)
+    reader_counts.update(outputs)
+    return [
+        node
+        for node in nodes
+        if not operators.of(node.op).dequantizes or any(map(reader_counts.__getitem__, node.outputs))
+    ]
 
 
 def _groups(graph: Graph, constants: Mapping[str, AttrValue]) -> Iterator[Group]:
@@ -89,10 +96,10 @@ def _groups(graph: Graph, constants: Mapping[str, AttrValue]) -> Iterator[Group]
         row = operators.of(node.op)
         if not row.folds or not node.outputs or not has_kernel(node.op, node.domain):
             continue
-        inputs, before = _codes_in(graph, node)
+        inputs, before = _codes_of_inputs(graph, node)
         if inputs is None:
             continue
-        after = _chain(graph, node)
+        after = _nodes_to_quantization(graph, node)
         moves = row.moves and not row.keeps_values and row.data == (0,)
         if after is None or (moves and not _same_quant(graph, inputs[0], after[-1].outputs[0])):
             continue
@@ -115,8 +122,8 @@ def _groups(graph: Graph, constants: Mapping[str, AttrValue]) -> Iterator[Group]
         )
 
 
-def _codes_in(graph: Graph, node: Node) -> tuple[tuple[str, ...] | None, list[Node]]:
-    """Return a node's inputs with codes in place of their dequantization, and the nodes that dequantize them."""
+def _codes_of_inputs(graph: Graph, node: Node) -> tuple[tuple[str, ...] | None, list[Node]]:
+    """Return a node's inputs with dequantized tensors replaced by their codes, and the dequantizing nodes."""
     row = operators.of(node.op)
     data = row.data or tuple(range(len(node.inputs)))
     if max(data, default=0) >= len(node.inputs):
@@ -127,7 +134,7 @@ def _codes_in(graph: Graph, node: Node) -> tuple[tuple[str, ...] | None, list[No
         source = graph.producer(name) if name and (position in data or optional) else None
         real = source is not None and operators.of(source.op).dequantizes
         read = source.inputs[0] if source is not None and real and source.inputs else ""
-        if source is not None and read and _coded(graph, read, wide=optional):
+        if source is not None and read and _has_codes(graph, read, wide=optional):
             inputs[position] = read
             before.append(source)
         elif position in data or (optional and name and not graph.is_constant(name)):
@@ -135,43 +142,45 @@ def _codes_in(graph: Graph, node: Node) -> tuple[tuple[str, ...] | None, list[No
     return tuple(inputs), list({source.name: source for source in before}.values())
 
 
-def _chain(graph: Graph, node: Node) -> list[Node] | None:
-    """Return the nodes after a node up to the quantization of its result: an activation, if any, and QuantizeLinear."""
+def _nodes_to_quantization(graph: Graph, node: Node) -> list[Node] | None:
+    """Return the nodes after a node up to its QuantizeLinear, with at most one activation between."""
     following = _only_reader(graph, node)
     chain = [] if following is None else [following]
     if following is not None and operators.of(node.op).takes_clamp and operators.of(following.op).clamps:
         following = _only_reader(graph, following)
         chain += [] if following is None else [following]
-    if following is None or not operators.of(following.op).quantizes or not _coded(graph, following.outputs[0]):
+    if following is None or not operators.of(following.op).quantizes or not _has_codes(graph, following.outputs[0]):
         return None
     return chain
 
 
 def _only_reader(graph: Graph, node: Node) -> Node | None:
-    """Return the node that reads a node's only result as its first input, if nothing else reads it."""
+    """Return the only reader of a node's only result, if it reads it as its first input."""
     results = [name for name in node.outputs if name]
     if len(results) != 1 or results[0] in graph.outputs:
         return None
     readers = graph.consumers(results[0])
-    fits = len(readers) == 1 and readers[0].inputs.count(results[0]) == 1 and readers[0].inputs[0] == results[0]
-    return readers[0] if fits else None
+    is_only_first_input = (
+        len(readers) == 1 and readers[0].inputs.count(results[0]) == 1 and readers[0].inputs[0] == results[0]
+    )
+    return readers[0] if is_only_first_input else None
 
 
-def _coded(graph: Graph, name: str, *, wide: bool = False) -> bool:
-    """Tell whether a tensor holds integer codes whose parameters the graph states."""
+def _has_codes(graph: Graph, name: str, *, wide: bool = False) -> bool:
+    """Return whether a tensor holds integer codes with stated parameters."""
     quant = graph.tensors[name].quant
     if quant is None or quant.block_size is not None or not is_integer(quant.dtype):
         return False
     return wide or not quant.dtype.endswith(("32", "64"))
 
 
-def _same_quant(graph: Graph, one: str, other: str) -> bool:
-    quant = graph.tensors[one].quant
-    return quant is not None and not quant.per_channel and quant == graph.tensors[other].quant
+def _same_quant(graph: Graph, first: str, second: str) -> bool:
+    quant = graph.tensors[first].quant
+    return quant is not None and not quant.per_channel and quant == graph.tensors[second].quant
 
 
 def _activation(node: Node, constants: Mapping[str, AttrValue]) -> dict[str, AttrValue] | None:
-    """Return the attributes of a fused activation; None where its bounds are not known."""
+    """Return the attributes of a fused activation; None if its bounds are unknown."""
     bounds = operators.clamp_bounds(node, constants)
     if bounds is None:
         return None

@@ -1,7 +1,7 @@
-"""The heavy part of a bilinear resize on codes: four neighbours, weighted by integers or in float32, as runtimes do it.
+"""The heavy part of a bilinear resize on codes: four neighbours, weighted by integers or in float32, as in runtimes.
 
-All work on the codes as they are stored, which is right where input and output stand for the same real numbers. They
-differ in how they find where an output lies, and in what the weights are kept as. Sources: TensorFlow Lite
+All methods work on stored codes, which is right if input and output have equal quantization. They differ in the
+position of outputs and in the precision of weights. Sources: TensorFlow Lite
 (kernels/internal/reference/resize_bilinear.h), XNNPACK (src/indirection.c, src/s8-ibilinear/scalar.c.in), ONNX Runtime
 (core/providers/cpu/tensor/upsample.h), PyTorch (native/quantized/cpu/UpSampleBilinear2d.cpp).
 """
@@ -27,7 +27,7 @@ from qdebug.replay.within import axis_within
 __all__ = ["FRACTION", "interpolated", "interpolated_codes", "is_bilinear", "resized_axes"]
 
 FRACTION: Mapping[str, int] = MappingProxyType({"grid10": 20, "blend10": 20, "blend11": 22})
-"""Columns that hold integers, and how many bits of them are a fraction."""
+"""Columns of integers, and their number of fractional bits."""
 
 _HALF = np.float32(0.5)
 _PLANE = 2
@@ -35,13 +35,13 @@ _PLANE = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Taps:
-    """Where the outputs along one axis read, and how much each neighbour counts.
+    """The two neighbours of each output along an axis, and their weights.
 
     Args:
-        low: Index of the neighbour below, for each output.
-        high: Index of the neighbour above.
-        below: Weight of the one below.
-        above: Weight of the one above.
+        low: Index of the lower neighbour, for each output.
+        high: Index of the upper neighbour.
+        below: Weight of the lower neighbour.
+        above: Weight of the upper neighbour.
     """
 
     low: np.ndarray
@@ -51,8 +51,8 @@ class _Taps:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Line:
-    """One axis that is resized: its size, its new size, the factor asked for, and how outputs are placed."""
+class _ResizedAxis:
+    """A resized axis: its size, its new size, the requested factor, and the coordinate mode."""
 
     size: int
     out: int
@@ -61,18 +61,18 @@ class _Line:
 
     @property
     def half(self) -> bool:
-        """Whether outputs lie at the middle of their pixels."""
+        """Whether outputs lie at pixel centers."""
         return self.mode == "half_pixel" or (self.mode == "pytorch_half_pixel" and self.out > 1)
 
     @property
     def ends(self) -> bool:
-        """Whether the first and last pixels of both sides are put upon one another."""
+        """Whether the first and last pixels of both sides are aligned."""
         return self.mode == "align_corners" and self.out > 1
 
     def ratio(self) -> np.float32:
         """Return input pixels per output pixel, in float32."""
-        less = int(self.ends)
-        return np.float32(self.size - less) / np.float32(self.out - less)
+        shared_end = int(self.ends)
+        return np.float32(self.size - shared_end) / np.float32(self.out - shared_end)
 
 
 def interpolated(unit: Unit, sums: HeavyPart) -> Columns:
@@ -83,11 +83,11 @@ def interpolated(unit: Unit, sums: HeavyPart) -> Columns:
     """
     operand = unit.operands[0]
     call = Call(inputs=(operand.codes, *unit.settings), attrs=unit.attrs, opset=unit.opset, op=unit.function)
-    lines = _lines(call, operand.codes)
+    lines = _resized_axes(call, operand.codes)
     if sums.columns == "real-lerp":
         value = np.asarray(operand.centred.astype(np.float32) * operand.scale.astype(np.float32))
         for axis in sorted(lines, reverse=True):
-            value = _stepped(value, axis, _middle(lines[axis]))
+            value = _step_towards_upper(value, axis, _offset_taps(lines[axis]))
         return Columns(sums=sums, values=(value,), shape=value.shape)
     value = _interpolated(operand.codes, lines, sums.columns)
     if sums.columns.startswith("lerp"):
@@ -96,43 +96,43 @@ def interpolated(unit: Unit, sums: HeavyPart) -> Columns:
 
 
 def interpolated_codes(call: Call, x: np.ndarray) -> np.ndarray | None:
-    """Resize codes as ONNX Runtime does: in float32 in the plane of the last two axes, else with 10 bits; cut off.
+    """Resize codes as ONNX Runtime does: in float32 in the plane of the last two axes, else with 10 bits; truncated.
 
     Returns:
         Codes; None if this is no bilinear resize.
     """
     try:
-        lines = _lines(call, x)
+        lines = _resized_axes(call, x)
     except ValueError:
         return None
-    inner = any(axis < x.ndim - _PLANE for axis in lines)
-    value = _interpolated(x, lines, "blend10" if inner else "blend32")
-    whole = shift_right(value, FRACTION["blend10"], "trunc") if inner else np.trunc(value)
-    return np.asarray(whole.astype(x.dtype))
+    has_inner_axis = any(axis < x.ndim - _PLANE for axis in lines)
+    value = _interpolated(x, lines, "blend10" if has_inner_axis else "blend32")
+    integers = shift_right(value, FRACTION["blend10"], "trunc") if has_inner_axis else np.trunc(value)
+    return np.asarray(integers.astype(x.dtype))
 
 
 def is_bilinear(unit: Unit) -> bool:
-    """Tell whether a resize is one that codes are interpolated for."""
+    """Return whether codes are interpolated for a resize."""
     x = unit.operands[0].codes
     try:
-        _lines(Call(inputs=(x, *unit.settings), attrs=unit.attrs, opset=unit.opset, op=unit.function), x)
+        _resized_axes(Call(inputs=(x, *unit.settings), attrs=unit.attrs, opset=unit.opset, op=unit.function), x)
     except (ValueError, KernelError):
         return False
     return True
 
 
-def _lines(call: Call, x: np.ndarray) -> dict[int, _Line]:
-    """Return what is to be done along each axis that is resized.
+def _resized_axes(call: Call, x: np.ndarray) -> dict[int, _ResizedAxis]:
+    """Return the resized axes.
 
     Raises:
-        ValueError: The resize is not a bilinear one.
+        ValueError: The resize is not bilinear.
     """
     mode = call.text("coordinate_transformation_mode", "half_pixel") if call.opset >= 11 else "asymmetric"
-    known = ("half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric")
-    if call.text("mode", "nearest") != "linear" or call.integer("antialias") or mode not in known:
+    modes = ("half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric")
+    if call.text("mode", "nearest") != "linear" or call.integer("antialias") or mode not in modes:
         raise ValueError("codes are interpolated between neighbours alone")
     lines = {
-        axis: _Line(size=x.shape[axis], out=out, factor=factor, mode=mode)
+        axis: _ResizedAxis(size=x.shape[axis], out=out, factor=factor, mode=mode)
         for axis, factor, out in zip(*resized_axes(call, x), strict=True)
         if out != x.shape[axis] or factor != 1
     }
@@ -141,28 +141,28 @@ def _lines(call: Call, x: np.ndarray) -> dict[int, _Line]:
     return lines
 
 
-def _interpolated(codes: np.ndarray, lines: Mapping[int, _Line], columns: str) -> np.ndarray:
+def _interpolated(codes: np.ndarray, lines: Mapping[int, _ResizedAxis], columns: str) -> np.ndarray:
     bits = FRACTION.get(columns)
     value = codes.astype(np.float32 if bits is None else np.int64)
     if columns == "blend32":
-        return _at_once(value, lines)
+        return _sum_by_products(value, lines)
     if columns in ("corners32", "weights32"):
-        return _at_corners(value, lines, products=columns == "weights32")
+        return _sum_of_corners(value, lines, products=columns == "weights32")
     for axis in sorted(lines, reverse=True):
-        value = _between(value, axis, _TAPS[columns](lines[axis]), fma=columns == "lerp-fma")
+        value = _blend_neighbours(value, axis, _TAPS[columns](lines[axis]), fma=columns == "lerp-fma")
     return value if bits is None else np.left_shift(value, (_PLANE - len(lines)) * (bits // _PLANE))
 
 
 def resized_axes(call: Call, x: np.ndarray) -> tuple[list[int], list[float], list[int]]:
-    """Return the axes that are resized, their scales and their new sizes."""
-    named = call.integers("axes")
-    axes = [axis_within(axis, x.ndim) for axis in named] if named is not None else list(range(x.ndim))
+    """Return the resized axes, their scales and their new sizes."""
+    axes_attribute = call.integers("axes")
+    axes = [axis_within(axis, x.ndim) for axis in axes_attribute] if axes_attribute is not None else list(range(x.ndim))
     if len(set(axes)) < len(axes):
         raise ValueError(f"axes {axes} are not all different")
     place = 1 if call.op == "Upsample" or call.opset < 11 else 2
-    given = call.attrs.get("scales") if call.opset < 9 and call.op == "Upsample" else call.optional(place)
-    if given is not None and np.asarray(given).size:
-        scales = [float(scale) for scale in np.asarray(given).reshape(-1)]
+    scales_input = call.attrs.get("scales") if call.opset < 9 and call.op == "Upsample" else call.optional(place)
+    if scales_input is not None and np.asarray(scales_input).size:
+        scales = [float(scale) for scale in np.asarray(scales_input).reshape(-1)]
         return axes, scales, [int(np.floor(x.shape[axis] * s)) for axis, s in zip(axes, scales, strict=True)]
     sizes = [int(n) for n in call.array(3).reshape(-1)]
     scales = [n / x.shape[axis] for axis, n in zip(axes, sizes, strict=True)]
@@ -174,7 +174,7 @@ def resized_axes(call: Call, x: np.ndarray) -> tuple[list[int], list[float], lis
     return axes, scales, sizes
 
 
-def _between(values: np.ndarray, axis: int, taps: _Taps, *, fma: bool) -> np.ndarray:
+def _blend_neighbours(values: np.ndarray, axis: int, taps: _Taps, *, fma: bool) -> np.ndarray:
     across = [1] * values.ndim
     across[axis] = -1
     below, above = (weight.astype(values.dtype).reshape(across) for weight in (taps.below, taps.above))
@@ -182,17 +182,19 @@ def _between(values: np.ndarray, axis: int, taps: _Taps, *, fma: bool) -> np.nda
     return fused(high, above, np.asarray(low)) if fma else np.asarray(low + high * above)
 
 
-def _at_once(values: np.ndarray, lines: Mapping[int, _Line]) -> np.ndarray:
+def _sum_by_products(values: np.ndarray, lines: Mapping[int, _ResizedAxis]) -> np.ndarray:
     """Sum the four neighbours, each times the product of its two weights.
 
-    With fewer axes than two the plane is that of the last ones.
+    With fewer than two resized axes, the last other axes complete the plane.
     """
-    spare = [axis for axis in reversed(range(values.ndim)) if axis not in lines]
-    plane = sorted([*lines, *spare][:_PLANE])
+    other_axes = [axis for axis in reversed(range(values.ndim)) if axis not in lines]
+    plane = sorted([*lines, *other_axes][:_PLANE])
     if len(plane) < _PLANE:
-        return _between(values, 0, _divided(lines[0]), fma=False) if lines else values
+        return _blend_neighbours(values, 0, _distance_taps(lines[0]), fma=False) if lines else values
     down, across = (
-        _divided(lines.get(axis) or _Line(size=values.shape[axis], out=values.shape[axis], factor=1.0, mode=""))
+        _distance_taps(
+            lines.get(axis) or _ResizedAxis(size=values.shape[axis], out=values.shape[axis], factor=1.0, mode="")
+        )
         for axis in plane
     )
     total = np.zeros((), np.float32)
@@ -203,33 +205,35 @@ def _at_once(values: np.ndarray, lines: Mapping[int, _Line]) -> np.ndarray:
     return np.asarray(total)
 
 
-def _at_corners(values: np.ndarray, lines: Mapping[int, _Line], *, products: bool) -> np.ndarray:
-    """Sum the four neighbours, each times one weight after the other, or times the product of both.
+def _sum_of_corners(values: np.ndarray, lines: Mapping[int, _ResizedAxis], *, products: bool) -> np.ndarray:
+    """Sum the four neighbours, each times its weights in sequence, or times their product.
 
-    The order of the sum is down first, or across first where weights are multiplied first. Source: ResizeBilinear of
+    Terms are summed vertically first, or horizontally first if weights are multiplied first. Source: ResizeBilinear of
     uint8 in TensorFlow Lite (kernels/internal/reference/reference_ops.h, optimized/optimized_ops.h).
     """
-    spare = [axis for axis in reversed(range(values.ndim)) if axis not in lines]
-    plane = sorted([*lines, *spare][:_PLANE])
+    other_axes = [axis for axis in reversed(range(values.ndim)) if axis not in lines]
+    plane = sorted([*lines, *other_axes][:_PLANE])
     if len(plane) < _PLANE:
-        return _between(values, 0, _floored(lines[0]), fma=False) if lines else values
+        return _blend_neighbours(values, 0, _floor_taps(lines[0]), fma=False) if lines else values
     down, across = (
-        _floored(lines.get(axis) or _Line(size=values.shape[axis], out=values.shape[axis], factor=1.0, mode=""))
+        _floor_taps(
+            lines.get(axis) or _ResizedAxis(size=values.shape[axis], out=values.shape[axis], factor=1.0, mode="")
+        )
         for axis in plane
     )
     ends = [(down.low, down.below), (down.high, down.above)], [(across.low, across.below), (across.high, across.above)]
     corners = product(*ends) if products else ((row, column) for column, row in product(*reversed(ends)))
     total: np.ndarray | None = None
     for (row, by_row), (column, by_column) in corners:
-        taken = np.take(np.take(values, row, plane[0]), column, plane[1])
-        first, then = _along(by_row, plane[0], values.ndim), _along(by_column, plane[1], values.ndim)
-        term = taken * (first * then) if products else taken * first * then
+        corner_values = np.take(np.take(values, row, plane[0]), column, plane[1])
+        row_weight, column_weight = _along(by_row, plane[0], values.ndim), _along(by_column, plane[1], values.ndim)
+        term = corner_values * (row_weight * column_weight) if products else corner_values * row_weight * column_weight
         total = term if total is None else total + term
     return values if total is None else total
 
 
-def _stepped(values: np.ndarray, axis: int, taps: _Taps) -> np.ndarray:
-    """Go from the neighbour below towards the one above: low + (high - low) above. Source: XNNPACK, f32-ibilinear."""
+def _step_towards_upper(values: np.ndarray, axis: int, taps: _Taps) -> np.ndarray:
+    """Compute low + (high - low) * weight. Source: XNNPACK, f32-ibilinear."""
     low, high = np.take(values, taps.low, axis), np.take(values, taps.high, axis)
     return np.asarray(low + (high - low) * _along(taps.above, axis, values.ndim))
 
@@ -240,10 +244,10 @@ def _along(weights: np.ndarray, axis: int, ndim: int) -> np.ndarray:
     return weights.astype(np.float32).reshape(across)
 
 
-def _on_grid(line: _Line) -> _Taps:
-    """Place outputs on a grid of 1024 steps a pixel: the ratio itself is a whole number of them."""
-    less = int(line.ends)
-    ratio = (1024 * (line.size - less) + (line.out - less) // 2) // (line.out - less)
+def _grid_taps(line: _ResizedAxis) -> _Taps:
+    """Place outputs on a grid of 1024 steps a pixel, with the ratio rounded to whole steps."""
+    shared_end = int(line.ends)
+    ratio = (1024 * (line.size - shared_end) + (line.out - shared_end) // 2) // (line.out - shared_end)
     at = np.arange(line.out, dtype=np.int64) * ratio + (ratio // 2 - 512 if line.half else 0)
     # An output that lies before the first pixel has that one on both sides, whatever the weights.
     low = np.maximum(at >> 10, 0)
@@ -251,8 +255,8 @@ def _on_grid(line: _Line) -> _Taps:
     return _Taps(low=low, high=np.maximum(high, 0), below=1024 - (at - 1024 * low), above=at - 1024 * low)
 
 
-def _placed(line: _Line) -> np.ndarray:
-    """Return where outputs lie, in float32, as ONNX states the formulas: divided by the factor."""
+def _positions(line: _ResizedAxis) -> np.ndarray:
+    """Return output positions in float32 by the formulas of ONNX, divided by the factor."""
     at = np.arange(line.out, dtype=np.float32)
     if line.factor == 1:
         return at
@@ -264,9 +268,9 @@ def _placed(line: _Line) -> np.ndarray:
     return (at + _HALF) / factor - _HALF if line.half else at / factor
 
 
-def _divided(line: _Line) -> _Taps:
-    """Weigh by the distances to both neighbours, or equally where they are the same pixel."""
-    at = np.clip(_placed(line), np.float32(0), np.float32(line.size - 1))
+def _distance_taps(line: _ResizedAxis) -> _Taps:
+    """Weigh by the distances to both neighbours, or equally if they are the same pixel."""
+    at = np.clip(_positions(line), np.float32(0), np.float32(line.size - 1))
     low = at.astype(np.int64)
     high = np.minimum(low + 1, line.size - 1)
     same = low == high
@@ -274,22 +278,22 @@ def _divided(line: _Line) -> _Taps:
     return _Taps(low=low, high=high, below=np.where(same, _HALF, below), above=np.where(same, _HALF, above))
 
 
-def _cut(line: _Line) -> _Taps:
-    """Cut the weight of the neighbour above off after 10 bits."""
-    taps = _divided(line)
+def _truncated_taps(line: _ResizedAxis) -> _Taps:
+    """Truncate the upper weight to 10 bits."""
+    taps = _distance_taps(line)
     above = (taps.above * np.float32(1024)).astype(np.int64)
     return _Taps(low=taps.low, high=taps.high, below=1024 - above, above=above)
 
 
-def _rounded(line: _Line) -> _Taps:
-    """Round the weight of the neighbour above to 11 bits."""
-    taps = _middle(line)
+def _rounded_taps(line: _ResizedAxis) -> _Taps:
+    """Round the upper weight to 11 bits."""
+    taps = _offset_taps(line)
     above = np.rint(taps.above * np.float32(2048)).astype(np.int64)
     return _Taps(low=taps.low, high=taps.high, below=2048 - above, above=above)
 
 
-def _floored(line: _Line) -> _Taps:
-    """Place outputs by multiplying with the ratio; before the first pixel, that one is both neighbours."""
+def _floor_taps(line: _ResizedAxis) -> _Taps:
+    """Multiply by the ratio; an output before the first pixel has that pixel as both neighbours."""
     at = np.arange(line.out, dtype=np.float32)
     at = (at + _HALF) * line.ratio() - _HALF if line.half else at * line.ratio()
     low = np.maximum(np.floor(at).astype(np.int64), 0)
@@ -298,8 +302,8 @@ def _floored(line: _Line) -> _Taps:
     return _Taps(low=low, high=high, below=np.float32(1) - above, above=above)
 
 
-def _middle(line: _Line) -> _Taps:
-    """Place outputs by multiplying with the ratio, half a pixel off by one constant. Source: XNNPACK, indirection.c."""
+def _offset_taps(line: _ResizedAxis) -> _Taps:
+    """Multiply by the ratio and add half a pixel as one constant. Source: XNNPACK, indirection.c."""
     ratio = line.ratio()
     at = np.arange(line.out, dtype=np.float32) * ratio
     if line.half:
@@ -309,8 +313,8 @@ def _middle(line: _Line) -> _Taps:
     return _Taps(low=low, high=np.minimum(low + 1, line.size - 1), below=np.float32(1) - above, above=above)
 
 
-def _multiplied(line: _Line, *, fma: bool = False) -> _Taps:
-    """Weigh in float32, with outputs placed by multiplying with the ratio."""
+def _product_taps(line: _ResizedAxis, *, fma: bool = False) -> _Taps:
+    """Multiply by the ratio, with weights in float32."""
     ratio = np.float32(0) if line.mode == "align_corners" and line.out == 1 else line.ratio()
     at = np.arange(line.out, dtype=np.float32)
     if line.half:
@@ -324,7 +328,13 @@ def _multiplied(line: _Line, *, fma: bool = False) -> _Taps:
     return _Taps(low=low, high=np.minimum(low + 1, line.size - 1), below=np.float32(1) - above, above=above)
 
 
-_TAPS: Mapping[str, Callable[[_Line], _Taps]] = MappingProxyType(
-    {"grid10": _on_grid, "blend10": _cut, "blend11": _rounded, "rows32": _divided, "lerp": _multiplied}
-    | {"lerp-fma": partial(_multiplied, fma=True)}
+_TAPS: Mapping[str, Callable[[_ResizedAxis], _Taps]] = MappingProxyType(
+    {
+        "grid10": _grid_taps,
+        "blend10": _truncated_taps,
+        "blend11": _rounded_taps,
+        "rows32": _distance_taps,
+        "lerp": _product_taps,
+    }
+    | {"lerp-fma": partial(_product_taps, fma=True)}
 )

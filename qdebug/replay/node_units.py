@@ -1,8 +1,9 @@
 """Make units of nodes: the form in which the executor computes a quantized operator.
 
-A node is either a quantized operator (QLinearConv, QuantizeLinear, ...), whose scales and zero points are among its
-inputs, or an ordinary one (Conv, Add, Sigmoid, ...) whose tensors hold codes: what runtimes record of accelerators, and
-fused Q/DQ groups. Of the second kind the scales come from the quantization parameters of the tensors.
+A node is either a quantized operator (QLinearConv, QuantizeLinear, ...) with scales and zero points among its inputs,
+or an ordinary operator (Conv, Add, Sigmoid, ...) on codes, as in recordings of accelerators and in fused QDQ groups.
+The scales of the latter come from the quantization parameters of the tensors. Begin at `unit_of_call` and
+`unit_of_codes`.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ __all__ = ["Coded", "unit_of_call", "unit_of_codes", "with_recorded_scale", "wit
 
 
 def unit_of_call(call: Call) -> Unit | None:
-    """Return the unit that a call of a quantized operator computes; None if its operator is not one.
+    """Return the unit of a call; None if its operator is no quantized one.
 
     Raises:
         KernelError: A required operand or a scale is missing, or an attribute has a wrong type.
@@ -45,11 +46,11 @@ def with_recorded_scale(
 ) -> tuple[Node, Mapping[str, np.ndarray]]:
     """Return a QuantizeLinear or DequantizeLinear with the scale of its codes among its inputs, and their values.
 
-    A QuantizeLinear whose input is codes of its output's quantization becomes an Identity: a runtime that folded the
-    dequantization before it into a neighbour leaves such a node.
+    A QuantizeLinear whose input has codes of its output's quantization becomes an Identity: a runtime that folded the
+    preceding dequantization into a neighbour leaves such a node.
 
     Args:
-        node: Any node; one that reads a scale, or whose codes have none, is returned as it is.
+        node: Any node; returned unchanged if it reads a scale, or if its codes have none.
         values: Its inputs.
         tensors: The tensors of the graph.
     """
@@ -70,27 +71,27 @@ def with_recorded_scale(
     shape = () if quant.scale.size == 1 else quant.scale.shape
     scale = quant.scale.astype(np.float32).reshape(shape)
     zero_point = quant.zero_point.reshape(shape).astype(logical_dtype(quant.dtype))
-    said: dict[str, AttrValue] = {
+    scale_attrs: dict[str, AttrValue] = {
         name: value for name, value in (("axis", quant.axis), ("block_size", quant.block_size)) if value is not None
     }
-    completed = replace(node, inputs=(node.inputs[0], *names), attrs={**node.attrs, **said})
+    completed = replace(node, inputs=(node.inputs[0], *names), attrs={**node.attrs, **scale_attrs})
     return completed, {**values, names[0]: scale, names[1]: zero_point}
 
 
 def _filterwise(values: np.ndarray, axes: int) -> np.ndarray:
-    """Shape one value, or one per filter, to broadcast along axis 0 of `axes` axes."""
+    """Reshape one value, or one per filter, to broadcast along axis 0 of `axes` axes."""
     return values.reshape(()) if values.size == 1 else values.reshape(-1, *(1,) * (axes - 1))
 
 
 def _by_row(values: np.ndarray) -> np.ndarray:
-    """Shape one value, or one per row, to broadcast to (..., rows, columns)."""
+    """Reshape one value, or one per row, to broadcast to (..., rows, columns)."""
     if values.size == 1:
         return values.reshape(())
     return values.reshape(-1, 1) if values.ndim == 1 else values
 
 
 def _by_column(values: np.ndarray) -> np.ndarray:
-    """Shape one value, or one per column, to broadcast to (..., rows, columns)."""
+    """Reshape one value, or one per column, to broadcast to (..., rows, columns)."""
     return values.reshape(()) if values.size == 1 else values
 
 
@@ -136,7 +137,7 @@ def _matmul(call: Call) -> Unit:
 
 
 def _gemm(call: Call) -> Unit | None:
-    """Read QGemm; None without an output scale, since it gives real numbers then."""
+    """Read QGemm; None without an output scale, since its output is real then."""
     a, a_scale, a_zero, b, b_scale, b_zero = (call.array(i) for i in range(6))
     y_scale, y_zero = call.optional(7), call.optional(8)
     if y_scale is None or y_zero is None:
@@ -181,7 +182,7 @@ def _zero_point(call: Call, position: int, codes: np.ndarray) -> np.ndarray:
 
 
 def _simple(call: Call) -> Unit:
-    """Read an operator each of whose operands has one scale and zero point, which follow it among the inputs."""
+    """Read an operator with a scale and zero point after each operand."""
     real = operators.of(call.op).real
     if real is None or real.out is None:
         raise ValueError("the operator carries no scales")
@@ -208,11 +209,11 @@ def _narrow(dtype: np.dtype) -> bool:
 
 
 def _quantize(call: Call) -> Unit | None:
-    """Read QuantizeLinear to codes of at most 16 bits; None for other codes, or where the quotient is rounded twice."""
+    """Read QuantizeLinear to codes of at most 16 bits; None for other codes, or if the quotient is rounded twice."""
     x, scale, zero_point = call.array(0), call.array(1), call.optional(2)
     if zero_point is None:
-        asked = call.integer("output_dtype")
-        zero_point = np.zeros((), onnx_dtype(asked) if asked else np.uint8)
+        output_type = call.integer("output_dtype")
+        zero_point = np.zeros((), onnx_dtype(output_type) if output_type else np.uint8)
     if not _narrow(zero_point.dtype) or call.integer("precision") or not (is_real(x.dtype) or x.dtype == np.int32):
         return None
     real = x.astype(np.float32) if x.dtype == np.int32 else widen(x)
@@ -245,7 +246,7 @@ def _dequantize(call: Call) -> Unit | None:
 
 
 _READERS: Mapping[str, Callable[[Call], Unit | None]] = MappingProxyType({"conv": _conv, "linear": _linear})
-"""What reads units whose operands have scales along channels, by kind."""
+"""Readers of units with scales along channels, by kind."""
 
 
 Bounds = tuple[float | None, float | None]
@@ -254,11 +255,11 @@ Bounds = tuple[float | None, float | None]
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Coded:
-    """An input of a node: stored values and what they stand for.
+    """An input of a node: stored values and their quantization.
 
     Args:
         values: Codes, or plain values.
-        quant: How the codes stand for real numbers; None if the values are the numbers.
+        quant: Quantization of the codes; None for plain values.
     """
 
     values: np.ndarray
@@ -272,7 +273,7 @@ class Coded:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Request:
-    """A node with its inputs, its output's quantization and the bounds of what was fused after it."""
+    """A node with its inputs, its output's quantization and the bounds of a fused activation."""
 
     node: Node
     inputs: tuple[Coded | None, ...]
@@ -291,7 +292,7 @@ class _Request:
         return bool(self.call().integer("channels_last"))
 
     def operand(self, position: int, *, turn: bool = False) -> Operand | None:
-        """Return an input as operand, its channels first if asked; None if it is not quantized."""
+        """Return an input as operand, optionally with channels first; None if it is not quantized."""
         coded = self.given(position)
         if coded is None or coded.quant is None or not coded.quantized:
             return None
@@ -306,7 +307,7 @@ class _Request:
         """Return the output's quantization within further bounds; None if it has several scales, or is no integer."""
         if self.quant.scale.size != 1 or not is_integer(self.quant.dtype):
             return None
-        return target_of(self.quant, clamp=_codes_of(_narrowed(self.bounds, bounds), self.quant))
+        return target_of(self.quant, clamp=_codes_of_bounds(_narrowed(self.bounds, bounds), self.quant))
 
 
 def unit_of_codes(
@@ -320,14 +321,14 @@ def unit_of_codes(
     """Return the unit of a plain operator on codes.
 
     Args:
-        node: The operator, with ONNX's attributes; `channels_last` is understood beside them.
+        node: The operator, with ONNX's attributes or `channels_last`.
         inputs: In the operator's order; None where an input is left out.
         quant: Quantization of the node's first output.
-        opset: Version of each operator set by domain; the newest is assumed of one not named.
-        bounds: Least and largest real value that an activation fused after it lets through.
+        opset: Version of each operator set by domain; the newest by default.
+        bounds: Least and largest real value that a fused activation passes.
 
     Returns:
-        The unit; None if the operator is not one that is computed on codes, or its inputs are not all codes.
+        The unit; None if the operator is not computed on codes, or its inputs are not all codes.
     """
     row = operators.of(node.op)
     reader = _clamp if row.clamps else _CODED_READERS.get(row.unit)
@@ -337,8 +338,8 @@ def unit_of_codes(
     return reader(_Request(node=node, inputs=tuple(inputs), quant=quant, bounds=bounds, opset=version))
 
 
-def _codes_of(bounds: Bounds, quant: QuantParams) -> tuple[int, int] | None:
-    """Return the codes of real bounds, rounded to the nearest; None without bounds, or where no code stands for any."""
+def _codes_of_bounds(bounds: Bounds, quant: QuantParams) -> tuple[int, int] | None:
+    """Return the codes nearest to real bounds; None without bounds, or if a bound has no code."""
     low, high = int(quant.qmin or 0), int(quant.qmax or 0)
     scale, zero_point = float(quant.scale.reshape(-1)[0]), int(quant.zero_point.reshape(-1)[0])
     if bounds == (None, None) or not scale > 0:
@@ -357,26 +358,26 @@ def _narrowed(first: Bounds, second: Bounds) -> Bounds:
     return (max(lows) if lows else None), (min(highs) if highs else None)
 
 
-def _made(
+def _unit_if_coded(
     request: _Request, kind: str, operands: Sequence[Operand | None], *, bounds: Bounds = (None, None), **more: object
 ) -> Unit | None:
-    """Make a unit unless an operand or the output is not in codes."""
-    found = tuple(operand for operand in operands if operand is not None)
+    """Return a unit; None if an operand or the output has no codes."""
+    present = tuple(operand for operand in operands if operand is not None)
     out = request.target(bounds)
-    if out is None or not found or len(found) < len(operands):
+    if out is None or not present or len(present) < len(operands):
         return None
     node = request.node
     fields: dict[str, object] = {"attrs": node.attrs, "opset": request.opset, "op": node.op, "domain": node.domain}
     fields |= more
-    return Unit(kind=kind, operands=found, out=out, **fields)  # type: ignore[arg-type]
+    return Unit(kind=kind, operands=present, out=out, **fields)  # type: ignore[arg-type]
 
 
 def with_stated_bias(unit: Unit, stated: QuantParams | None) -> Unit:
-    """Return a unit whose bias has the scale that is stated for its codes, where that is not the scale of the sums.
+    """Return a unit whose bias has the stated scale of its codes, if that differs from the scale of the sums.
 
     Args:
-        unit: What is computed, with a bias of codes.
-        stated: The quantization of the bias; None if nobody stated it.
+        unit: The unit, with a bias of codes.
+        stated: The quantization of the bias; None if not stated.
     """
     bias = unit.bias
     if stated is None or bias is None or bias.dtype.kind not in "iu" or unit.kind not in ("conv", "linear"):
@@ -384,27 +385,27 @@ def with_stated_bias(unit: Unit, stated: QuantParams | None) -> Unit:
     x, weight = (operand.scale.astype(np.float64).reshape(-1) for operand in unit.operands)
     if x.size > 1 or (weight.size > 1 and stated.scale.size not in (1, weight.size)):
         return unit
-    codes, scale = _in_scale(bias, stated, x[0] * weight)
+    codes, scale = _bias_in_scale(bias, stated, x[0] * weight)
     return replace(unit, bias=codes, bias_scale=scale)
 
 
-def _in_scale(bias: np.ndarray, stated: QuantParams, sums: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
-    """Return the codes of a bias about 0, and its scale where that is not the scale of the sums."""
-    own = stated.scale.astype(np.float64)
+def _bias_in_scale(bias: np.ndarray, stated: QuantParams, sums: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
+    """Return the centered codes of a bias, and its scale if it differs from the scale of the sums."""
+    bias_scale = stated.scale.astype(np.float64)
     centred = bias.astype(np.int64) - stated.zero_point.reshape(-1)
-    if np.all(np.abs(own - sums.reshape(-1)) <= BIAS_SCALE_MAX_REL_DIFFERENCE * np.abs(own)):
+    if np.all(np.abs(bias_scale - sums.reshape(-1)) <= BIAS_SCALE_MAX_REL_DIFFERENCE * np.abs(bias_scale)):
         return centred.astype(np.int32), None
     return centred, stated.scale
 
 
 def _bias(request: _Request, position: int, sums: np.ndarray) -> tuple[np.ndarray | None, np.ndarray | None]:
-    """Return a bias, and its scale where that is not the scale of the sums."""
+    """Return a bias, and its scale if it differs from the scale of the sums."""
     coded = request.given(position)
     if coded is None:
         return None, None
     if coded.quant is None:
         return coded.values, None
-    return _in_scale(coded.values, coded.quant, sums)
+    return _bias_in_scale(coded.values, coded.quant, sums)
 
 
 def _coded_conv(request: _Request) -> Unit | None:
@@ -421,14 +422,14 @@ def _coded_conv(request: _Request) -> Unit | None:
     bounds = _activation(request)
     if bounds is None:
         return None
-    return _made(
+    return _unit_if_coded(
         request, "conv", (x, weight), bounds=bounds, bias=bias, bias_scale=bias_scale,
         channels_last=request.last, transposed=transposed,
     )  # fmt: skip
 
 
 def _activation(request: _Request) -> Bounds | None:
-    """Return the bounds of an activation that the node itself names; None if it is more than bounds."""
+    """Return the bounds of a fused activation; None if it is more than bounds."""
     call = request.call()
     name = call.text("activation")
     row = operators.of(name)
@@ -444,29 +445,29 @@ def _coded_linear(request: _Request) -> Unit | None:
     if a is None or b is None or (request.given(2) is not None and call.real("beta", 1.0) != 1):
         return None
     a = _flattened(call, a, b)
-    a, b = (_turned(o) if call.integer(name) else o for o, name in ((a, "transA"), (b, "transB")))
+    a, b = (_transposed(o) if call.integer(name) else o for o, name in ((a, "transA"), (b, "transB")))
     alpha = np.float32(call.real("alpha", 1.0))
     if alpha != 1:
         a = Operand(codes=a.codes, scale=np.asarray(a.scale * alpha), zero_point=a.zero_point)
     bias, bias_scale = None, None
     if request.given(2) is not None:
         bias, bias_scale = _bias(request, 2, a.scale.astype(np.float64) * b.scale.astype(np.float64))
-    along = (a.scale.ndim and a.scale.shape[-1] > 1) or (b.scale.ndim > 1 and b.scale.shape[-2] > 1)
+    has_scales_along_depth = (a.scale.ndim and a.scale.shape[-1] > 1) or (b.scale.ndim > 1 and b.scale.shape[-2] > 1)
     bounds = _activation(request)
-    if a.codes.ndim < 2 or b.codes.ndim < 2 or along or bounds is None:
-        return None  # scales along what is summed over leave no integer sum
-    return _made(request, "linear", (a, b), bounds=bounds, bias=bias, bias_scale=bias_scale)
+    if a.codes.ndim < 2 or b.codes.ndim < 2 or has_scales_along_depth or bounds is None:
+        return None  # scales along a summed axis allow no integer sum
+    return _unit_if_coded(request, "linear", (a, b), bounds=bounds, bias=bias, bias_scale=bias_scale)
 
 
 def _flattened(call: Call, a: Operand, b: Operand) -> Operand:
-    """Return the first operand of a Gemm as a matrix where it says `flatten`: its scales are those of all rows."""
+    """Return the first operand of a Gemm, as a matrix if `flatten` is set; scales apply to all rows."""
     if not call.integer("flatten") or a.scale.size > 1:
         return a
     width = b.codes.shape[-1 if call.integer("transB") else 0]
     return replace(a, codes=a.codes.reshape(-1, width), scale=a.scale.reshape(()), zero_point=a.zero_point.reshape(()))
 
 
-def _turned(operand: Operand) -> Operand:
+def _transposed(operand: Operand) -> Operand:
     """Return an operand with its last two dimensions exchanged."""
     arrays = (operand.codes, operand.scale, operand.zero_point)
     codes, scale, zero_point = (array.swapaxes(-1, -2) if array.ndim > 1 else array for array in arrays)
@@ -482,11 +483,11 @@ def _pair(request: _Request) -> Unit | None:
     if unit == "prelu" and slope is not None and not slope.quantized and slope.values.size == 1:
         alpha: dict[str, AttrValue] = {"alpha": float(slope.values.reshape(()))}
         leaky = next(iter(operators.names_where(lambda row: "leaky" in row.forms)))
-        return _made(request, "lookup", (request.operand(0),), function=leaky, attrs=alpha)
+        return _unit_if_coded(request, "lookup", (request.operand(0),), function=leaky, attrs=alpha)
     factor = np.float32(request.call().real("alpha", 1.0))
     if factor != 1 and second is not None:
         second = replace(second, scale=np.asarray(second.scale * factor))
-    return _made(request, unit, (request.operand(0), second), bounds=bounds)
+    return _unit_if_coded(request, unit, (request.operand(0), second), bounds=bounds)
 
 
 def _pool(request: _Request) -> Unit | None:
@@ -496,24 +497,24 @@ def _pool(request: _Request) -> Unit | None:
     bounds = _activation(request)
     if bounds is None:
         return None
-    return _made(request, kind, (operand,), bounds=bounds, function=function, channels_last=request.last)
+    return _unit_if_coded(request, kind, (operand,), bounds=bounds, function=function, channels_last=request.last)
 
 
 def _mean(request: _Request) -> Unit | None:
-    named = request.given(1)
+    axes_input = request.given(1)
     attrs: dict[str, AttrValue] = dict(request.node.attrs)
-    if named is not None:
-        attrs["axes"] = tuple(int(axis) for axis in named.values.reshape(-1))
+    if axes_input is not None:
+        attrs["axes"] = tuple(int(axis) for axis in axes_input.values.reshape(-1))
     if attrs.get("noop_with_empty_axes") and not attrs.get("axes"):
         return None
-    return _made(request, "reduce_mean", (request.operand(0),), attrs=attrs)
+    return _unit_if_coded(request, "reduce_mean", (request.operand(0),), attrs=attrs)
 
 
 def _clamp(request: _Request) -> Unit | None:
     """Read a clamp: a change of scale with bounds."""
     row = operators.of(request.node.op)
     if row.least is not None:
-        return _made(request, "requantize", (request.operand(0),), bounds=(row.least, None))
+        return _unit_if_coded(request, "requantize", (request.operand(0),), bounds=(row.least, None))
     ends: list[float | None] = []
     for position, name in ((1, "min"), (2, "max")):
         coded = request.given(position)
@@ -523,40 +524,40 @@ def _clamp(request: _Request) -> Unit | None:
             return None
         else:
             ends.append(request.call().real(name) if name in request.node.attrs else None)
-    return _made(request, "requantize", (request.operand(0),), bounds=(ends[0], ends[1]))
+    return _unit_if_coded(request, "requantize", (request.operand(0),), bounds=(ends[0], ends[1]))
 
 
 def _function(request: _Request) -> Unit | None:
-    return _made(request, "lookup", (request.operand(0),), function=request.node.op)
+    return _unit_if_coded(request, "lookup", (request.operand(0),), function=request.node.op)
 
 
 def _softmax(request: _Request) -> Unit | None:
-    return _made(request, "softmax", (request.operand(0),))
+    return _unit_if_coded(request, "softmax", (request.operand(0),))
 
 
 def _concat(request: _Request) -> Unit | None:
-    return _made(request, "concat", tuple(request.operand(place) for place in range(len(request.inputs))))
+    return _unit_if_coded(request, "concat", tuple(request.operand(place) for place in range(len(request.inputs))))
 
 
 def _where(request: _Request) -> Unit | None:
     condition = request.given(0)
     if condition is None:
         return None
-    return _made(request, "where", (request.operand(1), request.operand(2)), condition=condition.values)
+    return _unit_if_coded(request, "where", (request.operand(1), request.operand(2)), condition=condition.values)
 
 
 def _settings(request: _Request, *positions: int) -> tuple[np.ndarray | None, ...]:
-    found = [request.given(position) for position in positions]
-    return tuple(None if coded is None else coded.values for coded in found)
+    inputs = [request.given(position) for position in positions]
+    return tuple(None if coded is None else coded.values for coded in inputs)
 
 
 def _resize(request: _Request) -> Unit | None:
     settings = _settings(request, *range(1, len(request.inputs)))
-    return _made(request, "resize", (request.operand(0),), function=request.node.op, settings=settings)
+    return _unit_if_coded(request, "resize", (request.operand(0),), function=request.node.op, settings=settings)
 
 
 def _pad(request: _Request) -> Unit | None:
-    """Read Pad; a real value to pad with is made a code of the input, one of the input's type is such a code."""
+    """Read Pad; a real fill value becomes a code of the input, an integer of the input's type is such a code."""
     data, value = request.operand(0), request.given(2)
     operands = [data]
     if value is not None and data is not None:
@@ -566,9 +567,9 @@ def _pad(request: _Request) -> Unit | None:
         if operand is None:
             operand = _filling(float(value.values.reshape(())), data)
         operands.append(operand)
-    elif data is not None and (stated := request.call().real("value")) != 0:
-        operands.append(_filling(stated, data))
-    return _made(request, "pad", operands, function=request.node.op, settings=_settings(request, 1, 3))
+    elif data is not None and (fill := request.call().real("value")) != 0:
+        operands.append(_filling(fill, data))
+    return _unit_if_coded(request, "pad", operands, function=request.node.op, settings=_settings(request, 1, 3))
 
 
 def _filling(value: float, data: Operand) -> Operand:
@@ -578,9 +579,9 @@ def _filling(value: float, data: Operand) -> Operand:
 
 
 def _fake_quantized(request: _Request) -> Unit | None:
-    """Read FakeQuantize, whose result is recorded in codes: real numbers made codes by the range of the input.
+    """Read FakeQuantize with a result in codes: real numbers quantized by the range of the input.
 
-    What the codes stand for is the range of the output, or they are that range.
+    The quantization of the codes covers the output range, or the codes are that range.
     """
     x, ends = request.given(0), [request.given(position) for position in range(1, 5)]
     out, levels = request.target((None, None)), request.call().integer("levels")
@@ -596,7 +597,7 @@ def _fake_quantized(request: _Request) -> Unit | None:
         return None
     scale = np.asarray((high - low) / (levels - 1), np.float32)
     zero_point = np.rint(least - low / scale)
-    # Both ends of the range were rounded to float32; what is further from a code is no rounding.
+    # Both ends of the range were rounded to float32; a larger distance from a code is no rounding.
     if not np.isclose((least - zero_point) * scale, low, rtol=FLOAT32_STORED_REL_ERROR, atol=LSB_SLACK * scale):
         return None  # 0 is no code: a quantization has none
     operand = Operand(codes=widen(x.values), scale=np.ones((), np.float32), zero_point=np.zeros((), np.int8))
@@ -610,7 +611,7 @@ def _move(request: _Request) -> Unit | None:
     if operand is None or operand.scale.size > 1:
         return None
     function = "" if operators.of(request.node.op).keeps_values else request.node.op
-    return _made(request, "requantize", (operand,), function=function, settings=settings)
+    return _unit_if_coded(request, "requantize", (operand,), function=function, settings=settings)
 
 
 _CODED_READERS: Mapping[str, Callable[[_Request], Unit | None]] = MappingProxyType(
@@ -630,4 +631,4 @@ _CODED_READERS: Mapping[str, Callable[[_Request], Unit | None]] = MappingProxyTy
         "where": _where,
     }
 )
-"""What reads a unit, by `Operator.unit`."""
+"""Readers of units on codes, by `Operator.unit`."""

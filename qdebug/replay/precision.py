@@ -33,7 +33,7 @@ def onnx_dtype(number: int) -> np.dtype:
     """Return the numpy dtype of an ONNX element type.
 
     Raises:
-        ValueError: The number is unknown, or stands for text.
+        ValueError: The type is unknown, or text.
     """
     name = ONNX_DTYPES.get(number, f"number {number}")
     if name not in ONNX_DTYPES.values() or name == "string":
@@ -42,7 +42,7 @@ def onnx_dtype(number: int) -> np.dtype:
 
 
 def plain_dtype(dtype: np.dtype) -> np.dtype:
-    """Return a dtype that numpy has by itself and that holds all values: int8 for int4, float32 for bfloat16."""
+    """Return a dtype of numpy itself that holds all values: int8 for int4, float32 for bfloat16."""
     name = dtype.name
     if hasattr(np, name):
         return np.dtype(name)
@@ -50,7 +50,7 @@ def plain_dtype(dtype: np.dtype) -> np.dtype:
 
 
 def is_real(dtype: np.dtype) -> bool:
-    """Tell whether a dtype holds floating-point numbers, those of ml_dtypes included."""
+    """Return whether a dtype is floating-point, including the types of ml_dtypes."""
     return is_float(logical_name(dtype))
 
 
@@ -106,18 +106,18 @@ def limits(dtype: np.dtype) -> tuple[int, int]:
     return low, high
 
 
-def fused(factor: np.ndarray, other: np.ndarray, addend: np.ndarray) -> np.ndarray:
+def fused(factor: np.ndarray, multiplicand: np.ndarray, addend: np.ndarray) -> np.ndarray:
     """Compute factor * other + addend in float32, rounded once, as a fused multiply-add does.
 
-    The product of two float32 is exact in float64. A sum that is not is rounded to odd there, from where a second
-    rounding to float32 goes the right way (Boldo and Melquiond, Emulation of FMA and correctly rounded sums, 2008).
+    The product of two float32 is exact in float64. An inexact sum is rounded to odd there, so that a second rounding to
+    float32 is correct (Boldo and Melquiond, Emulation of FMA and correctly rounded sums, 2008).
     """
-    product = np.asarray(factor.astype(np.float64) * other.astype(np.float64))
+    product = np.asarray(factor.astype(np.float64) * multiplicand.astype(np.float64))
     total = np.asarray(product + addend)
     back = total - product
-    lost = np.asarray((product - (total - back)) + (addend - back))
-    inexact = (lost != 0) & np.isfinite(total)
+    residue = np.asarray((product - (total - back)) + (addend - back))
+    inexact = (residue != 0) & np.isfinite(total)
     if np.any(inexact):
         even = inexact & (total.view(np.int64) & 1 == 0)
-        total = np.where(even, np.nextafter(total, np.copysign(np.inf, lost)), total)
+        total = np.where(even, np.nextafter(total, np.copysign(np.inf, residue)), total)
     return np.asarray(total.astype(np.float32))

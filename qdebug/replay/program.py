@@ -1,7 +1,7 @@
 """Run the program of a variant on columns, block by block, or the programs of many variants at once.
 
 A program is compiled to operations, each a function of the numbers and of parameters that broadcast to the output.
-What is between two operations stays in cache; programs that begin alike share what they have in common.
+Intermediate values stay in cache; programs share their common prefix. Begin at `run_program`.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ def compile_variant(unit: Unit, columns: Columns, variant: Variant) -> tuple[Ope
     """Return the operations that turn columns into codes; equal operations of one unit are the same object.
 
     Raises:
-        KernelError: A step cannot follow the one before it, or the form is not one of the unit's.
+        KernelError: A step cannot follow the one before it, or the form does not fit the unit.
     """
     if columns.memo.get("unit") is not unit:
         columns.memo.clear()
         columns.memo["unit"] = unit
     program = variant.requantize
     if any(STEPS[step.op].half for step in program):
-        unit, columns = _in_half(unit, columns)
+        unit, columns = _with_half_constants(unit, columns)
     try:
         start = start_of(unit, columns, variant)
         if unit.out.dtype.kind in "iu" and not (program and program[-1].op in ("sat", "wrap")):
@@ -53,21 +53,21 @@ def compile_variant(unit: Unit, columns: Columns, variant: Variant) -> tuple[Ope
         ) from error
 
 
-def _in_half(unit: Unit, columns: Columns) -> tuple[Unit, Columns]:
-    """Return a unit whose constants a network in float16 holds: its scales and its real bias; columns of its own."""
-    found = columns.memo.get("half")
-    if found is None:
+def _with_half_constants(unit: Unit, columns: Columns) -> tuple[Unit, Columns]:
+    """Return a unit with its scales and real bias rounded to float16, and columns of its own."""
+    cached = columns.memo.get("half")
+    if cached is None:
         operands = tuple(replace(operand, scale=in_half(operand.scale)) for operand in unit.operands)
         bias = unit.bias
         if bias is not None and bias.dtype.kind in "iu":
             data, weight = (operand.scale.reshape(-1) for operand in operands)
-            own = data * weight if unit.bias_scale is None else in_half(unit.bias_scale).reshape(-1)
-            bias = bias.astype(np.float32) * own
+            bias_scale = data * weight if unit.bias_scale is None else in_half(unit.bias_scale).reshape(-1)
+            bias = bias.astype(np.float32) * bias_scale
         bias = None if bias is None else in_half(bias)
         halved = replace(unit, operands=operands, bias=bias, bias_scale=None)
         memo: dict[object, Any] = {"unit": halved}
-        found = columns.memo["half"] = halved, memo
-    return found[0], replace(columns, memo=found[1])
+        cached = columns.memo["half"] = halved, memo
+    return cached[0], replace(columns, memo=cached[1])
 
 
 @lru_cache(maxsize=1 << 15)
@@ -76,15 +76,15 @@ def _program(variant: Variant, *, whole: bool) -> Program:
 
 
 def _spread(columns: Columns, operation: Operation) -> tuple[np.ndarray, ...]:
-    found = columns.spreads.get(operation)
-    if found is None:
-        found = tuple(columns.spread(np.asarray(parameter)) for parameter in operation.parameters)
-        columns.spreads[operation] = found
-    return found
+    parameters = columns.spreads.get(operation)
+    if parameters is None:
+        parameters = tuple(columns.spread(np.asarray(parameter)) for parameter in operation.parameters)
+        columns.spreads[operation] = parameters
+    return parameters
 
 
 def run_program(unit: Unit, columns: Columns, variant: Variant) -> np.ndarray:
-    """Turn columns into codes by one variant; the shape is that of the columns' values."""
+    """Turn columns into codes by one variant; the result has the shape of the columns' values."""
     operations = compile_variant(unit, columns, variant)
     spread = [_spread(columns, operation) for operation in operations]
     out = np.empty(columns.values[0].shape, dtype=unit.out.dtype)
@@ -104,7 +104,7 @@ def run_program(unit: Unit, columns: Columns, variant: Variant) -> np.ndarray:
 
 
 def _flattened(columns: Columns) -> Columns:
-    """Return the columns flat: cut into even blocks whatever the shape is."""
+    """Return the columns flat, which splits them into even blocks for any shape."""
     if columns.values[0].ndim == 1 or not all(array.flags.c_contiguous for array in columns.values):
         return columns
     flat = tuple(array.reshape(-1) for array in columns.values)
@@ -121,12 +121,12 @@ _SIDE_BY_SIDE = 1 << 12
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Batch:
-    """One operation on the values of many programs at once, and the programs that end with it.
+    """One operation on the values of many programs, and the programs that end with it.
 
     Args:
-        operation: What is done.
-        sources: Where its values come from; none for what programs start with.
-        ends: Programs whose codes come out, by row.
+        operation: The operation.
+        sources: The rows of its inputs; empty for the start of programs.
+        ends: Programs that end here, by row.
     """
 
     operation: Operation
@@ -134,8 +134,8 @@ class _Batch:
     ends: list[tuple[int, int]] = field(default_factory=list)
 
 
-def _planned(programs: Sequence[tuple[Operation, ...]]) -> list[_Batch]:
-    """Group what programs have in common: a step after the same steps is done once, and equal steps side by side."""
+def _batches_of_programs(programs: Sequence[tuple[Operation, ...]]) -> list[_Batch]:
+    """Merge common steps of programs: equal steps after equal prefixes run once, and equal operations are batched."""
     batches: list[_Batch] = []
     spots: list[Spot | None] = [None] * len(programs)
     for depth in range(max(map(len, programs), default=0)):
@@ -163,7 +163,7 @@ def _planned(programs: Sequence[tuple[Operation, ...]]) -> list[_Batch]:
 def run_programs(unit: Unit, columns: Columns, variants: Sequence[Variant]) -> np.ndarray:
     """Turn columns into codes by many variants: codes (variants, elements)."""
     out = np.empty((len(variants), *columns.values[0].shape), dtype=unit.out.dtype)
-    batches = _planned([compile_variant(unit, columns, variant) for variant in variants])
+    batches = _batches_of_programs([compile_variant(unit, columns, variant) for variant in variants])
     spreads = [_spread(columns, batch.operation) for batch in batches]
     with np.errstate(all="ignore"):
         for block in columns.blocks(_SIDE_BY_SIDE):
@@ -171,7 +171,7 @@ def run_programs(unit: Unit, columns: Columns, variants: Sequence[Variant]) -> n
             values: list[np.ndarray] = []
             for batch, parameters in zip(batches, spreads, strict=True):
                 checkpoint()
-                given = numbers if batch.sources[0] == _NOWHERE else (_gathered(values, batch.sources),)
+                given = numbers if batch.sources[0] == _NOWHERE else (_gather_rows(values, batch.sources),)
                 value = batch.operation.apply(given, None, *(part_of(p, block) for p in parameters))
                 value = value[None] if batch.sources[0] == _NOWHERE else value
                 values.append(value)
@@ -180,7 +180,7 @@ def run_programs(unit: Unit, columns: Columns, variants: Sequence[Variant]) -> n
     return out.reshape(len(variants), -1)
 
 
-def _gathered(values: list[np.ndarray], sources: list[Spot]) -> np.ndarray:
+def _gather_rows(values: list[np.ndarray], sources: list[Spot]) -> np.ndarray:
     """Return rows of several batches as one array."""
     number, row = sources[0]
     if len(sources) == 1:

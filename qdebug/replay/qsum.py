@@ -1,14 +1,13 @@
-"""The heavy part of convolutions and matrix products: exact integer sums, and sums held to 16 bits.
+"""The heavy part of convolutions and matrix products: exact integer sums, and sums limited to 16 bits.
 
-Exact integer sums through floating-point BLAS. Sums of products of integers are exact in any order and with any fused
-operation as long as every partial sum stays within the integers that the float type represents, so a float32 or float64
-matrix product gives the integer accumulator bit for bit, many times faster than numpy's integer product.
+Exact sums use floating-point BLAS. Sums of integer products are exact in any order and with fused operations as long as
+every partial sum fits the integers of the float type, so a float32 or float64 matrix product gives the integer
+accumulator bit for bit, many times faster than numpy's integer product.
 
-Sums of products whose neighbours are added in 16 bits first, by saturation or by wrapping around. Processors without an
-8-bit dot product multiply an unsigned by a signed byte and add two neighbouring products into a 16-bit lane: the
-vpmaddubsw of x86 saturates there, the smull and smlal of ARM wrap around. Zero points are no part of it, but taken out
-of the sums afterwards. What the lanes lose is computed here, to be subtracted from exact sums; most pairs cannot lose
-anything and cost nothing.
+Pair sums: processors without an 8-bit dot product multiply an unsigned by a signed byte and add two neighbouring
+products in a 16-bit lane, where vpmaddubsw of x86 saturates and smull, smlal of ARM wrap around. Zero points are
+subtracted from the sums afterwards. The loss in the lanes is computed here, and subtracted from exact sums; most pairs
+lose nothing and cost nothing.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ def exact_dtype(bound: float) -> np.dtype:
 
 
 def centred(codes: np.ndarray, zero_point: np.ndarray | None) -> np.ndarray:
-    """Subtract a zero point that broadcasts to the codes, in int32: nothing wraps for codes of 16 bits or less."""
+    """Subtract a zero point that broadcasts to the codes, in int32; codes of 16 bits or less cannot overflow."""
     wide = codes.astype(np.int32)
     if zero_point is not None and np.any(zero_point):
         wide -= zero_point.astype(np.int32)
@@ -58,10 +57,10 @@ def sum_bound(left: np.ndarray, right: np.ndarray, axes: tuple[int, ...], extra:
     """Bound the magnitude of every partial sum of products.
 
     Args:
-        left: One factor; its largest magnitude counts.
-        right: The other; the sums of its magnitudes over `axes`, those that are summed over, count.
-        axes: Axes of `right`.
-        extra: What is added to the sums, such as a bias.
+        left: First factor; its largest magnitude counts.
+        right: Second factor; its magnitudes are summed over `axes`.
+        axes: The summed axes of `right`.
+        extra: Added to the sums, such as a bias.
     """
     largest = max(abs(int(left.max(initial=0))), abs(int(left.min(initial=0))))
     weights = float(np.abs(right).sum(axis=axes, dtype=np.int64).max(initial=0))
@@ -70,7 +69,7 @@ def sum_bound(left: np.ndarray, right: np.ndarray, axes: tuple[int, ...], extra:
 
 
 def as_int32(sums: np.ndarray) -> np.ndarray:
-    """Return exact integer sums as int32, wrapped around where they do not fit, as the hardware does."""
+    """Return exact integer sums as int32, wrapped around as in hardware."""
     return sums.astype(np.int64).astype(np.int32)
 
 
@@ -96,25 +95,25 @@ _ENDS = (-(2**15), 2**15 - 1)
 
 
 def unsigned(codes: np.ndarray, zero_point: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return codes of an int8 operand shifted by 128 to be unsigned, as x86 needs; uint8 ones as they are."""
+    """Return int8 codes shifted by 128 to uint8, as x86 needs; uint8 codes unchanged."""
     shift = 128 if codes.dtype == np.int8 else 0
     return codes.astype(np.int32) + shift, zero_point.astype(np.int32) + shift
 
 
 def lost_in_pairs(columns: np.ndarray, weights: np.ndarray, accumulate: str) -> np.ndarray:
-    """Return what sums of products lose when pairs of neighbours are held to 16 bits.
+    """Return the loss of sums of products whose neighbouring pairs are limited to 16 bits.
 
     Args:
-        columns: Codes (K, P) of the one operand, in the order that pairs are formed in.
+        columns: Codes (K, P) of one operand, in the order of the pairs.
         weights: Codes (M, K) of the other.
         accumulate: `pairsat16:ORDER` or `pairwrap16:ORDER`, with the distance of partners if it is not 1.
 
     Returns:
-        Exact sums minus held sums (M, P), int64.
+        Exact sums minus limited sums (M, P), int64.
     """
     kind, _, *rest = accumulate.split(":")
     distance = int(rest[0]) if rest else 1
-    first, second = _partners(weights.shape[1], distance)
+    first, second = _pair_indices(weights.shape[1], distance)
     x, w = _with_zero(columns, axis=0), _with_zero(weights, axis=1)
     lost = np.zeros((weights.shape[0], columns.shape[1]), dtype=np.int64)
     ends = np.stack([w * x.min(axis=1, initial=0), w * x.max(axis=1, initial=0)])
@@ -124,33 +123,33 @@ def lost_in_pairs(columns: np.ndarray, weights: np.ndarray, accumulate: str) -> 
     for pair in np.flatnonzero(reach.any(axis=0)):
         a, b, rows = first[pair], second[pair], np.flatnonzero(reach[:, pair])
         total = w[rows, a][:, None] * x[a][None] + w[rows, b][:, None] * x[b][None]
-        held = np.clip(total, *_ENDS) if kind == "pairsat16" else total.astype(np.int16)
-        lost[rows] += total - held
+        limited = np.clip(total, *_ENDS) if kind == "pairsat16" else total.astype(np.int16)
+        lost[rows] += total - limited
     return lost
 
 
 def lost_in_sums(columns: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """Return what sums of products lose when they saturate at 16 bits after each product.
+    """Return the loss of sums of products that saturate at 16 bits after each product.
 
     Args:
-        columns: Centred codes (K, P) of the one operand, in the order of the products.
-        weights: Centred codes (M, K) of the other.
+        columns: Centered codes (K, P) of one operand, in the order of the products.
+        weights: Centered codes (M, K) of the other.
 
     Returns:
-        Exact sums minus held sums (M, P), int64.
+        Exact sums minus limited sums (M, P), int64.
     """
-    held = np.zeros((weights.shape[0], columns.shape[1]), dtype=np.int64)
-    exact = np.zeros_like(held)
+    limited = np.zeros((weights.shape[0], columns.shape[1]), dtype=np.int64)
+    exact = np.zeros_like(limited)
     for row, factor in zip(columns, weights.T, strict=True):
         product = factor[:, None] * row[None]
         exact += product
-        held += product
-        np.clip(held, *_ENDS, out=held)
-    return exact - held
+        limited += product
+        np.clip(limited, *_ENDS, out=limited)
+    return exact - limited
 
 
-def _partners(depth: int, distance: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return which elements form pairs; an index of `depth` stands for the zero that pads an odd end."""
+def _pair_indices(depth: int, distance: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the indices of both elements of each pair; `depth` denotes the zero that pads an odd end."""
     whole = -(-depth // (2 * distance)) * 2 * distance
     places = np.minimum(np.arange(whole), depth).reshape(-1, 2, distance)
     return places[:, 0].reshape(-1), places[:, 1].reshape(-1)
@@ -163,7 +162,7 @@ def _with_zero(array: np.ndarray, axis: int) -> np.ndarray:
 
 
 _SINGLE_END, _INT32_END = 2.0**24, 2.0**31
-_MOST_PARTS = 4
+_MAX_PARTS = 4
 
 
 def _window(unit: Unit) -> Window:
@@ -173,10 +172,10 @@ def _window(unit: Unit) -> Window:
 
 
 def _bias(unit: Unit, sums: HeavyPart) -> np.ndarray | None:
-    """Return the integer bias that goes into the sums, if any does.
+    """Return the integer bias of the sums, if any.
 
-    A real one is divided by the scale of the sums and rounded to even. One at a scale of its own is brought to that of
-    the sums: in float32, half away from zero, as Glow's interpreter does, or with its compiler's integers.
+    A real bias is divided by the scale of the sums and rounded to even. An integer bias with a scale of its own is
+    rescaled to the sums: in float32, half away from zero, as in Glow's interpreter, or with its compiler's integers.
     """
     if unit.bias is None or sums.bias in ("float", "none"):
         return None
@@ -194,7 +193,7 @@ def _bias(unit: Unit, sums: HeavyPart) -> np.ndarray | None:
 
 
 def convolved(unit: Unit, sums: HeavyPart) -> Columns:
-    """Convolve the centred codes of operand 0 (N, C, *extent) with those of operand 1."""
+    """Convolve the centered codes of operand 0 (N, C, *extent) with those of operand 1."""
     x, weight = unit.operands[0].centred, unit.operands[1].centred
     bias = _bias(unit, sums)
     # A transposed convolution sums over the first axis of its weight, and over no more taps than there are.
@@ -222,23 +221,23 @@ def _summed(
     axes: tuple[int, ...],
     split: tuple[int | None, int | None],
 ) -> tuple[np.ndarray, float]:
-    """Sum products exactly and fast, and bound what comes out.
+    """Sum products exactly and fast, and bound the sums.
 
-    Float32 is exact while no sum can reach 2**24. Somewhat deeper sums are cut into a few parts that are, added in
-    int32: float64 takes twice the time.
+    Float32 is exact while no sum can reach 2**24. Somewhat deeper sums are split into a few such parts, added in int32:
+    float64 takes twice the time.
 
     Args:
-        product: What sums the products of two arrays in their dtype.
+        product: Sums the products of two arrays in their dtype.
         operands: Both, as whole numbers.
-        axes: Axes of the second that are summed over.
-        split: The axis of each that the depth may be cut along; None if it may not be.
+        axes: The summed axes of the second.
+        split: The axis of each along which the depth may be split; None if it may not be.
     """
     left, right = operands
     bound = sum_bound(left, right, axes)
     count = int(bound // _SINGLE_END) + 1
-    along, across = split
-    if 1 < count <= _MOST_PARTS and along is not None and across is not None:
-        pairs = list(zip(np.array_split(left, count, along), np.array_split(right, count, across), strict=True))
+    left_axis, right_axis = split
+    if 1 < count <= _MAX_PARTS and left_axis is not None and right_axis is not None:
+        pairs = list(zip(np.array_split(left, count, left_axis), np.array_split(right, count, right_axis), strict=True))
         if all(sum_bound(a, b, axes) < _SINGLE_END for a, b in pairs):
             parts = (product(a.astype(np.float32), b.astype(np.float32)).astype(np.int32) for a, b in pairs)
             return np.asarray(reduce(np.add, parts)), bound
@@ -247,10 +246,10 @@ def _summed(
 
 
 def _lost_in_convolution(unit: Unit, sums: HeavyPart) -> np.ndarray:
-    """Return what sums lose in 16 bits (N, M, *out); within a group depth goes taps first (chw: channels first).
+    """Return the loss of sums in 16 bits (N, M, *out); depth is taps first within a group (chw: channels first).
 
-    With `tap` channels are filled up to an even number by zeros, and taps in the padding are left out, as oneDNN's
-    convolutions on AVX2 do it.
+    With `tap`, channels are padded with zeros to an even number, and taps in the padding are left out, as in oneDNN's
+    convolutions on AVX2.
     """
     if unit.transposed:
         raise ValueError("the order of the products of a transposed convolution is not known")
@@ -270,7 +269,7 @@ def _lost_in_convolution(unit: Unit, sums: HeavyPart) -> np.ndarray:
     if ":chw" not in sums.accumulate:
         taps, matrix = np.swapaxes(taps, 2, 3), np.swapaxes(matrix, 2, 3)
     depth = matrix.shape[2] * matrix.shape[3]
-    positions = np.moveaxis(taps, 0, -2)  # those of all samples in a row
+    positions = np.moveaxis(taps, 0, -2)  # the positions of all samples in a row
     lost = [
         _lost(positions[group].reshape(depth, -1), matrix[group].reshape(matrix.shape[1], depth), sums.accumulate)
         for group in range(groups)
@@ -279,7 +278,7 @@ def _lost_in_convolution(unit: Unit, sums: HeavyPart) -> np.ndarray:
 
 
 def multiplied(unit: Unit, sums: HeavyPart) -> Columns:
-    """Multiply the centred codes of operand 0 (..., M, K) by those of operand 1 (..., K, N)."""
+    """Multiply the centered codes of operand 0 (..., M, K) by those of operand 1 (..., K, N)."""
     a, b = unit.operands[0].centred, unit.operands[1].centred
     if not a.ndim or not b.ndim or a.shape[-1] != b.shape[max(b.ndim - 2, 0)]:
         raise ValueError(f"shapes {a.shape} and {b.shape} do not fit one another")
@@ -291,7 +290,7 @@ def multiplied(unit: Unit, sums: HeavyPart) -> Columns:
 
 
 def _lost_in_product(unit: Unit, sums: HeavyPart, shape: tuple[int, ...]) -> np.ndarray:
-    """Return what sums of a matrix product lose in 16 bits along its depth."""
+    """Return the loss of sums of a matrix product in 16 bits along its depth."""
     left = unit.operands[0].codes.astype(np.int32)
     if "wrap" not in sums.accumulate:
         left, _ = unsigned(unit.operands[0].codes, unit.operands[0].zero_point)
@@ -318,7 +317,7 @@ def _columns(sums: HeavyPart, total: np.ndarray, bias: np.ndarray | None, bound:
         total = np.clip(total, *_ENDS)
     if sums.accumulate == "wrap16":
         total = wrap_to(total.astype(np.int64), 16)
-    if sums.accumulate.startswith("pair"):  # what pairs lose may take a sum beyond its bound
+    if sums.accumulate.startswith("pair"):  # the loss of pairs may move a sum beyond its bound
         bound = max(bound, float(np.abs(total).max(initial=0)))
     if sums.accumulate.startswith(("wrap32", "pair")) and bound >= _INT32_END:
         total, bound = as_int32(total), _INT32_END

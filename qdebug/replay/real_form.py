@@ -1,7 +1,7 @@
-"""The real-valued operator behind a quantized one: which of its inputs are data, and what computes on them.
+"""The float operator that a quantized operator implements: its data inputs and its kernel.
 
-A quantized operator carries scales and zero points beside its data. On real numbers it is an ordinary operator
-that reads the data alone, which is what a replay in reference arithmetic runs.
+A quantized operator reads scales and zero points beside its data. Its real form is an ordinary operator on the data
+alone, which a replay in reference arithmetic runs.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ def real_form(node: Node, opset: Mapping[str, int]) -> tuple[Node, Mapping[str, 
     """Return the node that computes on real numbers what a quantized node computes on codes.
 
     Args:
-        node: Any node; one that carries no scales is its own real form.
+        node: Any node; one without scales is its own real form.
         opset: Version of each operator set by domain.
 
     Returns:
-        The node, with the same name and outputs, and the operator sets that it is to be read by.
+        The node, with the same name and outputs, and the operator sets of its operator.
     """
     real = operators.of(node.op).real
     if real is None:
@@ -45,20 +45,26 @@ def _at_least(opset: Mapping[str, int]) -> Mapping[str, int]:
 
 
 def not_in_codes(node: Node, graph: Graph) -> str | None:
-    """Say which tensor holds real values where a node's operator has codes; None if none does.
+    """Return a clause on a tensor with real values where the operator has codes; None if there is none.
 
-    How such a node rounds its result and where it clamps, nobody knows: it cannot be replayed.
+    Rounding and clamping of such a node are unknown, so it cannot be replayed.
 
     Args:
         node: A node.
-        graph: Its graph, as it was recorded.
+        graph: Its graph, as recorded.
     """
-    found = next((name for name in filter(None, _codes_of(node)) if _holds_numbers(graph.tensors[name])), None)
-    return None if found is None else f"its tensor {found!r} was recorded as real values, and {node.op} is on codes"
+    real_tensor = next(
+        (name for name in filter(None, _tensors_of_codes(node)) if _has_real_values(graph.tensors[name])), None
+    )
+    return (
+        None
+        if real_tensor is None
+        else f"its tensor {real_tensor!r} was recorded as real values, and {node.op} is on codes"
+    )
 
 
-def _codes_of(node: Node) -> Iterator[str]:
-    """Yield the tensors that hold codes by what a node's operator is."""
+def _tensors_of_codes(node: Node) -> Iterator[str]:
+    """Yield the tensors that hold codes by the definition of a node's operator."""
     row = operators.of(node.op)
     if row.dequantizes:
         yield from node.inputs[:1]
@@ -71,5 +77,5 @@ def _codes_of(node: Node) -> Iterator[str]:
             yield from node.outputs[:1]
 
 
-def _holds_numbers(info: TensorInfo) -> bool:
+def _has_real_values(info: TensorInfo) -> bool:
     return info.quant is None and is_float(info.dtype or "") and not str(info.dtype).startswith("float8")

@@ -1,8 +1,7 @@
-"""Which function computes which operator, and how one node is run.
+"""Registry of kernels, and the execution of one node. Begin at `kernel` and `run_node`.
 
-A kernel is a pure function of a `Call`: it never changes its inputs, and what it returns may share
-memory with them. It is registered under its operator's domain and name in the module of its family;
-families are imported when the first kernel is looked up.
+A kernel is a pure function of a `Call`: it never changes its inputs, and its results may share memory with them. It is
+registered by domain and operator in the module of its family; families are imported when the first kernel is looked up.
 """
 
 from __future__ import annotations
@@ -24,8 +23,8 @@ from qdebug.replay.within import axis_within
 
 __all__ = [
     "REAL",
-    "AmountOf",
     "Call",
+    "CostOf",
     "Kernel",
     "Moved",
     "find_kernel",
@@ -38,13 +37,13 @@ __all__ = [
 ]
 
 REAL = "qdebug.real"
-"""The domain of kernels that compute on real numbers what an operator of the same name computes on codes."""
+"""The domain of real-valued kernels of operators on codes, by the same names."""
 
 Kernel = Callable[["Call"], np.ndarray | tuple[np.ndarray, ...]]
 """A function that computes the outputs of one call; a bare array stands for a single output."""
 
-AmountOf = Callable[["Call"], extents.Amount]
-"""Tells what computing a call comes to, before it is computed."""
+CostOf = Callable[["Call"], extents.Cost]
+"""Estimates the cost of a call before it is computed."""
 
 _FAMILIES = (
     "activation",
@@ -82,29 +81,30 @@ what else was imported.
 """
 _PROVIDED: dict[tuple[str, str], Kernel | None] = {}
 _KERNELS: dict[tuple[str, str], Kernel] = {}
-_EXTENTS: dict[tuple[str, str], AmountOf] = {}
+_COSTS: dict[tuple[str, str], CostOf] = {}
 _RANKS: dict[tuple[str, str], tuple[int, ...]] = {}
 _KINDS: dict[tuple[str, str], tuple[str, ...]] = {}
 _KIND_WORDS = {"b": "booleans", "i": "integers", "f": "real numbers", "c": "complex numbers"}
 _LOADED: set[str] = set()
 _DOMAINS = {"ai.onnx": ""}
 _FAILURES_OF_DATA = (ValueError, ArithmeticError, MemoryError)
-"""What shapes and values can cause. Any other exception of a kernel is a mistake in it, and is let out."""
+"""Exceptions that shapes and values can cause. Any other exception of a kernel is a bug in it, and propagates."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Call:
-    """Everything that a kernel may know of the node it computes.
+    """The arguments of a kernel.
 
     Args:
         inputs: Arrays in the operator's order; None where an optional input is left out.
         attrs: The node's attributes.
-        opset: Version of the operator set that the operator belongs to.
-        outputs: Number of outputs asked for, left-out ones in between included.
+        opset: Version of the operator set of the operator.
+        outputs: Number of requested outputs, skipped ones included.
         op: The operator.
         node: The node's name, for error messages.
         arithmetic: Choices of quantized arithmetic.
-        moved: How far a disturbed replay moves an operand, see `Moved`, by its position; None for a replay that is not.
+        moved: Distance by which a disturbed replay moves an operand, by position, see `Moved`; None without
+            disturbance.
     """
 
     inputs: tuple[np.ndarray | None, ...]
@@ -122,10 +122,10 @@ class Call:
         Raises:
             KernelError: The node leaves it out.
         """
-        found = self.optional(position)
-        if found is None:
+        value = self.optional(position)
+        if value is None:
             raise NoInputError(f"Node {self.node!r} ({self.op}) has no input {position}, which its operator requires.")
-        return found
+        return value
 
     def optional(self, position: int) -> np.ndarray | None:
         """Return an optional input, or None if the node leaves it out."""
@@ -138,22 +138,30 @@ class Call:
     def integer(self, name: str, default: int = 0) -> int:
         """Return an integer attribute."""
         value = self.attrs.get(name, default)
-        return int(value) if isinstance(value, (int, float, np.integer)) else self._wrong(name, "an integer")
+        return (
+            int(value)
+            if isinstance(value, (int, float, np.integer))
+            else self._raise_wrong_attribute(name, "an integer")
+        )
 
     def real(self, name: str, default: float = 0.0) -> float:
         """Return a real attribute."""
         value = self.attrs.get(name, default)
-        return float(value) if isinstance(value, (int, float, np.number)) else self._wrong(name, "a number")
+        return (
+            float(value)
+            if isinstance(value, (int, float, np.number))
+            else self._raise_wrong_attribute(name, "a number")
+        )
 
     def text(self, name: str, default: str = "") -> str:
         """Return a text attribute."""
         value = self.attrs.get(name, default)
-        return value if isinstance(value, str) else self._wrong(name, "a text")
+        return value if isinstance(value, str) else self._raise_wrong_attribute(name, "a text")
 
     def choice(self, name: str, choices: Collection[str], default: str) -> str:
-        """Return a text attribute that is one of several; an empty text stands for the default."""
+        """Return a text attribute with one of several values; an empty text stands for the default."""
         value = self.text(name, default) or default
-        return value if value in choices else self._wrong(name, f"one of {', '.join(choices)}")
+        return value if value in choices else self._raise_wrong_attribute(name, f"one of {', '.join(choices)}")
 
     def axis(self, rank: int, default: int = 0) -> int:
         """Return the attribute `axis`, counted from the first of `rank` axes.
@@ -169,7 +177,7 @@ class Call:
         if value is None:
             return None
         if isinstance(value, (str, bool)):
-            self._wrong(name, "a list of integers")
+            self._raise_wrong_attribute(name, "a list of integers")
         return tuple(int(item) for item in np.asarray(value).reshape(-1))
 
     def shape(self, position: int) -> tuple[int, ...]:
@@ -180,56 +188,56 @@ class Call:
         """Return a required input that lists integers: the sizes of a shape, pads, or axes.
 
         Raises:
-            ValueError: It is no list of numbers.
+            ValueError: It is no list of integers.
         """
-        found = self.array(position)
-        if found.ndim != 1 or found.dtype.kind == "c":
-            raise ValueError(f"input {position} is {found.dtype} of rank {found.ndim}; expected a list of integers")
-        return tuple(int(number) for number in found)
+        array = self.array(position)
+        if array.ndim != 1 or array.dtype.kind == "c":
+            raise ValueError(f"input {position} is {array.dtype} of rank {array.ndim}; expected a list of integers")
+        return tuple(int(number) for number in array)
 
     def whole(self, position: int) -> int:
-        """Return a required input that is one integer.
+        """Return a required input that is a single integer.
 
         Raises:
-            ValueError: It is no number, or several.
+            ValueError: It is no number, or has several.
         """
-        found = self.array(position)
-        if found.size != 1 or found.dtype.kind == "c":
-            raise ValueError(f"input {position} is {found.dtype} of {found.size} elements; expected one integer")
-        return int(found.reshape(()))
+        array = self.array(position)
+        if array.size != 1 or array.dtype.kind == "c":
+            raise ValueError(f"input {position} is {array.dtype} of {array.size} elements; expected one integer")
+        return int(array.reshape(()))
 
     def shapes(self) -> list[tuple[int, ...]]:
         """Return the shapes of the inputs that are not left out."""
         return [array.shape for array in self.inputs if array is not None]
 
-    def _wrong(self, name: str, expected: str) -> NoReturn:
-        found = self.attrs.get(name)
-        raise KernelError(f"Attribute {name!r} of node {self.node!r} ({self.op}) is {found!r}; expected {expected}.")
+    def _raise_wrong_attribute(self, name: str, expected: str) -> NoReturn:
+        value = self.attrs.get(name)
+        raise KernelError(f"Attribute {name!r} of node {self.node!r} ({self.op}) is {value!r}; expected {expected}.")
 
 
 def kernel(
     *ops: str,
     domain: str = "",
-    extent: AmountOf | None = None,
+    extent: CostOf | None = None,
     ranks: tuple[int, ...] = (),
     kinds: tuple[str, ...] = (),
 ) -> Callable[[Kernel], Kernel]:
-    """Register a function as the kernel of one or more operators of a domain.
+    """Register a function as the kernel of some operators of a domain.
 
     Args:
         ops: The operators.
         domain: Their domain.
-        extent: What a call comes to; None if it gives no more than its inputs hold, or broadcast to.
-        ranks: Least rank of each input by position; of what is not listed, or left out, any.
-        kinds: numpy's letters of the dtypes that each input may have, by position: `f` stands for all real numbers,
-            `V` for integers of less than 8 bits. Any dtype, of what is not listed, where empty, or left out.
+        extent: Estimates the cost of a call; None if the output is no larger than the broadcast inputs.
+        ranks: Minimum rank of each input by position; any rank for positions beyond the list or omitted inputs.
+        kinds: Allowed dtypes of each input by position, in numpy's letters: `f` includes all real types, `V` is
+            integers of less than 8 bits. Any dtype if empty, for positions beyond the list, and for omitted inputs.
     """
 
     def register(function: Kernel) -> Kernel:
         for op in ops:
             _KERNELS[_DOMAINS.get(domain, domain), op] = function
             if extent is not None:
-                _EXTENTS[_DOMAINS.get(domain, domain), op] = extent
+                _COSTS[_DOMAINS.get(domain, domain), op] = extent
             _RANKS[_DOMAINS.get(domain, domain), op] = ranks
             _KINDS[_DOMAINS.get(domain, domain), op] = kinds
         return function
@@ -244,7 +252,7 @@ def known_kernels() -> tuple[tuple[str, str], ...]:
 
 
 def has_kernel(op: str, domain: str = "") -> bool:
-    """Tell whether an operator can be replayed."""
+    """Return whether an operator can be replayed."""
     return _kernel_of(op, domain) is not None
 
 
@@ -265,14 +273,14 @@ def find_kernel(node: Node) -> Kernel:
     Raises:
         NoKernelError: There is none for its operator.
     """
-    found = _kernel_of(node.op, node.domain)
-    if found is None:
+    function = _kernel_of(node.op, node.domain)
+    if function is None:
         title = f"{node.domain}::{node.op}" if node.domain else node.op
         raise NoKernelError(
             f"No kernel is known for the operator {title} of node {node.name!r}.",
             hint="Record this model with the framework that runs it, such as --backend onnxruntime.",
         )
-    return found
+    return function
 
 
 def run_node(
@@ -288,19 +296,19 @@ def run_node(
 
     Args:
         node: The node.
-        values: Arrays by tensor name; those of the node's inputs are read.
-        opset: Version of each operator set by domain; the newest is assumed of one not named.
-        arithmetic: Choices of quantized arithmetic; ONNX's own if left out.
-        moved: How far operands are moved, by kernels of the domain `REAL`; None leaves them.
-        asked: Gets the default of each attribute that the node leaves out and its kernel reads; None where the kernel
-            has no plain value for it. Also where the node cannot be computed.
+        values: Arrays by tensor name, at least the node's inputs.
+        opset: Version of each operator set by domain; the newest by default.
+        arithmetic: Choices of quantized arithmetic; ONNX's own by default.
+        moved: Distance by which kernels of the domain `REAL` move operands; None moves none.
+        asked: Receives the default of each attribute that the node omits and its kernel reads, None for a default
+            without a plain value; filled even if the node cannot be computed.
 
     Returns:
-        The node's outputs by tensor name, those that it names only.
+        The node's outputs by tensor name, without unnamed ones.
 
     Raises:
         NoKernelError: There is no kernel for the operator.
-        RefusedSizeError: It would take more memory or work than the recorded tensors account for, or memory ran out.
+        RefusedSizeError: Memory or work is out of proportion to the recorded tensors, or memory ran out.
         KernelError: The inputs or attributes do not fit the operator, or an input has no values.
     """
     compute = find_kernel(node)
@@ -313,11 +321,11 @@ def run_node(
         plain = _call(node, inputs, opset)
         call = replace(
             plain,
-            attrs=node.attrs if asked is None else _AskedAttrs(node.attrs, asked),
+            attrs=node.attrs if asked is None else _RecordingAttrs(node.attrs, asked),
             arithmetic=arithmetic or Arithmetic(),
             moved=None if moved is None else lambda position, *operand: moved(node.inputs[position], *operand),
         )
-        # Overflow and invalid operations have defined results (infinities, NaN), which is what is looked for.
+        # Overflow and invalid operations have defined results (infinities, NaN), which are compared too.
         with np.errstate(all="ignore"):
             _refuse_kinds(node, plain)
             _refuse_large(node, plain)
@@ -329,22 +337,22 @@ def run_node(
         raise KernelError(
             f"Node {node.name!r} ({node.op}) asks for {len(node.outputs)} outputs; its kernel computes {len(arrays)}."
         )
-    made = {name: np.asarray(array) for name, array in zip(node.outputs, arrays, strict=False) if name}
+    outputs = {name: np.asarray(array) for name, array in zip(node.outputs, arrays, strict=False) if name}
     if not last:
-        return made
-    return {name: np.moveaxis(array, 1, -1) if array.ndim > 2 else array for name, array in made.items()}
+        return outputs
+    return {name: np.moveaxis(array, 1, -1) if array.ndim > 2 else array for name, array in outputs.items()}
 
 
 def refuse_large(node: Node, inputs: Sequence[np.ndarray | None], opset: Mapping[str, int] | None = None) -> None:
-    """Refuse a node that would make, or go through, more than the recorded tensors account for.
+    """Refuse a node whose cost is out of proportion to the recorded tensors.
 
     Args:
-        node: The node; one without kernel is not refused.
+        node: The node; a node without kernel is not refused.
         inputs: In the operator's order; None where an input is left out.
         opset: Version of each operator set by domain.
 
     Raises:
-        RefusedSizeError: It would.
+        RefusedSizeError: The cost exceeds the limits.
         KernelError: Its inputs and attributes do not fit its operator.
     """
     try:
@@ -362,8 +370,8 @@ def _refuse_large(node: Node, call: Call) -> None:
             raise KernelError(
                 f"Node {node.name!r} ({node.op}) has input {position} of rank {array.ndim}; expected at least {least}."
             )
-    known, shapes = _EXTENTS.get(key), call.shapes()
-    extents.refuse_beyond(node, shapes, extents.plain(*shapes) if known is None else known(call))
+    estimate, shapes = _COSTS.get(key), call.shapes()
+    extents.refuse_beyond(node, shapes, extents.plain(*shapes) if estimate is None else estimate(call))
 
 
 def _refuse_kinds(node: Node, call: Call) -> None:
@@ -377,12 +385,12 @@ def _refuse_kinds(node: Node, call: Call) -> None:
 
 
 def _call(node: Node, inputs: Sequence[np.ndarray | None], opset: Mapping[str, int] | None) -> Call:
-    """Return the call of a node, its data with channels where its kernel wants them."""
-    read = list(inputs)
-    if keeps_channels_last(node) and read and read[0] is not None and read[0].ndim > 2:
-        read[0] = np.moveaxis(read[0], -1, 1)
+    """Return the call of a node, with channels of its data where its kernel expects them."""
+    arrays = list(inputs)
+    if keeps_channels_last(node) and arrays and arrays[0] is not None and arrays[0].ndim > 2:
+        arrays[0] = np.moveaxis(arrays[0], -1, 1)
     return Call(
-        inputs=tuple(read),
+        inputs=tuple(arrays),
         attrs=node.attrs,
         opset=_version(node.domain, opset or {}),
         outputs=len(node.outputs),
@@ -399,8 +407,8 @@ def _cannot(node: Node, inputs: Sequence[np.ndarray | None], error: Exception) -
     return KernelError(f"Node {node.name!r} ({node.op}) cannot be replayed on inputs {shapes}: {why}.")
 
 
-class _AskedAttrs(Mapping[str, AttrValue]):
-    """Attributes that note with which default those are asked for that are left out."""
+class _RecordingAttrs(Mapping[str, AttrValue]):
+    """Attributes that record the default of each missing attribute that is read."""
 
     def __init__(self, attrs: Mapping[str, AttrValue], asked: dict[str, AttrValue | None]) -> None:
         self._attrs, self._asked = attrs, asked
@@ -420,7 +428,7 @@ class _AskedAttrs(Mapping[str, AttrValue]):
         return name in self._attrs
 
     def get(self, name: str, default: Any = None) -> Any:
-        """Return an attribute; what is not there is noted."""
+        """Return an attribute; a missing one is recorded with its default."""
         if name not in self._attrs:
             self._asked[name] = default
             return default
@@ -428,7 +436,7 @@ class _AskedAttrs(Mapping[str, AttrValue]):
 
 
 def keeps_channels_last(node: Node) -> bool:
-    """Tell whether a node reads and gives channels last, and its kernel wants them second, as those of reals do."""
+    """Return whether a node works channels-last and its kernel channels-second, as real-valued kernels do."""
     if "channels_last" not in node.attrs or not Call(inputs=(), attrs=node.attrs).integer("channels_last"):
         return False
     return operators.of(node.op).real is None and operators.has_channels_second(node.op)

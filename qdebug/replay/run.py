@@ -1,8 +1,8 @@
-"""Run a graph, or some of its nodes, on one feed, and drop each tensor after its last consumer.
+"""Run a graph, or some of its nodes, on one feed; each tensor is dropped after its last consumer.
 
-A node computes with the values of its tensors as they are, or, where input and output of an ordinary operator hold
-codes (`computes_on_codes`), with the real numbers that the codes stand for: so do fused graphs and accelerators.
-`one_thread` holds BLAS to one thread, so that results do not depend on their number.
+A node computes with the stored values of its tensors, or, if input and output of an ordinary operator hold codes
+(`computes_on_codes`), with the real numbers of the codes, as fused graphs and accelerators do. `one_thread` limits BLAS
+to one thread, so that results do not depend on their number.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from qdebug.model import Graph, Node, QuantParams, TensorInfo, operators
 from qdebug.model.dtypes import is_integer
 from qdebug.model.thresholds.attribution import GRAPH_MIN_ELEMENTS
 from qdebug.replay.evaluate import compute
-from qdebug.replay.extents import most_elements, room
+from qdebug.replay.extents import max_elements, room
 from qdebug.replay.node_units import Coded, unit_of_codes, with_recorded_scale
 from qdebug.replay.registry import has_kernel, refuse_large, run_node
 from qdebug.replay.variant import Arithmetic
@@ -39,12 +39,12 @@ __all__ = [
 
 
 def computes_on_codes(graph: Graph, node: Node, arithmetic: Arithmetic | None = None) -> bool:
-    """Tell whether a node stands for an operator between the real numbers of its codes.
+    """Return whether a node is an ordinary operator between codes.
 
     Args:
         graph: The graph; the quantization of its tensors decides.
         node: One of its nodes.
-        arithmetic: What it is computed by: one that says how codes are interpolated does it between codes of one scale.
+        arithmetic: Its arithmetic: one that interpolates codes does so between codes of equal scale.
     """
     if not node.outputs or not node.inputs or not has_kernel(node.op, node.domain):
         return False
@@ -74,15 +74,15 @@ def run_coded(
 
     Args:
         graph: The graph.
-        node: A node of which `computes_on_codes` is true.
-        values: Arrays by tensor name; those of the node's inputs are read.
-        arithmetic: How it is computed.
+        node: A node for which `computes_on_codes` is true.
+        values: Arrays by tensor name, at least the node's inputs.
+        arithmetic: Its arithmetic.
 
     Returns:
         The node's output by tensor name.
 
     Raises:
-        KernelError: The operands do not fit the operator, or its operator is not one that is computed on codes.
+        KernelError: The operands do not fit the operator, or the operator is not computed on codes.
     """
     quant = graph.tensors[node.outputs[0]].quant
     inputs = [Coded(values=values[name], quant=_quant(graph.tensors[name])) if name else None for name in node.inputs]
@@ -114,28 +114,28 @@ Fault = Callable[[tuple[np.ndarray, ...]], tuple[np.ndarray, ...]]
 
 @cache
 def _blas() -> tuple[LibController, ...]:
-    """Find what BLAS is loaded."""
+    """Return the loaded BLAS libraries."""
     return tuple(lib for lib in ThreadpoolController().lib_controllers if lib.user_api == "blas")
 
 
 def _set_threads(numbers: Sequence[int]) -> None:
-    """Set the threads of BLAS, whoever set them last.
+    """Set the threads of BLAS from any thread.
 
-    In newer versions of threadpoolctl the thread that sets them silently keeps all others from it while it lives.
+    In newer versions of threadpoolctl the thread that sets them silently blocks all others while it lives.
     """
     for lib, number in zip(_blas(), numbers, strict=True):
-        release = getattr(lib, "clear_controlling_thread", _nothing)
+        release = getattr(lib, "clear_controlling_thread", _no_operation)
         release(force=True)
         lib.set_num_threads(number)
         release(force=True)
 
 
-def _nothing(*, force: bool) -> None:
-    """Do nothing: an older threadpoolctl has nobody to take control from."""
+def _no_operation(*, force: bool) -> None:
+    """Do nothing: an older threadpoolctl has no owner thread."""
 
 
 class _Limit:
-    """The limit of BLAS to one thread, which all threads of the process share: it stands until the last lets go."""
+    """The limit of BLAS to one thread, shared by all threads of the process until the last releases it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -149,7 +149,7 @@ class _Limit:
             _set_threads([1] * len(self._before))  # with OpenMP each thread has a number of its own
             self._holders += 1
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         with self._lock:
             self._holders -= 1
             if not self._holders:
@@ -161,7 +161,7 @@ _limit = _Limit()
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Hold BLAS to one thread, so that results do not depend on how many there are.
+    """Limit BLAS to one thread, so that results do not depend on the number of threads.
 
     Blocks may be nested, and may overlap in several threads: the first sets the limit, the last lifts it.
     """
@@ -169,7 +169,7 @@ def one_thread() -> Iterator[None]:
     try:
         yield
     finally:
-        _limit.let_go()
+        _limit.release()
 
 
 def run_graph(
@@ -187,8 +187,8 @@ def run_graph(
         graph: The graph.
         feed: One array for each input of the graph.
         constants: Arrays of the graph's constants by name; looked up when a node needs one.
-        arithmetic: Choices of quantized arithmetic; ONNX's own if left out.
-        on_tensor: Is given every computed tensor, before it may be freed. It must not change the array.
+        arithmetic: Choices of quantized arithmetic; ONNX's own by default.
+        on_tensor: Called with every computed tensor, before it may be freed. It must not change the array.
         faults: Changes to the outputs of nodes, by node name.
 
     Returns:
@@ -196,7 +196,7 @@ def run_graph(
 
     Raises:
         InputError: An input of the graph is not fed.
-        NoKernelError: No kernel is known for one of the operators.
+        NoKernelError: An operator has no kernel.
         KernelError: A node cannot be computed, or a constant has no values.
     """
     _check_fed(graph, feed)
@@ -206,7 +206,7 @@ def run_graph(
         nonlocal most
         names = dict.fromkeys(filter(None, node.inputs))
         needed = {name: _value(name, (made, feed, constants), node) for name in names}
-        most = max(most, most_elements([array.shape for name, array in needed.items() if name not in made]))
+        most = max(most, max_elements([array.shape for name, array in needed.items() if name not in made]))
         with room(most=most):
             outputs = run_as_recorded(graph, node, needed, choices)
         if faults and node.name in faults:
@@ -224,26 +224,26 @@ def run_graph(
 def run_as_recorded(
     graph: Graph, node: Node, values: Mapping[str, np.ndarray], arithmetic: Arithmetic
 ) -> dict[str, np.ndarray]:
-    """Compute a node on what its graph holds: on codes where its inputs and outputs are codes.
+    """Compute a node on the values of its graph: on codes if its inputs and outputs are codes.
 
     Args:
         graph: The graph; the quantization of its tensors decides.
         node: One of its nodes.
-        values: Arrays by tensor name; those of the node's inputs are read.
-        arithmetic: How quantized nodes are computed.
+        values: Arrays by tensor name, at least the node's inputs.
+        arithmetic: The arithmetic of quantized nodes.
 
     Raises:
-        NoKernelError: No kernel is known for its operator.
+        NoKernelError: Its operator has no kernel.
         KernelError: It cannot be computed on these values.
     """
     if computes_on_codes(graph, node, arithmetic):
         return run_coded(graph, node, values, arithmetic)
-    completed, read = with_recorded_scale(node, values, graph.tensors)
-    made = dict(run_node(completed, read, graph.opset, arithmetic=arithmetic))
+    completed, completed_values = with_recorded_scale(node, values, graph.tensors)
+    outputs = dict(run_node(completed, completed_values, graph.opset, arithmetic=arithmetic))
     quant = graph.tensors[node.outputs[0]].quant if completed is not node and operators.of(node.op).quantizes else None
     if quant is not None and quant.qmin is not None and quant.qmax is not None:  # the recorded range may be narrower
-        made = {name: np.clip(codes, quant.qmin, quant.qmax).astype(codes.dtype) for name, codes in made.items()}
-    return made
+        outputs = {name: np.clip(codes, quant.qmin, quant.qmax).astype(codes.dtype) for name, codes in outputs.items()}
+    return outputs
 
 
 def run_nodes(
@@ -251,26 +251,26 @@ def run_nodes(
     outputs: Sequence[str],
     run: Callable[[Node, Mapping[str, np.ndarray]], Mapping[str, np.ndarray]],
 ) -> dict[str, np.ndarray]:
-    """Compute nodes in order, holding each tensor no longer than a node behind it reads it.
+    """Compute nodes in order; each tensor is dropped after its last consumer.
 
     Args:
         nodes: The nodes, in topological order.
-        outputs: Names of the tensors that are asked for.
-        run: Computes a node: called with it and with what is held of the nodes before it.
+        outputs: Names of the requested tensors.
+        run: Computes a node: called with it and with the available tensors of earlier nodes.
 
     Returns:
-        Those of the outputs that a node makes, by name.
+        The requested tensors that a node computes, by name.
     """
     waiting = Counter(tensor for node in nodes for tensor in dict.fromkeys(node.inputs) if tensor)
     waiting.update(outputs)
-    made: dict[str, np.ndarray] = {}
+    available: dict[str, np.ndarray] = {}
     for node in nodes:
-        made.update((name, array) for name, array in run(node, made).items() if waiting[name])
+        available.update((name, array) for name, array in run(node, available).items() if waiting[name])
         for name in dict.fromkeys(node.inputs):
             waiting[name] -= 1
             if not waiting[name]:
-                made.pop(name, None)
-    return made
+                available.pop(name, None)
+    return available
 
 
 def _check_fed(graph: Graph, feed: Mapping[str, np.ndarray]) -> None:
@@ -282,8 +282,8 @@ def _check_fed(graph: Graph, feed: Mapping[str, np.ndarray]) -> None:
             )
 
 
-def _value(name: str, held: Sequence[Mapping[str, np.ndarray]], node: Node | None = None) -> np.ndarray:
-    values = next((values for values in held if name in values), None)
+def _value(name: str, sources: Sequence[Mapping[str, np.ndarray]], node: Node | None = None) -> np.ndarray:
+    values = next((values for values in sources if name in values), None)
     if values is not None:
         return values[name]
     place = f", which node {node.name!r} ({node.op}) reads," if node is not None else ""

@@ -1,6 +1,6 @@
-"""Multipliers of requantizations: the orders that backends compute them in, and the numbers that they are kept as.
+"""Multipliers of requantizations: the expressions that compute them, and the number formats that store them.
 
-An order or a kind of number is one row of `EXPRESSIONS` or `NUMBERS`: its words and what it does.
+An expression or a number format is one row of `EXPRESSIONS` or `NUMBERS`, with its description and its function.
 """
 
 from __future__ import annotations
@@ -44,20 +44,20 @@ __all__ = [
 ]
 
 GIVEN = "given"
-"""The number of a multiplier that is the recorded one."""
+"""The number format of the recorded multiplier."""
 
 
 def spread(values: np.ndarray, shape: tuple[int, ...], axis: int, block: int = 0) -> np.ndarray:
-    """Shape scales or zero points so that they broadcast to a tensor.
+    """Reshape scales or zero points to broadcast to a tensor.
 
     Args:
         values: One value, one per element along `axis`, or one per block.
         shape: The tensor's shape.
-        axis: Axis the values go along.
+        axis: Axis of the values.
         block: Elements along `axis` that share a value; 0 unless block-wise.
 
     Raises:
-        ValueError: The values do not go along an axis of the tensor.
+        ValueError: The values do not fit an axis of the tensor.
     """
     if values.ndim == 0:
         return values
@@ -79,13 +79,13 @@ _ONE = np.ones((), np.float32)
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Scales:
-    """What a multiplier is made of; each broadcasts to the output.
+    """The scales that a multiplier is computed from; each broadcasts to the output.
 
     Args:
         x: Scale of the first operand.
         w: Scale of the second; 1 without.
         y: Scale of the output.
-        n: Elements that an average is over; 1 without.
+        n: Number of averaged elements; 1 without.
     """
 
     x: np.ndarray
@@ -103,20 +103,20 @@ class Scales:
 
 
 def scales_of(unit: Unit, count: np.ndarray | None = None, member: np.ndarray | None = None) -> Scales:
-    """Return the scales of a unit so that they broadcast to its output, channels first.
+    """Return the scales of a unit, broadcasting to its output with channels first.
 
     Args:
         unit: The unit.
-        count: Elements that each average is over.
-        member: Which operand each element comes from, where tensors are joined.
+        count: Number of averaged elements.
+        member: Index of the operand of each element, where tensors are joined.
     """
-    own = [operand.scale for operand in unit.operands]
+    operand_scales = [operand.scale for operand in unit.operands]
     n = _ONE if count is None else np.asarray(count)
     if member is not None:
-        x = np.stack([scale.reshape(()) for scale in own])[member]
+        x = np.stack([scale.reshape(()) for scale in operand_scales])[member]
         return Scales(x=x, w=_ONE, y=unit.out.scale, n=n)
-    x = own[0] if own else _ONE
-    w = own[1] if unit.kind in ("conv", "linear", *PAIRS) else _ONE
+    x = operand_scales[0] if operand_scales else _ONE
+    w = operand_scales[1] if unit.kind in ("conv", "linear", *PAIRS) else _ONE
     if unit.kind == "conv" and w.size > 1:
         groups = unit.groups if unit.transposed else 1
         w = np.tile(w.reshape(-1), groups).reshape(-1, *(1,) * (unit.operands[0].codes.ndim - 2))
@@ -141,7 +141,7 @@ class Expression:
     """An order in which the real multiplier is computed.
 
     Args:
-        words: In plain words.
+        words: Its description.
         formula: Computes x w / (y n): float32 or float64; broadcasts to the output.
     """
 
@@ -195,8 +195,8 @@ class Fixed:
 
     Args:
         multiplier: The integers; each array broadcasts to the output.
-        bits: Bits of the fraction.
-        exponent: Power of two that goes with it.
+        bits: Fractional bits.
+        exponent: Its power of two.
         pre: Bits to shift right by before the product.
     """
 
@@ -207,7 +207,7 @@ class Fixed:
 
 
 def _significand(bits: int, rounding: str = "away") -> Callable[[np.ndarray], Fixed]:
-    """Return what keeps a significand of so many bits."""
+    """Return a function that rounds to a significand of some bits."""
 
     def kept(real: np.ndarray) -> Fixed:
         multiplier, exponent = quantize_multiplier(real, bits=bits, rounding=rounding)
@@ -217,7 +217,7 @@ def _significand(bits: int, rounding: str = "away") -> Callable[[np.ndarray], Fi
 
 
 def _mantissa(real: np.ndarray, widened: int = 0) -> Fixed:
-    """Keep the significand of a float32, shifted left by some bits."""
+    """Return the significand of a float32, shifted left by some bits."""
     multiplier, exponent = mantissa_multiplier(real)
     none = np.zeros(real.shape, np.int64)
     return Fixed(multiplier=multiplier << widened, bits=24 + widened, exponent=exponent, pre=none)
@@ -246,15 +246,15 @@ def _power(real: np.ndarray) -> Fixed:
 
 @dataclass(frozen=True, slots=True)
 class Number:
-    """A kind of number that a multiplier is kept as.
+    """A number format of multipliers.
 
     Args:
-        words: In plain words.
-        integers: Makes the integers of real multipliers; None of a floating-point number.
-        orders: How many expressions a search for unknown programs combines it with: "all", "one" where the number is
-            too short for the order to matter often, or "" if it does not try the number.
-        like: The number that stands for it where both come out as the same integers; empty if none does.
-        kept: Dtype of a floating-point number; None of integers.
+        words: Its description.
+        integers: Computes the integers of real multipliers; None for floating point.
+        orders: Expressions that a search for unknown programs combines it with: "all", "one" for numbers too short for
+            the order to matter often, or "" to skip it.
+        like: The format that represents it if both give the same integers; empty if none does.
+        kept: Dtype of a floating-point number; None for integers.
     """
 
     words: str
@@ -302,7 +302,7 @@ where none were.
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class Multiplier:
-    """How the real multiplier is computed from scales, and what it is kept as.
+    """How the real multiplier is computed from scales, and in which format it is stored.
 
     Args:
         number: One of `NUMBERS`.
@@ -329,32 +329,32 @@ class Multiplier:
 
     @property
     def dtype(self) -> type[np.generic]:
-        """The kind of number that a program computes in: float32, float64, or int64 with an integer multiplier."""
+        """The type that a program computes in: float32, float64, or int64 with an integer multiplier."""
         if not self.real:
             return np.int64
         return np.float64 if self.number == "f64" else np.float32
 
 
 def float_multiplier(real: np.ndarray, number: str) -> np.ndarray:
-    """Return a real multiplier as the floating-point number that it is kept as.
+    """Round a real multiplier to its floating-point format.
 
     Args:
-        real: What `real_multiplier` gives.
-        number: One of `NUMBERS` that is a floating-point number.
+        real: Result of `real_multiplier`.
+        number: A floating-point format of `NUMBERS`.
 
     Returns:
-        float64 if that is the number, else float32, which holds the narrower ones exactly.
+        float64 for that format, else float32, which holds the narrower formats exactly.
     """
-    kept = NUMBERS[number].kept
-    return np.asarray(real.astype(kept).astype(np.float64 if kept == np.float64 else np.float32))
+    dtype = NUMBERS[number].kept
+    return np.asarray(real.astype(dtype).astype(np.float64 if dtype == np.float64 else np.float32))
 
 
 def fixed(real: np.ndarray, number: str) -> Fixed:
-    """Return the integers that stand for a real multiplier.
+    """Return the integers of a real multiplier.
 
     Args:
         real: Finite numbers above 0.
-        number: One of `NUMBERS` that is no floating-point number.
+        number: An integer format of `NUMBERS`.
 
     Raises:
         UsageError: A multiplier is not finite, or not above 0 where that is needed.
@@ -366,67 +366,69 @@ def fixed(real: np.ndarray, number: str) -> Fixed:
 
 
 def whole_of(unit: Unit, scales: Scales, multiplier: Multiplier) -> Fixed:
-    """Return the integers that stand for a unit's multiplier; the recorded ones where they are asked for and known.
+    """Return the integers of a unit's multiplier; the recorded ones if requested and known.
 
-    Backends write an integer multiplier and its shift in several ways: as one product with a shift of all bits (TOSA,
+    Backends record an integer multiplier and its shift in several ways: as one product with a shift of all bits (TOSA,
     CMSIS), or as a fraction of 31 or 15 bits with a further shift, to the right or to the left (gemmlowp, TensorFlow
-    Lite). The recorded scales tell which is meant: it is the one that comes closest to their quotient.
+    Lite). The interpretation closest to the quotient of the recorded scales is used.
 
     Args:
         unit: The unit.
         scales: Its scales.
-        multiplier: One that is no floating-point number.
+        multiplier: An integer multiplier.
 
     Raises:
         UsageError: A multiplier is not finite, or not above 0 where that is needed.
     """
     if multiplier.number != GIVEN:
         return fixed(real_multiplier(scales, multiplier.expression), multiplier.number)
-    found = recorded_multiplier(unit, scales)
-    return fixed(real_multiplier(scales, "d:xw/y"), GIVEN) if found is None else found[0]
+    recorded = recorded_multiplier(unit, scales)
+    return fixed(real_multiplier(scales, "d:xw/y"), GIVEN) if recorded is None else recorded[0]
 
 
 def recorded_multiplier(unit: Unit, scales: Scales) -> tuple[Fixed, np.ndarray] | None:
-    """Read the recorded multiplier and shift in the way that comes closest to the quotient of the scales.
+    """Interpret the recorded multiplier and shift such that they are closest to the quotient of the scales.
 
     Returns:
-        The integers, and what they stand for over the quotient; None where none were recorded, or none fit.
+        The integers, and their value over the quotient; None if none were recorded, or none fit.
     """
     if unit.out.multiplier is None and unit.out.shift is None:
         return None
     real = np.asarray(real_multiplier(scales, "d:xw/y"), np.float64)
-    multiplier = _of_channels(unit, np.ones(1, np.int64) if unit.out.multiplier is None else unit.out.multiplier)
+    multiplier = _by_channel(unit, np.ones(1, np.int64) if unit.out.multiplier is None else unit.out.multiplier)
     if multiplier is None or np.any(multiplier <= 0) or not np.all(np.isfinite(real) & (real > 0)):
         return None
-    ratios = [(found, _value(found) / real) for found in _readings(unit, multiplier, real)]
+    ratios = [(found, _value_of_fixed(found) / real) for found in _interpretations(unit, multiplier, real)]
     return min(ratios, key=lambda pair: float(np.abs(np.log2(pair[1])).max()), default=None)
 
 
-def _readings(unit: Unit, multiplier: np.ndarray, real: np.ndarray) -> Iterator[Fixed]:
-    """Yield what the recorded integers may mean."""
-    none = np.zeros((), np.int64)
+def _interpretations(unit: Unit, multiplier: np.ndarray, real: np.ndarray) -> Iterator[Fixed]:
+    """Yield the possible meanings of the recorded integers."""
+    zeros = np.zeros((), np.int64)
     widest = int(multiplier.max())
-    own = next((bits for bits in (0, 8, 15, 16, 24) if widest <= 1 << bits), 31)
+    fraction_bits = next((bits for bits in (0, 8, 15, 16, 24) if widest <= 1 << bits), 31)
     if unit.out.shift is None:  # the shift that the scales ask for
-        exponent = np.rint(np.log2(real * np.ldexp(1.0, own) / multiplier)).astype(np.int64)
-        yield Fixed(multiplier=multiplier, bits=own, exponent=exponent, pre=none)
+        exponent = np.rint(np.log2(real * np.ldexp(1.0, fraction_bits) / multiplier)).astype(np.int64)
+        yield Fixed(multiplier=multiplier, bits=fraction_bits, exponent=exponent, pre=zeros)
         return
-    shift = _of_channels(unit, unit.out.shift)
+    shift = _by_channel(unit, unit.out.shift)
     if shift is None:
         return
-    yield Fixed(multiplier=multiplier, bits=own, exponent=own - shift, pre=none)
+    yield Fixed(multiplier=multiplier, bits=fraction_bits, exponent=fraction_bits - shift, pre=zeros)
     for bits in (31, 15):
         if widest <= 1 << bits:
-            yield Fixed(multiplier=multiplier, bits=bits, exponent=-shift, pre=none)
-            yield Fixed(multiplier=multiplier, bits=bits, exponent=shift, pre=none)
+            yield Fixed(multiplier=multiplier, bits=bits, exponent=-shift, pre=zeros)
+            yield Fixed(multiplier=multiplier, bits=bits, exponent=shift, pre=zeros)
 
 
-def _value(found: Fixed) -> np.ndarray:
-    return np.asarray(np.ldexp(found.multiplier.astype(np.float64), (found.exponent - found.bits).astype(np.int32)))
+def _value_of_fixed(integers: Fixed) -> np.ndarray:
+    return np.asarray(
+        np.ldexp(integers.multiplier.astype(np.float64), (integers.exponent - integers.bits).astype(np.int32))
+    )
 
 
-def _of_channels(unit: Unit, values: np.ndarray) -> np.ndarray | None:
-    """Shape one value, or one per channel, to broadcast to the output, channels first; None if it does not."""
+def _by_channel(unit: Unit, values: np.ndarray) -> np.ndarray | None:
+    """Reshape one value, or one per channel, to broadcast to the output, channels first; None if it does not."""
     if values.size == 1:
         return values.reshape(()).astype(np.int64)
     flat = values.reshape(-1).astype(np.int64)

@@ -1,8 +1,8 @@
-"""Run some nodes on real numbers: as they are, or disturbed by what rounding may move.
+"""Run some nodes on real numbers, undisturbed or with rounded values moved at random.
 
-Where rounding makes no error that can be bounded, how far a result wanders is seen by computing it again a few times
-with each rounded value moved at random within a few times what rounding moves it: perturbation analysis by sampling
-(Parker, "Monte Carlo Arithmetic: exploiting randomness in floating-point arithmetic", UCLA CSD-970002, 1997).
+Where the rounding error has no analytic bound, it is sampled: the result is computed a few times with each rounded
+value moved at random within a few times its rounding error (Parker, "Monte Carlo Arithmetic: exploiting randomness in
+floating-point arithmetic", UCLA CSD-970002, 1997).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from qdebug.model.thresholds.attribution import (
     DISTURBED_SMALL_MAX_ELEMENTS,
 )
 from qdebug.numerics.blocks import stretches
-from qdebug.replay.extents import most_elements, room
+from qdebug.replay.extents import max_elements, room
 from qdebug.replay.real_form import real_form
 from qdebug.replay.registry import REAL, Moved, run_node
 from qdebug.replay.run import run_nodes
@@ -29,7 +29,7 @@ from qdebug.replay.run import run_nodes
 __all__ = ["Read", "Run", "moved", "offsets", "run_form", "run_real", "run_segment", "spread"]
 
 Read = Callable[[Node, str], np.ndarray]
-"""Returns an input of a node's real form that no node of the segment makes: called with the form and the name."""
+"""Returns an input of a node's real form from outside the segment: called with the form and the name."""
 
 Run = Callable[[Node, Node, Mapping[str, int], Mapping[str, np.ndarray]], Mapping[str, np.ndarray]]
 """Computes a node: called with the node, its real form, the operator sets that this is read by, and its inputs."""
@@ -41,9 +41,9 @@ def run_form(
     """Run a node's real form, as a `Run`.
 
     Args:
-        _node: The node; all that counts is said of its form.
+        _node: The node; unused, since its form is sufficient.
         form: Its real form.
-        opset: Version of each operator set that the form is to be read by.
+        opset: Version of each operator set of the form.
         values: Its inputs.
 
     Raises:
@@ -60,15 +60,15 @@ def run_real(
     *,
     disturbed: Moved | None = None,
 ) -> Mapping[str, np.ndarray]:
-    """Run a node's real form, and on real numbers even one that chooses the scale of its codes at run time.
+    """Run a node's real form, and a node that chooses the scale of its codes at run time on real numbers.
 
     Args:
         node: The node.
         form: Its real form.
-        opset: Version of each operator set that the form is to be read by.
-        values: Its inputs; of a node that takes codes real data, or codes with their scale and zero point, and
-            constants as they are stored.
-        disturbed: How far operands of a node that takes codes are moved; None leaves them.
+        opset: Version of each operator set of the form.
+        values: Its inputs; for a node on codes: real data, or codes with their scale and zero point, and stored
+            constants.
+        disturbed: Distances by which operands of a node on codes are moved; None moves none.
 
     Raises:
         KernelError: There is no kernel, or the inputs do not fit it.
@@ -85,13 +85,13 @@ def run_segment(
 
     Args:
         nodes: The nodes, in topological order.
-        output: The tensor that is asked for.
+        output: The requested tensor.
         opset: Version of each operator set by domain.
-        read: Gives what no node before makes.
+        read: Returns tensors that no earlier node computes.
         run: Computes one node.
 
     Returns:
-        What the nodes give for it; None if none of them makes it.
+        The tensor; None if no node computes it.
 
     Raises:
         KernelError: A node has no kernel, or its inputs do not fit it.
@@ -102,8 +102,8 @@ def run_segment(
         nonlocal most
         form, versions = real_form(node, opset)
         inputs = {name: made[name] if name in made else read(form, name) for name in form.inputs if name}
-        # What a node makes may grow from node to node; what was recorded does not.
-        most = max(most, most_elements([array.shape for name, array in inputs.items() if name not in made]))
+        # Computed sizes may grow from node to node; recorded sizes do not.
+        most = max(most, max_elements([array.shape for name, array in inputs.items() if name not in made]))
         with room(most=most):
             return run(node, form, versions, inputs)
 
@@ -111,15 +111,15 @@ def run_segment(
 
 
 def offsets(rng: np.random.Generator, shape: tuple[int, ...], half_steps: np.ndarray | float) -> np.ndarray | None:
-    """Draw at random how far values are moved, within a few times what rounding moves them.
+    """Draw random offsets of values, within a few times their rounding error.
 
     Args:
-        rng: Where the disturbances come from.
-        shape: Of the values.
+        rng: The random generator.
+        shape: Shape of the values.
         half_steps: Half a step of each, or of all.
 
     Returns:
-        float64; None where there is nothing to move them by.
+        float64; None if all steps are 0.
     """
     if not np.any(half_steps):
         return None
@@ -127,17 +127,17 @@ def offsets(rng: np.random.Generator, shape: tuple[int, ...], half_steps: np.nda
 
 
 def moved(rng: np.random.Generator, values: np.ndarray, half_steps: np.ndarray | float) -> np.ndarray:
-    """Return real values moved by `offsets`; the same array where there is nothing to move them by."""
+    """Return real values moved by `offsets`; the same array if there are none."""
     off = offsets(rng, values.shape, half_steps)
     return values if off is None else np.asarray(values + off.astype(values.dtype))
 
 
 def spread(plain: np.ndarray, disturbed: Callable[[], np.ndarray]) -> np.ndarray:
-    """Estimate by how much each element of a result wanders when what it is made of is disturbed.
+    """Estimate how far each element of a result moves when its inputs are disturbed.
 
     Args:
-        plain: The result as it is.
-        disturbed: Computes it, disturbed otherwise each time.
+        plain: The undisturbed result.
+        disturbed: Computes the result with new disturbances at each call.
 
     Returns:
         Root mean squares over a few disturbed replays, float64 of the result's shape.
@@ -148,11 +148,13 @@ def spread(plain: np.ndarray, disturbed: Callable[[], np.ndarray]) -> np.ndarray
     runs = DISTURBED_REPLAYS if plain.size > DISTURBED_SMALL_MAX_ELEMENTS else DISTURBED_REPLAYS_OF_SMALL
     squares = np.zeros(plain.shape, np.float64)
     for _ in range(runs):
-        found = disturbed()
-        if found.shape != plain.shape:
-            raise KernelError(f"Rounding its constants changes the shape {plain.shape} of its result to {found.shape}.")
-        for out, one, other in stretches(squares, found, plain):
+        result = disturbed()
+        if result.shape != plain.shape:
+            raise KernelError(
+                f"Rounding its constants changes the shape {plain.shape} of its result to {result.shape}."
+            )
+        for out, disturbed_block, plain_block in stretches(squares, result, plain):
             with np.errstate(invalid="ignore", over="ignore"):
-                difference = np.subtract(one, other, dtype=np.float64)
+                difference = np.subtract(disturbed_block, plain_block, dtype=np.float64)
             np.add(out, np.nan_to_num(difference, copy=False, nan=0, posinf=0, neginf=0) ** 2 / runs, out=out)
     return np.sqrt(squares, out=squares)

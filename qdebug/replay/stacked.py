@@ -1,4 +1,4 @@
-"""Several runs of a node as one: their data lie one after the other along the first axis, and do not mix."""
+"""Compute several runs of a node at once, with independent data stacked along the first axis."""
 
 from __future__ import annotations
 
@@ -14,30 +14,30 @@ __all__ = ["LATEST", "STACKED_ELEMENTS", "STACKED_MOST", "can_stack"]
 LATEST = 1000
 """Version of an operator set that is not stated."""
 STACKED_MOST = 16
-"""Runs that go through the net together at most."""
+"""Maximum number of stacked runs."""
 STACKED_ELEMENTS = 1 << 19
 """Elements that the largest tensor of runs that go through the net together has: they fit into a core's cache."""
 
 _AXIS_FROM_THE_END = 13
-"""Version of the standard operators from which `axis` is the last one where a node states none; it was 1."""
+"""Version of the standard operators since which the default of `axis` is the last axis; it was 1."""
 
 
 def can_stack(
     node: Node, version: int, inputs: Sequence[np.ndarray | None], varying: Sequence[bool], out: tuple[int, ...]
 ) -> bool:
-    """Tell whether a node computes runs that are stacked along the first axis of its data as it computes each alone.
+    """Return whether a node computes runs stacked along the first axis of its data as it computes each alone.
 
     Args:
         node: The node, on real numbers.
-        version: Version of the operator set that it is read by.
+        version: Version of its operator set.
         inputs: Its inputs in one run, in the operator's order; None where one is left out.
-        varying: Which of them are other ones in each run; those are stacked, the others are the same in all.
+        varying: Which of them differ between runs; these are stacked, the others are common.
         out: The shape of its output in one run.
     """
     moving = [array for array, varies in zip(inputs, varying, strict=True) if varies and array is not None]
     fixed = [array for array, varies in zip(inputs, varying, strict=True) if not varies and array is not None]
-    known = not node.domain and "channels_last" not in node.attrs and sum(map(bool, node.outputs)) == 1
-    if not known or not out or not moving or any(not each.ndim or each.shape[0] != out[0] for each in moving):
+    is_standard = not node.domain and "channels_last" not in node.attrs and sum(map(bool, node.outputs)) == 1
+    if not is_standard or not out or not moving or any(not each.ndim or each.shape[0] != out[0] for each in moving):
         return False
     row, rank = operators.of(node.op), moving[0].ndim
     if row.elementwise:
@@ -45,18 +45,18 @@ def can_stack(
         return "axis" not in node.attrs and not spread and all(each.ndim == len(out) for each in moving)
     if row.joins:
         same = all(each.ndim == rank for each in moving)
-        return not fixed and same and _beyond_first([node.attrs.get("axis", 0)], rank)
+        return not fixed and same and _exclude_first_axis([node.attrs.get("axis", 0)], rank)
     if len(moving) > 1:
         return row.sums is Sums.MATRIX and not fixed and all(each.ndim == rank > 2 for each in moving)
     if not inputs or not varying[0]:
         return False
-    return _of_data(node, row, version, inputs, out)
+    return _can_stack_data(node, row, version, inputs, out)
 
 
-def _of_data(
+def _can_stack_data(
     node: Node, row: Operator, version: int, inputs: Sequence[np.ndarray | None], out: tuple[int, ...]
 ) -> bool:
-    """Tell the same of a node of which the first input alone varies."""
+    """Like `can_stack`, for a node of which only the first input varies."""
     data = inputs[0]
     if data is None:
         return False
@@ -69,11 +69,13 @@ def _of_data(
         return rank > 1 and not attrs.get("training_mode")
     if row.windowed or row.sums in (Sums.FILTER, Sums.SCATTER):
         return rank > 2
-    if row.sums is Sums.MATRIX:  # matrices are multiplied one by one; the rows of one would be summed in another order
+    if (
+        row.sums is Sums.MATRIX
+    ):  # matrices are multiplied one by one; stacked rows of one matrix would be summed in another order
         weight = inputs[1] if len(inputs) > 1 else None
         return rank > 2 and len(inputs) == 2 and weight is not None and weight.ndim == 2
     if row.along_axis:
-        return _beyond_first([attrs.get("axis", -1 if version >= _AXIS_FROM_THE_END else 1)], rank)
+        return _exclude_first_axis([attrs.get("axis", -1 if version >= _AXIS_FROM_THE_END else 1)], rank)
     if row.transposes:
         order = attrs.get("perm")
         return order is not None and int(np.asarray(order).reshape(-1)[0]) == 0
@@ -81,11 +83,11 @@ def _of_data(
         place = 3 if row.moves is operators.Move.SLICE else 1
         given = inputs[place] if len(inputs) > place else None
         axes = attrs.get("axes") if given is None else given
-        return axes is not None and _beyond_first(axes, rank)
+        return axes is not None and _exclude_first_axis(axes, rank)
     return False
 
 
-def _beyond_first(axes: object, rank: int) -> bool:
-    """Tell whether any axes are given, all of them behind the first one."""
-    found = np.asarray(axes).reshape(-1)
-    return bool(found.size) and found.dtype.kind in "iu" and bool(np.all(found % rank))
+def _exclude_first_axis(axes: object, rank: int) -> bool:
+    """Return whether axes are stated and do not include the first one."""
+    flat = np.asarray(axes).reshape(-1)
+    return bool(flat.size) and flat.dtype.kind in "iu" and bool(np.all(flat % rank))

@@ -1,6 +1,7 @@
-"""Steps of a program: what each is called, what it does to real numbers and to integers, and its text in numpy.
+"""Steps of a program: names, their effect on real numbers and on integers, and their text in numpy.
 
-A step is one row of `STEPS`. A program is compiled to operations, which share what is equal in all programs of a unit.
+A step is one row of `STEPS`. A program is compiled to operations, which programs of one unit share where they are
+equal.
 """
 
 from __future__ import annotations
@@ -30,24 +31,24 @@ _WHOLE_KINDS = frozenset(
 )
 _ONE = np.ones((), np.float32)
 _SPLITTING = frozenset({"shl", "mulhi", "avg"})
-"""Steps that take a part of what the integer multiplier does from the others."""
+"""Steps that do a part of the integer multiplication."""
 _BY_UNITS = frozenset({"bias", "lev", "lev-fma", "lev16", "lev16-fma"})
 """Steps that do otherwise to numbers in real units."""
-_MOST_SHIFT = 62
+_MAX_SHIFT = 62
 _LARGEST_SHIFT_LEFT = 30
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _Place:
-    """A step of a program in its place: what it is compiled from.
+class _StepContext:
+    """A step of a program with everything that it is compiled from.
 
     Args:
-        unit: What is computed.
-        start: What the program runs on.
+        unit: The unit.
+        start: The start of the program.
         ops: The steps of the program.
         rounding: The step's rounding.
-        real_units: Whether the numbers are in real units: they were scaled, and not divided by the output's scale yet.
-        multiplier: The numbers that stand for the quotient of the scales; None for a step that does not multiply.
+        real_units: Whether the numbers are in real units: scaled, and not yet divided by the output's scale.
+        multiplier: The program's multiplier; None for a step that does not multiply.
     """
 
     unit: Unit
@@ -64,14 +65,14 @@ class _Place:
 
     @property
     def whole(self) -> Fixed:
-        """The integers that stand for the multiplier."""
+        """The integers of the multiplier."""
         if not isinstance(self.multiplier, Fixed):
             raise TypeError("no integers stand for the multiplier")
         return self.multiplier
 
     @property
     def real(self) -> np.ndarray:
-        """The floating-point numbers that the multiplier is kept as."""
+        """The multiplier in its floating-point format."""
         if not isinstance(self.multiplier, np.ndarray):
             raise TypeError("no floating-point number stands for the multiplier")
         return self.multiplier
@@ -88,37 +89,37 @@ def _binary(function: Callable[..., Any], parameter: np.ndarray, text: str | Non
     return Operation(apply=apply, parameters=(parameter,), text=text)
 
 
-def _times_real(at: _Place) -> Operation:
+def _times_real(at: _StepContext) -> Operation:
     return at.combined(np.multiply, at.real, "v * {}  # input scale * weight scale / output scale")
 
 
-def _plus_zero_point(at: _Place) -> Operation:
+def _plus_zero_point(at: _StepContext) -> Operation:
     zero = at.unit.out.zero_point if at.start.zero is None else at.start.zero
     return at.combined(np.add, zero, "v + {}  # zero point")
 
 
-def _plus_bias(at: _Place) -> Operation:
+def _plus_bias(at: _StepContext) -> Operation:
     """Add the bias as real numbers, in real units or in units of the output."""
     unit = at.unit
     if unit.bias is None:
         return at.combined(np.add, np.zeros((), np.float32))
-    own = None if unit.bias_scale is None else unit.bias_scale.astype(np.float32)
+    own_scale = None if unit.bias_scale is None else unit.bias_scale.astype(np.float32)
     bias = unit.bias.astype(np.float32)
     if unit.kind == "conv":
         filters = (-1, *(1,) * (unit.operands[0].codes.ndim - 2))
-        bias, own = bias.reshape(filters), None if own is None else own.reshape(filters)
+        bias, own_scale = bias.reshape(filters), None if own_scale is None else own_scale.reshape(filters)
     if unit.bias.dtype.kind in "iu":
-        bias = bias * (sum_scale(at.start.scales) if own is None else own)
+        bias = bias * (sum_scale(at.start.scales) if own_scale is None else own_scale)
     return at.combined(np.add, np.asarray(bias if at.real_units else bias / at.single, dtype=np.float32))
 
 
-def _levels(at: _Place, *, fma: bool = False, half: bool = False) -> Operation:
-    """Count steps of the output's range from its low end: times the steps over the width, plus what the low end takes.
+def _levels(at: _StepContext, *, fma: bool = False, half: bool = False) -> Operation:
+    """Count steps of the output's range from its low end: factor steps / width, plus the offset of the low end.
 
     Args:
-        at: The step in its place.
-        fma: Whether that is rounded once.
-        half: Whether the ends of the range are kept in float16; with `fma`, what they make too.
+        at: The step's context.
+        fma: Whether product and sum are rounded once.
+        half: Whether the ends of the range are stored in float16; with `fma`, factor and offset too.
 
     Source: FakeQuantize of OpenVINO (common/snippets/src/pass/fq_decomposition.cpp); measured.
     """
@@ -148,11 +149,11 @@ def in_half(values: np.ndarray) -> np.ndarray:
         return np.asarray(values, np.float32).astype(np.float16).astype(np.float32)
 
 
-def _plus_lowest(at: _Place) -> Operation:
+def _plus_lowest(at: _StepContext) -> Operation:
     return at.combined(np.add, np.asarray(at.unit.out.limits[0]), "v + {}  # lowest code")
 
 
-def _rounded(at: _Place) -> Operation:
+def _rounded(at: _StepContext) -> Operation:
     row = ROUNDINGS[at.rounding]
     real = row.real
     if real is None:
@@ -160,11 +161,11 @@ def _rounded(at: _Place) -> Operation:
     return Operation(apply=lambda numbers, out: real(numbers[0], out), text=row.real_text)
 
 
-def _saturated(at: _Place) -> Operation:
+def _saturated(at: _StepContext) -> Operation:
     low, high = at.unit.out.limits
     least, most = at.unit.out.clamp or (low, high)
     scales = (at.unit.out.scale, *(operand.scale for operand in at.unit.operands))
-    # No number can be NaN where whole numbers come in, and all scales are above 0 and finite.
+    # No number is NaN if the inputs are whole numbers and all scales are finite and above 0.
     never_nan = at.unit.kind in _WHOLE_KINDS and all(bool(np.all((s > 0) & np.isfinite(s))) for s in scales)
     return _clipped(max(low, least), min(high, most), never_nan=never_nan, dtype=at.unit.out.dtype)
 
@@ -186,7 +187,7 @@ def _cast(dtype: np.dtype) -> str:
     return f".astype(np.{plain_dtype(dtype).name})"
 
 
-def _wrapped(at: _Place) -> Operation:
+def _wrapped(at: _StepContext) -> Operation:
     dtype = at.unit.out.dtype
 
     def apply(numbers: Numbers, out: Out) -> np.ndarray:
@@ -196,7 +197,7 @@ def _wrapped(at: _Place) -> Operation:
     return Operation(apply=apply, text=f"v.astype(np.int64){_cast(dtype)}")
 
 
-def _averaged(at: _Place) -> Operation:
+def _averaged(at: _StepContext) -> Operation:
     rounding = at.rounding
 
     def apply(numbers: Numbers, out: Out, by: np.ndarray) -> np.ndarray:
@@ -206,7 +207,7 @@ def _averaged(at: _Place) -> Operation:
     return Operation(apply=apply, parameters=(at.start.scales.n.astype(np.int64),))
 
 
-def _high_product(at: _Place) -> Operation:
+def _high_product(at: _StepContext) -> Operation:
     bits, rounding = at.whole.bits, at.rounding
 
     def apply(numbers: Numbers, out: Out, multiplier: np.ndarray) -> np.ndarray:
@@ -216,25 +217,25 @@ def _high_product(at: _Place) -> Operation:
     return Operation(apply=apply, parameters=(at.whole.multiplier,), text=text)
 
 
-def _left_shift(at: _Place) -> np.ndarray:
+def _left_shift(at: _StepContext) -> np.ndarray:
     """Return the bits that the step `shl` shifts by."""
     exponent = at.whole.exponent
     return np.maximum(exponent, 0) if "shl" in at.ops else np.zeros_like(exponent)
 
 
-def _left(at: _Place) -> Operation:
+def _left(at: _StepContext) -> Operation:
     text = "np.clip(v << {}, -(2**31), 2**31 - 1)"
-    return _moved(lambda numbers, _, bits: shift_left(numbers[0], bits), _left_shift(at), text)
+    return _shift_unless_zero(lambda numbers, _, bits: shift_left(numbers[0], bits), _left_shift(at), text)
 
 
-def _rest(at: _Place) -> Operation:
-    """Shift right by what is left to shift by."""
+def _remaining_shift(at: _StepContext) -> Operation:
+    """Shift right by the remaining bits."""
     rest = np.asarray(_left_shift(at) - at.whole.exponent + (0 if "mulhi" in at.ops else at.whole.bits))
-    return _right(rest, at.rounding)
+    return _right_shift(rest, at.rounding)
 
 
-def _right(amount: np.ndarray, rounding: str) -> Operation:
-    """Return a shift to the right; bits below 0 shift to the left."""
+def _right_shift(amount: np.ndarray, rounding: str) -> Operation:
+    """Return a shift to the right; negative amounts shift to the left."""
     if int(amount.min(initial=0)) < 0:
 
         def apply(numbers: Numbers, out: Out, bits: np.ndarray) -> np.ndarray:
@@ -242,17 +243,17 @@ def _right(amount: np.ndarray, rounding: str) -> Operation:
             larger = np.left_shift(numbers[0], np.minimum(np.maximum(-bits, 0), _LARGEST_SHIFT_LEFT))
             return shift_right(larger, np.maximum(bits, 0), rounding)
 
-        return _moved(apply, amount, None)
+        return _shift_unless_zero(apply, amount, None)
 
     def shifted(numbers: Numbers, out: Out, bits: np.ndarray) -> np.ndarray:
         return shift_right(numbers[0], bits, rounding, out=out)
 
-    fits = int(amount.max(initial=0)) <= _MOST_SHIFT
-    return _moved(shifted, amount, f'shifted(v, {{}}, "{rounding}")' if fits else None)
+    has_text = int(amount.max(initial=0)) <= _MAX_SHIFT
+    return _shift_unless_zero(shifted, amount, f'shifted(v, {{}}, "{rounding}")' if has_text else None)
 
 
-def _moved(apply: Callable[..., np.ndarray], amount: np.ndarray, text: str | None) -> Operation:
-    """Return a shift; one by nothing gives what it is given."""
+def _shift_unless_zero(apply: Callable[..., np.ndarray], amount: np.ndarray, text: str | None) -> Operation:
+    """Return a shift, or the identity for a shift by 0."""
     if not np.any(amount):
         return Operation(apply=lambda numbers, _: numbers[0], text="v")
     return Operation(apply=apply, parameters=(amount,), text=text)
@@ -263,26 +264,26 @@ class StepWord:
     """A word of a program.
 
     Args:
-        roundings: The roundings that it may have; empty if it has none.
-        words: In plain words, with `{}` for those of the rounding; empty for what needs none.
+        roundings: Its possible roundings; empty if it has none.
+        words: Its description, with `{}` for that of the rounding; empty if none is needed.
         real: Makes its operation on real numbers; None if it needs an integer multiplier.
         whole: Makes its operation on integers; None if it needs a real multiplier.
-        multiplies: Whether the multiplier decides what it does.
-        wraps: Whether what is too large comes back at the other end.
-        half: Whether scales of operands and a real bias are kept in float16 before it.
+        multiplies: Whether it depends on the multiplier.
+        wraps: Whether overflow wraps around.
+        half: Whether it stores scales of operands and a real bias in float16.
     """
 
     roundings: tuple[str, ...] = ()
     words: str = ""
-    real: Callable[[_Place], Operation] | None = None
-    whole: Callable[[_Place], Operation] | None = None
+    real: Callable[[_StepContext], Operation] | None = None
+    whole: Callable[[_StepContext], Operation] | None = None
     multiplies: bool = False
     wraps: bool = False
     half: bool = False
 
     @property
     def rounds(self) -> bool:
-        """Whether it rounds the result, and says so."""
+        """Whether it rounds the result, with a rounding in its description."""
         return "{}" in self.words
 
 
@@ -334,9 +335,9 @@ STEPS: Mapping[str, StepWord] = MappingProxyType(
             multiplies=True,
         ),
         "pre": StepWord(
-            roundings=roundings_of("pre"), whole=lambda at: _right(at.whole.pre, at.rounding), multiplies=True
+            roundings=roundings_of("pre"), whole=lambda at: _right_shift(at.whole.pre, at.rounding), multiplies=True
         ),
-        "shr": StepWord(roundings=roundings_of("shr"), words="{}", whole=_rest, multiplies=True),
+        "shr": StepWord(roundings=roundings_of("shr"), words="{}", whole=_remaining_shift, multiplies=True),
         "round": StepWord(roundings=roundings_of("round"), words="{}", real=_rounded),
         "avg": StepWord(roundings=roundings_of("avg"), words="divided by the count, {}", whole=_averaged),
         "bias": StepWord(real=_plus_bias),
@@ -372,7 +373,7 @@ class Step:
 
     Args:
         op: A name in `STEPS`.
-        rounding: One of the roundings that the step has; empty if it has none.
+        rounding: One of the roundings of the step; empty if it has none.
 
     Raises:
         UsageError: There is no such step.
@@ -393,35 +394,35 @@ class Step:
 
 
 def steps_of(text: str) -> tuple[Step, ...]:
-    """Read a program: steps with commas between them.
+    """Parse a program: steps separated by commas.
 
     Raises:
         UsageError: A step is unknown.
     """
-    found = []
+    steps = []
     for word in text.split(",") if text else ():
         op, _, rounding = word.partition(".")
         plain = op in STEPS["round"].roundings
-        found.append(Step(op="round", rounding=op) if plain else Step(op=op, rounding=rounding))
-    return tuple(found)
+        steps.append(Step(op="round", rounding=op) if plain else Step(op=op, rounding=rounding))
+    return tuple(steps)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _PlannedStep:
-    """A step of a program, as far as the unit does not matter.
+    """A step of a program, independent of the unit.
 
     Args:
         step: The step.
-        key: Stands for all that decides what it does to numbers of one kind, but for the multiplier.
-        make: Makes its operation; None where the numbers are none that it is for, or for a late bias.
-        multiplies: Whether the multiplier decides what it does.
-        late_bias: Whether it adds what the steps before it make of the bias.
-        real_units: Whether it gets numbers in real units.
+        key: Identifies its effect on numbers of one kind, except for the multiplier.
+        make: Makes its operation; None if it does not support the kind of number, or for a late bias.
+        multiplies: Whether it depends on the multiplier.
+        late_bias: Whether it adds the bias after the preceding steps were applied to it.
+        real_units: Whether its input is in real units.
     """
 
     step: Step
     key: object
-    make: Callable[[_Place], Operation] | None
+    make: Callable[[_StepContext], Operation] | None
     multiplies: bool
     late_bias: bool
     real_units: bool
@@ -429,13 +430,13 @@ class _PlannedStep:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Program:
-    """Steps in order, as far as the unit does not matter.
+    """Steps in order, independent of the unit.
 
     Args:
         steps: The steps.
         ops: Their names.
-        multiplier: What stands for the quotient of the scales.
-        operand: Which operand's program this is, where each has its own scales.
+        multiplier: The multiplier.
+        operand: Name of the operand of an operand program; empty otherwise.
     """
 
     steps: tuple[_PlannedStep, ...]
@@ -446,7 +447,7 @@ class Program:
 
 @cache
 def _key(*parts: object) -> object:
-    """Return the same object for equal parts: it is hashed faster than they are."""
+    """Return the same object for equal parts, which hashes faster."""
     del parts
     return object()
 
@@ -463,10 +464,10 @@ def planned_program(
 
     Args:
         steps: The steps.
-        multiplier: What stands for the quotient of the scales.
+        multiplier: The multiplier.
         whole: Whether it runs on integers.
-        operand: Which operand's program this is, where each has its own scales.
-        late_bias: Whether the step `bias` adds what the steps before it make of the bias.
+        operand: Name of the operand of an operand program; empty otherwise.
+        late_bias: Whether the step `bias` adds the bias after the preceding steps were applied to it.
     """
     ops = frozenset(step.op for step in steps)
     split = ops & _SPLITTING if whole else None
@@ -490,35 +491,35 @@ def planned_program(
 
 
 def compile_steps(unit: Unit, start: Start, program: Program, memo: dict[object, Any]) -> list[Operation]:
-    """Return the operations of a program; equal ones are the same object.
+    """Return the operations of a program; equal operations are the same object.
 
     Args:
-        unit: What is computed.
-        start: What the program runs on.
+        unit: The unit.
+        start: The start of the program.
         program: The steps.
-        memo: Operations that were made before for this unit.
+        memo: Cache of the operations of this unit.
 
     Raises:
-        ValueError: A step is not one for this kind of number, or has no parameters here.
+        ValueError: A step does not support this kind of number, or has no parameters here.
     """
-    known = memo.setdefault(("steps", start.dtype, start.tag), {})
+    cache = memo.setdefault(("steps", start.dtype, start.tag), {})
     multiplier: np.ndarray | Fixed | None = None
-    found: list[Operation] = []
+    operations: list[Operation] = []
     for planned in program.steps:
         key = planned.key
         if planned.multiplies and planned.make is not None:
             if multiplier is None:
-                multiplier = _kept_multiplier(unit, start, program, memo)
+                multiplier = _cached_multiplier(unit, start, program, memo)
             key = key, id(multiplier)  # which the memo keeps alive
-        operation = known.get(key)
+        operation = cache.get(key)
         if operation is None:
             if planned.late_bias:
-                operation = _binary(np.add, _through(unit, start, found))
+                operation = _binary(np.add, _rounded_bias(unit, start, operations))
             else:
                 operation = _compiled(unit, start, program.ops, planned, multiplier)
-            known[key] = operation
-        found.append(operation)
-    return found
+            cache[key] = operation
+        operations.append(operation)
+    return operations
 
 
 def _compiled(
@@ -528,7 +529,7 @@ def _compiled(
         raise ValueError(
             f"the step {planned.step} needs {'a real' if start.dtype is np.int64 else 'an integer'} multiplier"
         )
-    place = _Place(
+    place = _StepContext(
         unit=unit,
         start=start,
         ops=ops,
@@ -539,30 +540,30 @@ def _compiled(
     return planned.make(place)
 
 
-def _kept_multiplier(unit: Unit, start: Start, program: Program, memo: dict[object, Any]) -> np.ndarray | Fixed:
-    """Return the numbers that stand for a program's multiplier; the same object for equal numbers."""
+def _cached_multiplier(unit: Unit, start: Start, program: Program, memo: dict[object, Any]) -> np.ndarray | Fixed:
+    """Return a program's multiplier; the same object for equal numbers."""
     if start.whole is not None and start.dtype is np.int64:
         return start.whole
     averages = "avg" in program.ops  # which divides by the count
     key = ("multiplier", start.dtype, start.tag, program.operand, program.multiplier, averages)
-    found = memo.get(key)
-    if found is None:
+    cached = memo.get(key)
+    if cached is None:
         scales = replace(start.scales, n=_ONE) if averages and start.dtype is np.int64 else start.scales
         number, expression = program.multiplier.number, program.multiplier.expression
         if start.dtype is np.int64:
-            found = whole_of(unit, scales, program.multiplier)
-            arrays: tuple[np.ndarray, ...] = (found.multiplier, found.exponent, found.pre)
-            content: tuple[object, ...] = ("integers", found.bits)
+            cached = whole_of(unit, scales, program.multiplier)
+            arrays: tuple[np.ndarray, ...] = (cached.multiplier, cached.exponent, cached.pre)
+            content: tuple[object, ...] = ("integers", cached.bits)
         else:
-            found = float_multiplier(real_multiplier(scales, expression), number)
-            arrays, content = (found,), ("real",)
+            cached = float_multiplier(real_multiplier(scales, expression), number)
+            arrays, content = (cached,), ("real",)
         content += tuple((array.dtype.str, array.shape, array.tobytes()) for array in arrays)
-        found = memo[key] = memo.setdefault(content, found)
-    return found  # type: ignore[no-any-return]
+        cached = memo[key] = memo.setdefault(content, cached)
+    return cached  # type: ignore[no-any-return]
 
 
-def _through(unit: Unit, start: Start, operations: Sequence[Operation]) -> np.ndarray:
-    """Return what operations make of the integer bias."""
+def _rounded_bias(unit: Unit, start: Start, operations: Sequence[Operation]) -> np.ndarray:
+    """Apply operations to the integer bias."""
     if unit.bias is None:
         return np.zeros((), start.dtype)
     if unit.bias.dtype.kind not in "iu" or unit.bias_scale is not None:

@@ -1,7 +1,7 @@
-"""A quantized operator as codes in, codes out: the one form that every way of computing it starts from.
+"""A quantized operator between codes: the common input of all arithmetics.
 
-A `Unit` is made of a node with quantized operands (`unit_calls`), or of a plain operator whose operands are codes
-(`unit_codes`). It says what is computed, never how: that is a `Variant`.
+A `Unit` is made from a node with quantized operands, or from a plain operator on codes (see `node_units`). It states
+what is computed; how is stated by a `Variant`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ KINDS: tuple[str, ...] = (
     "conv", "linear", *PAIRS, "average_pool", "global_average_pool", "reduce_mean", "max_pool", "lookup", "softmax",
     "concat", "where", "resize", "pad", "requantize", "quantize", "dequantize",
 )  # fmt: skip
-"""What a unit computes. `lookup` is any function of one code; `requantize` also stands for Relu and Clip."""
+"""Kinds of unit. `lookup` is any function of one code; `requantize` includes Relu and Clip."""
 
 
 _PLANE = 2
@@ -44,12 +44,12 @@ def _centred(codes: np.ndarray, zero_point: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Operand:
-    """A quantized tensor that a unit reads.
+    """A quantized input of a unit.
 
     Args:
         codes: Stored integers of at most 16 bits; real values for `quantize`.
         scale: One value, or an array that broadcasts to `codes`; as stored, mostly float32.
-        zero_point: The same for the code of real 0, in a dtype that holds it.
+        zero_point: The code of real 0, shaped like `scale`, in a dtype that holds it.
     """
 
     codes: np.ndarray
@@ -64,17 +64,17 @@ class Operand:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Target:
-    """The quantization of what a unit gives.
+    """The quantization of a unit's output.
 
     Args:
         dtype: Dtype of the codes; a float dtype for `dequantize`.
         scale: One value, or an array that broadcasts to the output.
-        zero_point: The same for the code of real 0.
-        low: Lowest code in use; the dtype's if left out.
-        high: Highest code in use; the dtype's if left out.
-        clamp: Bounds of a fused activation, in codes; None where there is none.
-        multiplier: Integer multiplier that the backend recorded, one or one per channel; None where it recorded none.
-        shift: The shift that goes with it.
+        zero_point: The code of real 0, shaped like `scale`.
+        low: Lowest code in use; the dtype's by default.
+        high: Highest code in use; the dtype's by default.
+        clamp: Bounds of a fused activation, in codes; None without one.
+        multiplier: Recorded integer multiplier, one or one per channel; None if none was recorded.
+        shift: The shift of the multiplier.
     """
 
     dtype: np.dtype
@@ -93,11 +93,7 @@ class Target:
 
     @property
     def limits(self) -> tuple[int, int]:
-        """Lowest and highest code that can come out of a saturating step.
-
-        Raises:
-            ValueError: The output is real and has none.
-        """
+        """Lowest and highest code that a saturating step can give."""
         if self.low is None or self.high is None:
             raise ValueError(f"{self.dtype} has no codes")
         return self.low, self.high
@@ -105,26 +101,26 @@ class Target:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Unit:
-    """One quantized operator with its operands. Arrays are shared with whoever made it, and never written to.
+    """One quantized operator with its operands. Arrays are shared with the caller, and never written to.
 
     Args:
         kind: One of `KINDS`.
-        operands: What it reads: input and weight of a conv (M, C / groups, *kernel) or linear (..., K, N); both sides
-            of an element-wise operator; the tensors that are joined or chosen from. Spatial axes follow the channels.
-        out: Quantization of what it gives.
+        operands: Input and weight of a conv (M, C / groups, *kernel) or linear (..., K, N); both sides of an
+            element-wise operator; the tensors that are joined or selected from. Spatial axes follow the channels.
+        out: Quantization of the output.
         bias: Integers at the scale of the sums, or real numbers; one per filter, or broadcasting to the output of a
             linear. None without.
-        bias_scale: Scale of an integer bias where it is not that of the sums; None where it is.
-        attrs: Attributes as ONNX has them: strides, pads, dilations, group, kernel_shape, axis, ...
-        function: The operator, as ONNX names it, whose kernel a lookup or a move of elements runs: Sigmoid, Resize, ...
-        condition: The choice of `where`.
-        settings: Inputs that are no data: widths of a pad, scales and sizes of a resize, in the operator's order.
-        channels_last: Whether the node's own layout has its channels last; operands are turned to channels first,
-            and the output is turned back.
-        transposed: Whether a conv is the transposed one, with a weight (C, M / groups, *kernel).
-        opset: Version of the operator set that the attributes are read by.
+        bias_scale: Scale of an integer bias; None for the scale of the sums.
+        attrs: Attributes as in ONNX: strides, pads, dilations, group, kernel_shape, axis, ...
+        function: ONNX operator whose kernel a lookup or a move of elements runs: Sigmoid, Resize, ...
+        condition: The condition of `where`.
+        settings: Inputs without data: widths of a pad, scales and sizes of a resize, in the operator's order.
+        channels_last: Whether the node's own layout is channels-last; operands are converted to channels first, and the
+            output back.
+        transposed: Whether a conv is transposed, with a weight (C, M / groups, *kernel).
+        opset: Version of the operator set of the attributes.
         op: The node's operator, for messages.
-        domain: The set of operators that it and its function are of.
+        domain: Domain of the operator and its function.
     """
 
     kind: str
@@ -153,15 +149,15 @@ class Unit:
 
     @property
     def dtypes(self) -> tuple[str, ...]:
-        """Logical dtypes of the operands, then of the output: what evidence may be pooled over, beside the kind."""
+        """Logical dtypes of the operands, then of the output; evidence is pooled by these and the kind."""
         return (*(logical_name(operand.codes.dtype) for operand in self.operands), logical_name(self.out.dtype))
 
     @property
     def branch(self) -> str:
-        """Return what of its kind it is, where backends have a kernel for each; empty of any other kind.
+        """Return the branch of kinds for which backends have several kernels; empty for other kinds.
 
-        Of a lookup that is its function, of a resize how it interpolates and whether channels lie last, of an average
-        whether codes mean the same before and after it, of a conv whether it is a depthwise or a transposed one.
+        For a lookup its function; for a resize its interpolation and whether channels are last; for an average whether
+        input and output have equal quantization; for a conv whether it is depthwise or transposed.
         """
         if self.kind == "lookup":
             return self.function
@@ -187,13 +183,13 @@ class Unit:
 
     @property
     def keeps_scale(self) -> bool:
-        """Whether a code means the same in the first operand as in the output."""
+        """Whether codes of the first operand and of the output have equal scale and zero point."""
         source, out = self.operands[0], self.out
         return is_same_scale(source.scale, out.scale) and np.array_equal(source.zero_point, out.zero_point)
 
     @property
     def per_channel(self) -> bool:
-        """Whether any operand has more than one scale."""
+        """Whether any operand has several scales."""
         return any(operand.scale.size > 1 for operand in self.operands)
 
 
@@ -222,7 +218,7 @@ def _resized(unit: Unit) -> list[int]:
 
 
 def target_of(quant: QuantParams, *, clamp: tuple[int, int] | None = None) -> Target:
-    """Return the target that quantization parameters of one value each describe."""
+    """Return the target of per-tensor quantization parameters."""
     return Target(
         dtype=logical_dtype(quant.dtype),
         scale=quant.scale.reshape(()),

@@ -1,15 +1,15 @@
-"""How a backend computes a quantized operator: a value made of stages, with a text form that parses back.
+"""The arithmetic of a quantized operator: a value made of stages, with a text form that parses back.
 
 A unit (see `unit`) is computed in two parts. The `HeavyPart` makes columns of numbers: the integer sums of a
-convolution, the window sums of a pool, the codes themselves where nothing is summed. The rest is a short program of
-steps that turns each number into a code, in any order that a backend takes them.
+convolution, the window sums of a pool, or the codes themselves. Then a short program of steps turns each number into a
+code, in any order that a backend uses.
 
-The text form lists the stages that are not the default, as `name=value`, with blanks between them:
+The text form lists the stages that differ from the default, as `name=value`, separated by blanks:
 
     m=q31 steps=shl,mulhi.up,shr.away,zp,sat
 
-A word is one row of its table, which holds its plain words and what it does: steps in `STEPS` (see `steps`), numbers
-and expressions of the multiplier in `NUMBERS` and `EXPRESSIONS` (see `scaling`), roundings in `ROUNDINGS` (see
+A word is one row of its table, with its description and its function: steps in `STEPS` (see `steps`), numbers and
+expressions of the multiplier in `NUMBERS` and `EXPRESSIONS` (see `scaling`), roundings in `ROUNDINGS` (see
 `qdebug.numerics.rounding`), the others here.
 """
 
@@ -89,16 +89,16 @@ A bias at a scale of its own is brought to that of the sums in float32, or (glow
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """What a program starts from; what makes it of the columns is in `qdebug.replay.forms`.
+    """The start of a program; `qdebug.replay.forms` has its functions.
 
     Args:
-        columns: What the columns hold that it is made of; two forms may share theirs.
-        words: In plain words, with `{shift}` and `{operand}` for the variant's.
-        interpolates: Whether it is one of a bilinear resize, which no other is computed by.
-        own_scales: Whether programs of operands go first, whose multipliers are not the unit's.
-        multiplier: Whether the program's multiplier is that of the variant, and not one of the form.
-        double: Whether a variant in float64 differs where its program has no multiplier.
-        real: Whether it gives real values, and not codes or sums of a scale.
+        columns: The columns that it reads; forms may share them.
+        words: Its description, with `{shift}` and `{operand}` for the variant's.
+        interpolates: Whether it interpolates for a bilinear resize, and for nothing else.
+        own_scales: Whether it runs programs of operands first, whose multipliers are not the unit's.
+        multiplier: Whether the program uses the variant's multiplier, not one of the form.
+        double: Whether a variant in float64 differs if its program has no multiplier.
+        real: Whether it gives real values, not codes or scaled sums.
     """
 
     columns: str
@@ -227,19 +227,19 @@ _DEFAULT_MULTIPLIER, _DEFAULT_STEPS = Multiplier(), steps_of("mul,even,zp,sat")
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class Variant:
-    """How a backend computes one kind of unit; the default is float32 multiplication with ties to even.
+    """The arithmetic of one kind of unit; by default float32 multiplication with ties to even.
 
     Args:
-        form: What the numbers are that the program starts from; one of `FORMS`.
+        form: The start of the program; one of `FORMS`.
         accumulate: How products are summed; see `ACCUMULATES`.
         bias: Where the bias enters; one of `BIASES`.
-        multiplier: What stands for the quotient of the scales.
-        requantize: The program that makes codes of the numbers.
-        operand: The program that each operand goes through first, where the form has one.
-        shift: Bits that the operands are shifted left by, where the form has that.
+        multiplier: The multiplier.
+        requantize: The program that turns numbers into codes.
+        operand: The program that each operand runs first, if the form has one.
+        shift: Bits by which operands are shifted left, if the form has a shift.
 
     Raises:
-        UsageError: A stage has a value that is unknown.
+        UsageError: A stage has an unknown value.
     """
 
     form: str = "sum"
@@ -260,7 +260,7 @@ class Variant:
             refuse("shift", str(self.shift), ["0 to 30"])
 
     def __hash__(self) -> int:
-        # A search looks variants up a million times. Hashes of texts differ by process, so that none is pickled.
+        # A search looks variants up a million times. Text hashes differ by process, so this one is not pickled.
         if self._hash is None:
             stages = self.form, self.accumulate, self.bias, self.multiplier, self.requantize, self.operand, self.shift
             object.__setattr__(self, "_hash", hash(stages))
@@ -271,7 +271,7 @@ class Variant:
 
     @property
     def sums(self) -> HeavyPart:
-        """The heavy part that this variant starts from."""
+        """The heavy part of this variant."""
         if self._sums is None:
             later = "float" if self.bias == "codes" else self.bias  # no part of the sums either way
             part = HeavyPart(columns=FORMS[self.form].columns, accumulate=self.accumulate, bias=later)
@@ -280,17 +280,17 @@ class Variant:
 
     @property
     def limited_sums(self) -> str | None:
-        """How products are added in fewer than 32 bits, in words; None where they are not."""
+        """A description of sums in fewer than 32 bits; None for full sums."""
         kind = self.accumulate.split(":")[0]
         return None if kind in ("wrap32", "exact") else ACCUMULATES[kind]
 
     def __str__(self) -> str:
-        return _written(self)
+        return _text_of(self)
 
 
 @lru_cache(maxsize=1 << 12)
-def _written(variant: Variant) -> str:
-    """Write a variant: nodes of a kind share theirs."""
+def _text_of(variant: Variant) -> str:
+    """Format a variant, cached, since nodes of a kind share theirs."""
     words = []
     for name, (key, default) in _TEXT.items():
         value = getattr(variant, name)
@@ -312,20 +312,20 @@ _TEXT: Mapping[str, tuple[str, Any]] = MappingProxyType(
 
 
 def parse_variant(text: str) -> Variant:
-    """Read the text form of a variant; stages left out take their defaults.
+    """Parse the text form of a variant; missing stages take their defaults.
 
     Raises:
         UsageError: A stage or its value is unknown, or a stage is given twice.
     """
     names = {key: name for name, (key, _) in _TEXT.items()}
-    found: dict[str, Any] = {}
+    stages: dict[str, Any] = {}
     for word in text.split():
         key, equals, value = word.partition("=")
         name = names.get(key)
-        if name is None or not equals or name in found:
+        if name is None or not equals or name in stages:
             refuse("stage", word, sorted(names))
-        found[str(name)] = _read_stage(str(name), value)
-    return Variant(**found)
+        stages[str(name)] = _read_stage(str(name), value)
+    return Variant(**stages)
 
 
 def _read_stage(name: str, value: str) -> Any:
@@ -351,8 +351,8 @@ def _check_accumulate(text: str) -> None:
 
 
 def describe(variant: Variant) -> str:
-    """Say in one line how a variant computes, for an engineer who does not know the text form."""
-    form = FORMS[variant.form].words.format(shift=variant.shift, operand=", ".join(_said(variant.operand)))
+    """Describe a variant in one line for an engineer who does not know the text form."""
+    form = FORMS[variant.form].words.format(shift=variant.shift, operand=", ".join(_step_texts(variant.operand)))
     multiplies = any(STEPS[step.op].multiplies for step in (*variant.requantize, *variant.operand))
     kind, *order = variant.accumulate.split(":")
     parts = [ACCUMULATES[kind], *(_ORDERS.get(word, f"{word} apart") for word in order)]
@@ -363,24 +363,24 @@ def describe(variant: Variant) -> str:
         parts += [form.replace("float32", "float64")] if "float32" in form else [form, "in float64"]
     else:
         parts.append(form)
-    parts += _said(variant.requantize)
+    parts += _step_texts(variant.requantize)
     parts.append(BIASES[variant.bias])
     return ", ".join(part for part in parts if part)
 
 
-def _said(steps: tuple[Step, ...]) -> list[str]:
-    """Say what a program does, step by step."""
+def _step_texts(steps: tuple[Step, ...]) -> list[str]:
+    """Describe a program step by step."""
     words: list[str] = []
     rounds = any(STEPS[step.op].rounds for step in steps)
     high = any(step.op == "mulhi" for step in steps)
     rounded = False
     for step in steps:
-        said = STEPS[step.op].words
+        phrase = STEPS[step.op].words
         if step.op == "zp" and rounds:
-            said = "zero point after rounding" if rounded else "zero point before rounding"
+            phrase = "zero point after rounding" if rounded else "zero point before rounding"
         elif step.op == "shr" and high:
-            said = "then a shift, {}"
-        words.append(said.format(ROUNDINGS[step.rounding].words if step.rounding else ""))
+            phrase = "then a shift, {}"
+        words.append(phrase.format(ROUNDINGS[step.rounding].words if step.rounding else ""))
         rounded = rounded or STEPS[step.op].rounds
     return [word for word in words if word]
 
@@ -414,15 +414,15 @@ DEFAULTS: Mapping[str, Variant] = MappingProxyType(
         "pad": _RESCALED,
     }
 )
-"""What ONNX Runtime's x86 kernels compute, by kind of unit, or by kind and branch (see `Unit.branch`)."""
+"""Variants of ONNX Runtime's x86 kernels, by kind of unit, or by kind and branch (see `Unit.branch`)."""
 
 
 def keys_of(kind: str, branch: str, dtypes: Sequence[str]) -> tuple[str, ...]:
-    """Return the keys of `Arithmetic.variants` that name some units, those that say more first.
+    """Return the keys of `Arithmetic.variants` for some units, the most specific first.
 
     Args:
         kind: Their kind.
-        branch: Their branch of it; empty if the kind has none.
+        branch: Their branch; empty if the kind has none.
         dtypes: Logical dtypes of operands and output.
     """
     names = (f"{kind}.{branch}", kind) if branch else (kind,)
@@ -436,15 +436,15 @@ def kind_of(key: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arithmetic:
-    """How quantized kernels compute where the operator's definition allows more than one way.
+    """The arithmetic of quantized kernels, where the operator's definition allows several.
 
-    Float kernels take no notice of it.
+    Float kernels ignore it.
 
     Args:
         variants: Variants by kind of unit ("conv"), or by kind and branch ("lookup.HardSwish", see `Unit.branch`),
-            either of them with the dtypes of operands and output ("conv:uint8,int8,uint8"). What says more goes first,
-            a branch before dtypes. What is not named takes `DEFAULTS`.
-        name: What it is called.
+            either with the dtypes of operands and output ("conv:uint8,int8,uint8"). The most specific key wins, a
+            branch before dtypes. Missing kinds take `DEFAULTS`.
+        name: Its name.
 
     Raises:
         ValueError: A key names no kind.
@@ -464,34 +464,33 @@ class Arithmetic:
 
     @property
     def interpolates(self) -> bool:
-        """Whether it says how codes are interpolated."""
+        """Whether it states how codes are interpolated."""
         return any(
             kind_of(key) == "resize" and FORMS[variant.form].interpolates for key, variant in self.variants.items()
         )
 
     def variant(self, unit: Unit) -> Variant:
-        """Return the variant that computes a unit.
+        """Return the variant of a unit.
 
-        What works on codes as they are stored knows no scales: where input and output differ in theirs, the default is
-        taken in its place.
+        Variants on stored codes ignore scales: if input and output differ in theirs, the default is used instead.
         """
         keys = keys_of(unit.kind, unit.branch, unit.dtypes)
         for key in keys:
             if key in self.variants and _fits(self.variants[key], unit):
                 return self.variants[key]
-        # The table that the default softmax looks exponentials up in is one of 8-bit codes.
+        # The default softmax uses a table of exponentials of 8-bit codes.
         wide = unit.kind == "softmax" and unit.operands[0].codes.dtype.itemsize > 1
         if wide:
             return _WIDE_SOFTMAX
-        # What is no interpolation between codes of one scale moves codes, and brings them to another.
+        # Without interpolation between codes of one scale, codes are moved and rescaled.
         default = next(DEFAULTS[key] for key in keys if key in DEFAULTS)
         return default if _fits(default, unit) else _RESCALED
 
 
 def _fits(variant: Variant, unit: Unit) -> bool:
-    """Tell whether a variant of the unit's kind can compute this one."""
+    """Return whether a variant of the unit's kind can compute this unit."""
     if unit.transposed and ":" in variant.accumulate:
-        return False  # the order of its products is not known
+        return False  # the order of its products is unknown
     if FORMS[variant.form].interpolates:
         return unit.branch in ("linear", "linear-channels-last") and unit.keeps_scale
     if variant.form == "exp31":

@@ -1,8 +1,8 @@
-"""Sliding windows: where the taps of a convolution or a pool read, and convolution as a matrix product.
+"""Sliding windows: the input indices of the taps of a convolution or a pool, and convolution as a matrix product.
 
-Convolution as a matrix product, shared by the float and the quantized kernels. The columns are made by one slice copy
-per tap into a scratch buffer that is used again, in blocks of output rows, so that memory is bounded and the buffer
-stays in cache (the "im2col" of Chellapilla, Puri and Simard 2006). What is padded is 0: subtract a zero point first.
+Float and quantized kernels share the convolution. Its columns are copied, one slice per tap, into a reused scratch
+buffer, in blocks of output rows, so that memory is bounded and the buffer stays in cache (the "im2col" of Chellapilla,
+Puri and Simard 2006). Padding is 0: subtract a zero point first.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ class Window:
         strides: Step from one output to the next.
         dilations: Distance between taps.
         begin: Padding before the first element.
-        end: Padding after the last one, as the node states it.
-        out: Number of outputs; the last window may reach beyond `end` where outputs are rounded up.
+        end: Stated padding after the last element.
+        out: Number of outputs; the last window may reach beyond `end` if outputs are rounded up.
     """
 
     extent: tuple[int, ...]
@@ -61,11 +61,11 @@ class Window:
     @property
     def plain(self) -> bool:
         """Whether each output reads the one element at its own position."""
-        still = all(k == 1 for k in self.kernel) and all(s == 1 for s in self.strides)
-        return still and self.out == self.extent and not any(self.begin)
+        is_single_tap = all(k == 1 for k in self.kernel) and all(s == 1 for s in self.strides)
+        return is_single_tap and self.out == self.extent and not any(self.begin)
 
     def taps(self, first: int = 0, last: int | None = None) -> Iterator[tuple[Any, ...]]:
-        """Return, for each tap in C order, the index of what it reads of the padded input (..., *covered).
+        """Yield, for each tap in C order, the index that it reads of the padded input (..., *covered).
 
         Args:
             first: First output along the first axis.
@@ -86,7 +86,7 @@ class Window:
 
 
 def padded(array: np.ndarray, window: Window, fill: float) -> np.ndarray:
-    """Return an array (..., *extent) as the taps read it (..., *covered); itself if nothing is padded or cut."""
+    """Pad and crop an array (..., *extent) to what the taps read (..., *covered); the same array if equal."""
     if window.covered == window.extent and not any(window.begin):
         return array
     lead = array.shape[: array.ndim - len(window.extent)]
@@ -152,10 +152,10 @@ def window_of(call: Call, extent: Sequence[int], kernel: Sequence[int], *, ceil_
 def same_pads(
     mode: str, extent: Sequence[int], kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int]
 ) -> tuple[list[int], list[int]]:
-    """Return the padding before and after each axis that gives an output for each stride of the input.
+    """Return the padding before and after each axis that gives one output for each stride of the input.
 
     Args:
-        mode: "SAME_UPPER" if an odd element goes after the input, "SAME_LOWER" if before.
+        mode: "SAME_UPPER" to put an odd element after the input, "SAME_LOWER" before it.
         extent: Spatial sizes of the input.
         kernel: Taps per axis.
         strides: Steps per axis.
@@ -179,7 +179,9 @@ def _listed(call: Call, name: str, default: tuple[int, ...]) -> tuple[int, ...]:
 
 def _outputs(size: int, before: int, after: int, span: int, stride: int, *, ceil_mode: bool) -> int:
     room = size + before + after - span
-    if room < 0:  # runtimes divide toward zero: a window that lacks less than a stride is pooled over what there is
+    if (
+        room < 0
+    ):  # runtimes divide toward zero: a window that lacks less than a stride is pooled over the remaining elements
         return 1 if room > -stride else 0
     count = math.ceil(room / stride) + 1 if ceil_mode else room // stride + 1
     # A window that would begin in the padding after the input is dropped (ONNX, since operator set 19).
@@ -202,31 +204,31 @@ def scratch(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
 
 
 def convolve(x: np.ndarray, weight: np.ndarray, window: Window, groups: int) -> np.ndarray:
-    """Cross-correlate, as networks do and call convolution.
+    """Cross-correlate, which networks call convolution.
 
     Args:
         x: Input (N, C, *extent).
         weight: Filters (M, C / groups, *kernel), of the dtype of `x`.
-        window: Where the taps read.
-        groups: Number of groups that channels are split into.
+        window: The window.
+        groups: Number of groups of channels.
 
     Returns:
-        The output (N, M, *out) in the dtype of `x`. Sums are exact if `x` and `weight` hold integers
-        whose sums stay within the dtype's exact range.
+        The output (N, M, *out) in the dtype of `x`. Sums are exact if `x` and `weight` hold integers whose sums stay
+        within the dtype's exact range.
 
     Raises:
-        ValueError: Channels and groups do not fit, or the dtypes are two.
+        ValueError: Channels and groups do not fit, or the dtypes differ.
     """
     if x.dtype != weight.dtype:
         raise ValueError(f"{x.dtype} is not convolved with filters of {weight.dtype}")
     samples, channels = x.shape[:2]
     filters = weight.shape[0]
     if weight.shape[1] * groups != channels or filters % groups:
-        made = plural(groups, "group")
+        groups_text = plural(groups, "group")
         last = x.shape[-1] == weight.shape[1] * groups
         hint = "; if the channels come last, that is the attribute channels_last=1" if last else ""
         raise ValueError(
-            f"{channels} channels and {filters} filters of {weight.shape[1]} channels do not make {made}{hint}"
+            f"{channels} channels and {filters} filters of {weight.shape[1]} channels do not make {groups_text}{hint}"
         )
     out = np.empty((samples, filters, *window.out), dtype=x.dtype)
     if out.size == 0:

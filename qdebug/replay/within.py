@@ -1,4 +1,4 @@
-"""Axes and indices that a recording names, checked against what there is."""
+"""Check axes and indices of a recording against their ranges."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a word that a variant does not have is refused."""
+"""Refuse unknown words of a variant."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from qdebug.errors import UsageError
 __all__ = ["refuse", "refuse_unless"]
 
 
-def refuse(what: str, value: str, allowed: Iterable[str]) -> NoReturn:
-    """Say that a variant has no such word.
+def refuse(title: str, value: str, allowed: Iterable[str]) -> NoReturn:
+    """Refuse an unknown word of a variant.
 
     Raises:
         UsageError: Always.
     """
     raise UsageError(
-        f"The arithmetic has no {what} {value!r}; known are {', '.join(allowed)}.",
+        f"The arithmetic has no {title} {value!r}; known are {', '.join(allowed)}.",
         hint="Correct it, or write a file that fits with qdebug explain --write-arithmetic FILE.",
     )
 
 
-def refuse_unless(what: str, value: str, allowed: Iterable[str]) -> None:
-    """Refuse a word that is not among those of its kind.
+def refuse_unless(title: str, value: str, allowed: Iterable[str]) -> None:
+    """Refuse a word that is not allowed.
 
     Raises:
-        UsageError: It is not.
+        UsageError: It is not allowed.
     """
     if value not in allowed:
-        refuse(what, value, allowed)
+        refuse(title, value, allowed)

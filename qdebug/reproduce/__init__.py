@@ -1,1 +1,1 @@
-"""One node of a run, cut out so that it can be run alone."""
+"""One node of a recorded run as a reproducer for a bug report."""

@@ -1,4 +1,7 @@
-"""One node of a recorded run, cut out: what it read, what it gave, and what it should have given."""
+"""Cut one node out of a recorded run: its inputs, its recorded output and the expected output.
+
+Begin at `make_reproducer` for a quantized node and at `make_float_reproducer` for a float one.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,7 @@ from qdebug.replay.variant import Arithmetic, Variant
 from qdebug.replay.windows import window_of
 
 __all__ = [
-    "LARGE",
+    "LARGE_BYTES",
     "Cut",
     "FloatReproducer",
     "Reproducer",
@@ -36,14 +39,14 @@ __all__ = [
     "make_reproducer",
 ]
 
-LARGE = 1 << 20
-"""Bytes of inputs from which a node is cut."""
+LARGE_BYTES = 1 << 20
+"""Inputs of more bytes than this are cut."""
 
 _ELEMENTWISE = frozenset({*PAIRS, "lookup", "requantize", "quantize", "dequantize"})
-_ELEMENTS = 64
-"""Wrong elements that a cut keeps."""
-_BOX = 16
-"""Most output positions along an axis that a cut of a convolution keeps."""
+_MAX_ELEMENTS = 64
+"""Largest number of wrong elements in a cut."""
+_MAX_BOX = 16
+"""Largest number of output positions along an axis in a cut of a convolution."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -51,9 +54,9 @@ class Cut:
     """A part of a unit.
 
     Args:
-        unit: The unit, cut.
-        recorded: What was recorded of its output, in the node's own layout.
-        kept: What was kept, in a clause; "" if everything.
+        unit: The part.
+        recorded: Its recorded output, in the node's own layout.
+        kept: Which elements it has, in a clause; "" if all.
     """
 
     unit: Unit
@@ -62,15 +65,15 @@ class Cut:
 
 
 def cut(unit: Unit, recorded: np.ndarray, expected: np.ndarray) -> Cut | None:
-    """Cut a unit to what its wrong elements need.
+    """Cut a unit to the operands of its wrong elements.
 
     Args:
         unit: The unit.
-        recorded: What was recorded, in the node's own layout.
-        expected: What it is held against.
+        recorded: Its recorded output, in the node's own layout.
+        expected: Its expected output.
 
     Returns:
-        The part; None if nothing is wrong, or no way is known to cut a unit of this kind.
+        The part; None if nothing is wrong, or units of this kind cannot be cut.
     """
     wrong = np.argwhere(recorded != expected)
     if not wrong.size:
@@ -78,15 +81,15 @@ def cut(unit: Unit, recorded: np.ndarray, expected: np.ndarray) -> Cut | None:
     error = np.abs(recorded.astype(np.int64) - expected.astype(np.int64))[tuple(wrong.T)]
     wrong = wrong[np.argsort(-error, kind="stable")]
     if unit.kind == "conv" and not unit.transposed:
-        return _conv(unit, recorded, wrong)
+        return _cut_conv(unit, recorded, wrong)
     if unit.kind == "linear":
-        return _linear(unit, recorded, wrong)
+        return _cut_linear(unit, recorded, wrong)
     if unit.kind in _ELEMENTWISE:
-        return _elements(unit, recorded, wrong)
+        return _cut_elementwise(unit, recorded, wrong)
     return None
 
 
-def _conv(unit: Unit, recorded: np.ndarray, wrong: np.ndarray) -> Cut | None:
+def _cut_conv(unit: Unit, recorded: np.ndarray, wrong: np.ndarray) -> Cut | None:
     """Keep a box of output positions around the worst element, and the filters of the wrong elements in it."""
     if unit.channels_last:
         recorded = np.moveaxis(recorded, -1, 1)
@@ -96,7 +99,9 @@ def _conv(unit: Unit, recorded: np.ndarray, wrong: np.ndarray) -> Cut | None:
         Call(inputs=(), attrs=unit.attrs, opset=unit.opset, op=unit.op), x.codes.shape[2:], weight.codes.shape[2:]
     )
     worst = wrong[0]
-    near = wrong[(wrong[:, 0] == worst[0]) & (np.abs(wrong[:, 2:] - worst[2:]) < _BOX // 2).all(axis=1)][:_ELEMENTS]
+    near = wrong[(wrong[:, 0] == worst[0]) & (np.abs(wrong[:, 2:] - worst[2:]) < _MAX_BOX // 2).all(axis=1)][
+        :_MAX_ELEMENTS
+    ]
     groups = unit.attrs.get("group", 1)
     filters = np.unique(near[:, 1]) if groups == 1 else np.arange(weight.codes.shape[0])
     image: list[slice] = []
@@ -112,36 +117,38 @@ def _conv(unit: Unit, recorded: np.ndarray, wrong: np.ndarray) -> Cut | None:
         end.append(max(last - extent, 0))
     boxes = tuple(slice(int(near[:, 2 + a].min()), int(near[:, 2 + a].max()) + 1) for a in range(len(image)))
     attrs = {**unit.attrs, "pads": (*begin, *end), "auto_pad": "NOTSET"}
-    part = replace(
+    cut_unit = replace(
         unit,
         operands=(
             replace(x, codes=x.codes[(slice(worst[0], worst[0] + 1), slice(None), *image)]),
-            _rows(weight, filters),
+            _operand_rows(weight, filters),
         ),
         bias=None if unit.bias is None else unit.bias.reshape(-1)[filters] if unit.bias.size > 1 else unit.bias,
         attrs=attrs,
         channels_last=False,
     )
-    kept = recorded[worst[0] : worst[0] + 1][(slice(None), filters, *boxes)]
+    kept_output = recorded[worst[0] : worst[0] + 1][(slice(None), filters, *boxes)]
     place = ", ".join(f"{box.start} to {box.stop - 1}" for box in boxes)
     return Cut(
-        unit=part, recorded=kept, kept=f"image {worst[0]}, filters {_listed(filters)}, positions {place} of the output"
+        unit=cut_unit,
+        recorded=kept_output,
+        kept=f"image {worst[0]}, filters {_numbers_text(filters)}, positions {place} of the output",
     )
 
 
-def _rows(operand: Operand, rows: np.ndarray) -> Operand:
+def _operand_rows(operand: Operand, rows: np.ndarray) -> Operand:
     def of(values: np.ndarray) -> np.ndarray:
         return values[rows] if values.size > 1 else values
 
     return Operand(codes=operand.codes[rows], scale=of(operand.scale), zero_point=of(operand.zero_point))
 
 
-def _linear(unit: Unit, recorded: np.ndarray, wrong: np.ndarray) -> Cut | None:
-    """Keep the rows and columns of the wrong elements of a product of two matrices."""
+def _cut_linear(unit: Unit, recorded: np.ndarray, wrong: np.ndarray) -> Cut | None:
+    """Keep the rows and columns of the wrong elements of a matrix product."""
     a, b = unit.operands
     if a.codes.ndim != 2 or b.codes.ndim != 2 or unit.out.scale.size > 1 or a.scale.size > 1:
         return None
-    rows, columns = (np.unique(wrong[:_ELEMENTS, axis]) for axis in (0, 1))
+    rows, columns = (np.unique(wrong[:_MAX_ELEMENTS, axis]) for axis in (0, 1))
 
     def of(values: np.ndarray) -> np.ndarray:
         return values[..., columns] if values.size > 1 else values
@@ -154,17 +161,17 @@ def _linear(unit: Unit, recorded: np.ndarray, wrong: np.ndarray) -> Cut | None:
     return Cut(
         unit=part,
         recorded=recorded[np.ix_(rows, columns)],
-        kept=f"rows {_listed(rows)}, columns {_listed(columns)} of the output",
+        kept=f"rows {_numbers_text(rows)}, columns {_numbers_text(columns)} of the output",
     )
 
 
-def _elements(unit: Unit, recorded: np.ndarray, wrong: np.ndarray) -> Cut | None:
-    """Keep the wrong elements alone, in a row."""
+def _cut_elementwise(unit: Unit, recorded: np.ndarray, wrong: np.ndarray) -> Cut | None:
+    """Keep only the wrong elements, in a row."""
     if unit.channels_last or any(operand.scale.size > 1 or operand.zero_point.size > 1 for operand in unit.operands):
         return None
     if unit.out.scale.size > 1 or unit.out.zero_point.size > 1:
         return None
-    places = tuple(wrong[:_ELEMENTS].T)
+    places = tuple(wrong[:_MAX_ELEMENTS].T)
     operands = tuple(
         replace(operand, codes=np.broadcast_to(operand.codes, recorded.shape)[places]) for operand in unit.operands
     )
@@ -175,32 +182,32 @@ def _elements(unit: Unit, recorded: np.ndarray, wrong: np.ndarray) -> Cut | None
     )
 
 
-def _listed(values: np.ndarray) -> str:
+def _numbers_text(values: np.ndarray) -> str:
     shown = ", ".join(str(int(value)) for value in values[:8])
     return shown if values.size <= 8 else f"{shown} and {values.size - 8} more"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class FloatReproducer:
-    """One run of one float node.
+    """A run of one float node.
 
     Args:
         node: The node.
-        tensor: The output that is looked at.
+        tensor: The examined output.
         run: Facts of the run.
-        place: Sample and step that the values are of.
-        inputs: What the node reads, in its order; None where an optional input is left out.
-        constant: Which of them are constants of the graph.
+        place: Sample and step of the values.
+        inputs: The node's inputs in order; None for an omitted optional input.
+        constant: Whether each input is a constant of the graph.
         opset: Version of the node's operator set.
-        real: Whether inputs and output are real numbers as they are, and no codes with a scale.
-        precision: The precision that it is held against, as `Band` names it.
-        siblings: Other nodes of its operator that are within this precision, if the node itself is within none.
-        recorded: What the backend gave.
-        expected: What the replay in that precision gives.
-        allowed: The norm that their difference may have.
-        error: The norm that it has; infinite if one of them alone is not finite somewhere.
-        reference: What the comparison with the reference run says of the node, in a clause; "" if nothing.
-        outside: What the range of the output's format has taken from results, in a clause; "" if nothing.
+        real: Whether inputs and output are plain real numbers, without a scale.
+        precision: Precision of the expected output, a name of `Band`.
+        siblings: Number of other nodes of its operator within this precision, if the node itself is within none.
+        recorded: The backend's output.
+        expected: The output of a replay in that precision.
+        allowed: Largest norm of their difference.
+        error: Actual norm of their difference; infinite if only one of them is finite somewhere.
+        reference: The result of the comparison with the reference run, in a clause; "" for none.
+        outside: The effect of the output format's range on results, in a clause; "" for none.
     """
 
     node: Node
@@ -222,25 +229,25 @@ class FloatReproducer:
 
     @property
     def within(self) -> bool:
-        """Whether the recorded output is within what is allowed."""
+        """Whether the error is allowed."""
         return self.error <= self.allowed
 
 
 def is_float_node(backend: Recording, name: str) -> bool:
-    """Tell whether a name is that of a node, or of an output of one, that computes on real numbers.
+    """Return whether a name is that of a node that computes on real numbers, or of its output.
 
     Args:
         backend: The run.
         name: Name of the node, or of its output.
     """
     backend = with_understood_graph(backend)
-    found = _find(backend, name)
-    if found is None:
+    node_and_tensor = _find_node(backend, name)
+    if node_and_tensor is None:
         return False
     units = Units(backend)
-    node, tensor = found
-    known = has_kernel(node.op, node.domain) and units.missing(node, tensor) is None
-    return known and not units.quantized(node, tensor) and isinstance(units.find(node, tensor), str)
+    node, tensor = node_and_tensor
+    can_replay = has_kernel(node.op, node.domain) and units.missing(node, tensor) is None
+    return can_replay and not units.quantized(node, tensor) and isinstance(units.find(node, tensor), str)
 
 
 def make_float_reproducer(
@@ -248,20 +255,20 @@ def make_float_reproducer(
 ) -> FloatReproducer:
     """Cut a float node out of a recording.
 
-    The node is held against its replay, by the band of the precision that accounts for it; if none does, of the
-    precision that most other nodes of its operator have in the same run.
+    The expected output is a replay in the precision that accounts for the node. If none does, it is the
+    precision of most other nodes of its operator in the same run.
 
     Args:
-        backend: The run that the node is taken from.
+        backend: The run with the node.
         name: Name of the node, or of its output.
-        sample: Sample to take; the one that is furthest off if None.
-        reference: What the comparison with another run says of the node.
+        sample: Sample to take; the one with the largest error if None.
+        reference: The result of the comparison with another run, in a clause.
 
     Raises:
         UsageError: There is no such node or sample, or it cannot be replayed.
     """
     backend = with_understood_graph(backend)
-    node, tensor = _known(backend, name)
+    node, tensor = _find_or_fail(backend, name)
     units = Units(backend)
     places = [place for place in units.places(node, tensor) if sample is None or place[0] == sample]
     if not places:
@@ -272,8 +279,10 @@ def make_float_reproducer(
         )
     try:
         with one_thread():
-            precision, siblings = _precision(backend, units, node, tensor)
-            place = max(places, key=lambda place: _excess(replay_float(backend, node, tensor, place, precision)))
+            precision, siblings = _expected_precision(backend, units, node, tensor)
+            place = max(
+                places, key=lambda place: _relative_error(replay_float(backend, node, tensor, place, precision))
+            )
             replay = replay_float(backend, node, tensor, place, precision)
     except KernelError as error:
         raise UsageError(
@@ -301,33 +310,33 @@ def make_float_reproducer(
     )
 
 
-def _find(backend: Recording, name: str) -> tuple[Node, str] | None:
+def _find_node(backend: Recording, name: str) -> tuple[Node, str] | None:
     for node in backend.graph.nodes:
         if node.name == name or name in node.outputs:
             return node, name if name in node.outputs else next(filter(None, node.outputs), "")
     return None
 
 
-def _known(backend: Recording, name: str) -> tuple[Node, str]:
-    found = _find(backend, name)
-    if found is None:
+def _find_or_fail(backend: Recording, name: str) -> tuple[Node, str]:
+    node_and_tensor = _find_node(backend, name)
+    if node_and_tensor is None:
         raise UsageError(
             f"The backend's recording has no node {name!r}.", hint="List the nodes: qdebug explain BACKEND --all."
         )
-    return found
+    return node_and_tensor
 
 
-def _excess(replay: FloatReplay) -> float:
+def _relative_error(replay: FloatReplay) -> float:
     if replay.error == 0:
         return 0.0
     return replay.error / replay.allowed if replay.allowed else np.inf
 
 
-def _precision(backend: Recording, units: Units, node: Node, tensor: str) -> tuple[str, int]:
-    """Return the precision that a node is held against, and how many siblings have it if the node has none."""
-    own = judge_float(backend, node, tensor, units.places(node, tensor))
-    if own.within:
-        return _named(own.band.precision), 0
+def _expected_precision(backend: Recording, units: Units, node: Node, tensor: str) -> tuple[str, int]:
+    """Return the precision of the expected output, and the number of siblings that have it if the node has none."""
+    own_judgement = judge_float(backend, node, tensor, units.places(node, tensor))
+    if own_judgement.within:
+        return _band_name(own_judgement.band.precision), 0
     counts: Counter[str] = Counter()
     for other in backend.graph.nodes:
         if (
@@ -341,40 +350,40 @@ def _precision(backend: Recording, units: Units, node: Node, tensor: str) -> tup
         if not output or units.missing(other, output) is not None or units.quantized(other, output):
             continue
         try:
-            found = judge_float(backend, other, output, units.places(other, output))
+            judgement = judge_float(backend, other, output, units.places(other, output))
         except KernelError:
             continue
-        if found.within:
-            counts[_named(found.band.precision)] += 1
+        if judgement.within:
+            counts[_band_name(judgement.band.precision)] += 1
     return counts.most_common(1)[0] if counts else ("fp32", 0)
 
 
-def _named(precision: str) -> str:
-    """Return the band of a node that is equal to its replay: another version of its kernel may round otherwise."""
+def _band_name(precision: str) -> str:
+    """Return the precision for a band: fp32 for exact, since another version of the kernel may round otherwise."""
     return "fp32" if precision == "exact" else precision
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Reproducer:
-    """One run of one quantized node.
+    """A run of one quantized node.
 
     Args:
-        node: The node; for a group of a QDQ graph that was computed as one, what stands for it.
+        node: The node; for a group of a QDQ graph that was computed as one, the operator that stands for it.
         run: Facts of the run.
-        place: Sample and step that the values are of.
-        inputs: What the node reads, in its order; None where an optional input is left out.
-        constant: Which of them are constants of the graph.
+        place: Sample and step of the values.
+        inputs: The node's inputs in order; None for an omitted optional input.
+        constant: Whether each input is a constant of the graph.
         opset: Version of the node's operator set.
-        unit: The node in integer form, cut to what the wrong elements need if it is large.
-        variant: The arithmetic that it is held against.
-        siblings: Other nodes of the run that this arithmetic reproduces; 0 if it is a stated default.
-        recorded: What the backend gave, in the node's own layout.
-        expected: What the arithmetic gives.
+        unit: The node in integer form, cut to the operands of the wrong elements if it is large.
+        variant: The arithmetic of the expected output.
+        siblings: Number of other nodes of the run that this arithmetic reproduces; 0 if it is a stated default.
+        recorded: The backend's output, in the node's own layout.
+        expected: The output in that arithmetic.
         whole: Whether nothing was cut.
-        elements: Elements of the node's whole output.
-        wrong: How many of them are not what the arithmetic gives.
-        kept: Positions in the whole output of the elements that a cut keeps, as a sentence; "" if nothing was cut.
-        reference: What the comparison with the reference run says of the node, in a clause; "" if nothing.
+        elements: Number of elements of the node's whole output.
+        wrong: Number of wrong ones among them.
+        kept: Positions of the elements of a cut in the whole output, as a clause; "" if nothing was cut.
+        reference: The result of the comparison with the reference run, in a clause; "" for none.
     """
 
     node: Node
@@ -396,7 +405,7 @@ class Reproducer:
 
     @property
     def max_lsb(self) -> int:
-        """The largest error in codes."""
+        """The largest error, in codes."""
         gap = np.abs(self.recorded.astype(np.int64) - self.expected.astype(np.int64))
         return int(gap.max(initial=0))
 
@@ -406,22 +415,22 @@ def make_reproducer(
 ) -> Reproducer:
     """Cut a quantized node out of a recording.
 
-    The node is held against the arithmetic that reproduces it; if none does, against the one that reproduces other
-    nodes of its kind and types in the same run; if there are none, against the one that the fingerprint of this very
-    runtime states, else the one that comes closest.
+    The arithmetic of the expected output is the first of these: the one that reproduces the node, one that reproduces
+    other nodes of its kind and types in the same run, the one that the fingerprint of this very runtime states, the
+    closest one.
 
     Args:
-        backend: The run that the node is taken from.
+        backend: The run with the node.
         name: Name of the node, or of its output.
         sample: Sample to take; the one with most wrong elements if None.
-        whole: Keep everything, however large it is.
-        reference: What the comparison with another run says of the node.
+        whole: Whether to cut nothing, however large the node is.
+        reference: The result of the comparison with another run, in a clause.
 
     Raises:
-        UsageError: There is no such node or sample, or nothing in integers can be computed of it.
+        UsageError: There is no such node or sample, or it cannot be computed in integers.
     """
     backend = with_understood_graph(backend)
-    node, tensor = _known(backend, name)
+    node, tensor = _find_or_fail(backend, name)
     units = Units(backend)
     source = units.missing(node, tensor) or units.find(node, tensor)
     if isinstance(source, str):
@@ -430,19 +439,19 @@ def make_reproducer(
             hint="See which nodes can be: qdebug explain BACKEND.",
         )
     with one_thread():
-        return _made(units, source, sample=sample, whole=whole, reference=reference)
+        return _reproduce(units, source, sample=sample, whole=whole, reference=reference)
 
 
-def _made(units: Units, source: UnitSource, *, sample: int | None, whole: bool, reference: str) -> Reproducer:
+def _reproduce(units: Units, source: UnitSource, *, sample: int | None, whole: bool, reference: str) -> Reproducer:
     node, backend = source.computed, source.recording
-    variant, siblings = _arithmetic(units, source)
-    place = _worst(source, variant) if sample is None else _place(source, sample)
+    variant, siblings = _expected_arithmetic(units, source)
+    place = _worst_place(source, variant) if sample is None else _place_of_sample(source, sample)
     unit = source.unit(place)
     recorded = source.codes(place)
     expected = compute(unit, variant)
     wrong = int(np.count_nonzero(recorded != expected))
     inputs = tuple(backend.load(entry, *place) if entry else None for entry in node.inputs)
-    large = sum(array.nbytes for array in inputs if array is not None) > LARGE and not whole
+    large = sum(array.nbytes for array in inputs if array is not None) > LARGE_BYTES and not whole
     part = cut(unit, recorded, expected) if large else None
     if part is None:
         part = Cut(unit=unit, recorded=recorded, kept="")
@@ -466,59 +475,61 @@ def _made(units: Units, source: UnitSource, *, sample: int | None, whole: bool, 
     )
 
 
-def _arithmetic(units: Units, source: UnitSource) -> tuple[Variant, int]:
-    """Return the arithmetic that a node is held against, and how many other nodes it reproduces."""
-    own = _closest(source)
-    if not own:
+def _expected_arithmetic(units: Units, source: UnitSource) -> tuple[Variant, int]:
+    """Return the arithmetic of the expected output, and the number of other nodes that it reproduces."""
+    own_rates = _match_rates(source)
+    if not own_rates:
         raise UsageError(
             f"Node {source.node.name!r} ({source.node.op}) cannot be computed again in any known arithmetic.",
             hint="See which nodes can be: qdebug explain BACKEND.",
         )
     unit = source.unit(source.places[0])
-    for rate, variant in own:
+    for rate, variant in own_rates:
         if rate == 1.0 and is_known(variant) and _reproduces(source, variant):
             return variant, 0
     counts: Counter[Variant] = Counter()
-    rates = {variant: rate for rate, variant in own}  # an arithmetic of its kind may not know what this node asks for
-    # What another version or another processor computes by says nothing of this run.
-    stated = KnownRuntime(source.recording.info).variant(unit.kind, unit.dtypes, unit.branch)
+    rates = {variant: rate for rate, variant in own_rates}  # an arithmetic of its kind may lack an option of this node
+    # Stated for exactly this version and processor: others may compute otherwise.
+    stated_variant = KnownRuntime(source.recording.info).variant(unit.kind, unit.dtypes, unit.branch)
     for any_branch in (False, True):
         for sibling in _siblings(units, source, any_branch=any_branch):
-            counts.update(variant for rate, variant in _closest(sibling) if rate == 1.0 and variant in rates)
+            counts.update(variant for rate, variant in _match_rates(sibling) if rate == 1.0 and variant in rates)
         if counts:
             break
-        if stated in rates:
-            return stated, 0
-    if not counts:  # what comes closest to codes that are wrong is a guess
-        return own[0][1], 0
+        if stated_variant in rates:
+            return stated_variant, 0
+    if not counts:  # the closest to wrong codes, which is a guess
+        return own_rates[0][1], 0
 
-    def preference(each: Variant) -> tuple[int, bool, bool, float]:
-        """Prefer what reproduces most nodes, then sums without limits, since none showed; then the runtime's own."""
-        return counts[each], each.limited_sums is None, each == stated, rates[each]
+    def preference(variant: Variant) -> tuple[int, bool, bool, float]:
+        """Prefer variants that reproduce most nodes, then sums without limits, then the runtime's own."""
+        return counts[variant], variant.limited_sums is None, variant == stated_variant, rates[variant]
 
     variant = max(counts, key=preference)
     return variant, counts[variant]
 
 
-def _closest(source: UnitSource) -> list[tuple[float, Variant]]:
+def _match_rates(source: UnitSource) -> list[tuple[float, Variant]]:
     """Return the share of elements that each known variant reproduces, the best and simplest first."""
-    same: Counter[Variant] = Counter()
+    match_counts: Counter[Variant] = Counter()
     total = 0
     for place in source.places[:REPRODUCER_SAMPLES]:
         unit = source.unit(place)
         recorded = channels_first(source.codes(place), unit).reshape(-1)
-        chosen = np.unique(np.linspace(0, max(recorded.size - 1, 0), REPRODUCER_MAX_ELEMENTS).astype(np.int64))[
+        positions = np.unique(np.linspace(0, max(recorded.size - 1, 0), REPRODUCER_MAX_ELEMENTS).astype(np.int64))[
             : recorded.size
         ]
-        total += chosen.size
-        known = dict.fromkeys((Arithmetic().variant(unit), *candidates(unit)))
-        for sums in dict.fromkeys(variant.sums for variant in known):
-            fitting = [variant for variant in known if variant.sums == sums]
+        total += positions.size
+        variants = dict.fromkeys((Arithmetic().variant(unit), *candidates(unit)))
+        for sums in dict.fromkeys(variant.sums for variant in variants):
+            fitting = [variant for variant in variants if variant.sums == sums]
             with suppress(KernelError):
-                codes = finish_many(unit, accumulate(unit, sums).take(chosen), fitting)
-                counts = np.count_nonzero(codes == recorded[chosen], axis=1).tolist()
-                same.update(dict(zip(fitting, counts, strict=True)))
-    return sorted(((count / max(total, 1), variant) for variant, count in same.items()), key=lambda pair: -pair[0])
+                codes = finish_many(unit, accumulate(unit, sums).take(positions), fitting)
+                counts = np.count_nonzero(codes == recorded[positions], axis=1).tolist()
+                match_counts.update(dict(zip(fitting, counts, strict=True)))
+    return sorted(
+        ((count / max(total, 1), variant) for variant, count in match_counts.items()), key=lambda pair: -pair[0]
+    )
 
 
 def _reproduces(source: UnitSource, variant: Variant) -> bool:
@@ -526,38 +537,40 @@ def _reproduces(source: UnitSource, variant: Variant) -> bool:
 
 
 def _siblings(units: Units, source: UnitSource, *, any_branch: bool = False) -> Iterator[UnitSource]:
-    """Yield other nodes of the same operator, kind and types, and of the same branch unless any will do."""
+    """Yield other nodes of the same operator, kind and types, and of the same branch unless `any_branch`."""
     unit = source.unit(source.places[0])
-    looked = 0
+    sibling_count = 0
     for node in source.recording.graph.nodes:
         if (
             node.op != source.node.op
             or node.name == source.node.name
-            or looked == REPRODUCER_SIBLINGS
+            or sibling_count == REPRODUCER_SIBLINGS
             or not node.outputs
         ):
             continue
         other = units.missing(node, node.outputs[0]) or units.find(node, node.outputs[0])
         if isinstance(other, UnitSource):
-            its = other.unit(other.places[0])
-            if (its.kind, its.dtypes) == (unit.kind, unit.dtypes) and (any_branch or its.branch == unit.branch):
-                looked += 1
+            other_unit = other.unit(other.places[0])
+            if (other_unit.kind, other_unit.dtypes) == (unit.kind, unit.dtypes) and (
+                any_branch or other_unit.branch == unit.branch
+            ):
+                sibling_count += 1
                 yield other
 
 
-def _worst(source: UnitSource, variant: Variant) -> Place:
+def _worst_place(source: UnitSource, variant: Variant) -> Place:
     def wrong(place: Place) -> int:
         return int(np.count_nonzero(compute(source.unit(place), variant) != source.codes(place)))
 
     return max(source.places, key=wrong)
 
 
-def _place(source: UnitSource, sample: int) -> Place:
+def _place_of_sample(source: UnitSource, sample: int) -> Place:
     for place in source.places:
         if place[0] == sample:
             return place
-    known: Sequence[int] = sorted({place[0] for place in source.places})
+    samples: Sequence[int] = sorted({place[0] for place in source.places})
     raise UsageError(
         f"Sample {sample} of node {source.node.name!r} was not recorded.",
-        hint=f"Choose a sample from {known[0]} to {known[-1]}." if known else "Record the run again.",
+        hint=f"Choose a sample from {samples[0]} to {samples[-1]}." if samples else "Record the run again.",
     )

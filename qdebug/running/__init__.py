@@ -1,1 +1,1 @@
-"""Runs of models: what feeds them, what records them, whether that changed them, and what else many rooms need."""
+"""Run models: make their inputs, record them, measure whether recording changed the outputs; also worker processes."""

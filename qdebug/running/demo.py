@@ -1,4 +1,4 @@
-"""The whole story on a net that ships with the package: two real runs, one planted bug, one comparison."""
+"""The demo: record a float net and its int8 form with a planted bug, and compare them."""
 
 from __future__ import annotations
 
@@ -24,28 +24,28 @@ if TYPE_CHECKING:
 __all__ = ["BUG", "PLANTED", "DemoRun", "run_demo"]
 
 PLANTED = "pwconv_quant"
-"""The node of the int8 net that the bug is planted in: a pointwise convolution with 24 output channels."""
+"""Node of the int8 net with the bug: a pointwise convolution with 24 output channels."""
 
 BUG = "its kernel computes 16 channels at a time and never writes the 8 that are left over of 24"
-"""What is wrong with it: an unwritten tail, as in onnxruntime #26324 and glow pull request #1322."""
+"""The bug: an unwritten tail, as in onnxruntime #26324 and glow pull request #1322."""
 
-_AT_ONCE = 16
+_BLOCK_CHANNELS = 16
 _ARITHMETIC = "glow-interpreter"
-"""The other way of rounding, which is no bug."""
+"""Rounds in another way than the default, which is not a bug."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DemoRun:
-    """What the demo made and found.
+    """Result of the demo.
 
     Args:
         reference: Recording of the float net.
         backend: Recording of the int8 net with the bug.
-        planted: Node that the bug is planted in.
-        bug: What is wrong with it, in one clause.
-        digits: Number of digits both nets were run on.
-        reference_right: How many of them the float net reads correctly.
-        backend_right: How many of them the int8 net reads correctly.
+        planted: Node with the planted bug.
+        bug: The bug, in one clause.
+        digits: Number of digits that both nets were run on.
+        reference_right: Number of digits that the float net reads correctly.
+        backend_right: Number of digits that the int8 net reads correctly.
         result: The comparison.
     """
 
@@ -60,7 +60,7 @@ class DemoRun:
 
 
 class _Digits:
-    """Ten handwritten digits as the feeds of a run, and what they are."""
+    """Ten handwritten digits, as inputs of a run, and their labels."""
 
     steps = 1
 
@@ -74,26 +74,26 @@ class _Digits:
         """Return the picture of one digit."""
         return {"x": self._x[sample]}
 
-    def right(self, path: Path) -> int:
+    def count_correct(self, path: Path) -> int:
         """Count the digits that a recorded net reads correctly."""
         with opened_recording(path) as recording:
-            found = [int(recording.load("logits", sample).argmax()) for sample in range(self.samples)]
-        return int((np.array(found) == self._labels).sum())
+            predictions = [int(recording.load("logits", sample).argmax()) for sample in range(self.samples)]
+        return int((np.array(predictions) == self._labels).sum())
 
 
 def run_demo(directory: Path, *, force: bool = False, on_progress: OnProgress | None = None) -> DemoRun:
     """Record the float net and its int8 form with a bug, and compare them.
 
-    Both runs are real: the interpreter replays the graphs and weights that ship with the package on ten
-    digits. The int8 run also takes the arithmetic of another backend, which is no bug.
+    Both are real runs: the interpreter replays graphs and weights of the package on ten digits. The int8 run also takes
+    the arithmetic of another backend, which is not a bug.
 
     Args:
-        directory: Where the recordings go; made if it is missing.
-        force: Overwrite recordings that are there.
+        directory: Folder of the recordings; made if it is missing.
+        force: Whether to overwrite recordings.
         on_progress: Called with (done, total, label).
 
     Raises:
-        OutputExistsError: A recording is there and `force` is not set; nothing was written.
+        OutputExistsError: A recording exists and `force` is not set; nothing was written.
         RecordingError: The folder cannot be written.
     """
     reference, backend = directory / "float.h5", directory / "int8.h5"
@@ -108,24 +108,24 @@ def run_demo(directory: Path, *, force: bool = False, on_progress: OnProgress | 
     faults = {PLANTED: _leave_tail}
     options = {"arithmetic": _ARITHMETIC}
     _record(data.INT8_NET, backend, digits, options, faults, force=force, on_progress=on_progress)
-    with opened_recording(reference) as ref, opened_recording(backend) as other:
-        result = DiffSession(ref, other, cache=True).result()
+    with opened_recording(reference) as reference_recording, opened_recording(backend) as backend_recording:
+        result = DiffSession(reference_recording, backend_recording, cache=True).result()
     return DemoRun(
         reference=reference,
         backend=backend,
         planted=PLANTED,
         bug=BUG,
         digits=digits.samples,
-        reference_right=digits.right(reference),
-        backend_right=digits.right(backend),
+        reference_right=digits.count_correct(reference),
+        backend_right=digits.count_correct(backend),
         result=result,
     )
 
 
 def _leave_tail(arrays: tuple[np.ndarray, ...]) -> tuple[np.ndarray, ...]:
-    """Leave the output channels (axis 1) that do not fill a block at code 0."""
+    """Set the output channels (axis 1) that do not fill a block to code 0."""
     codes = arrays[0].copy()
-    codes[:, codes.shape[1] // _AT_ONCE * _AT_ONCE :] = 0
+    codes[:, codes.shape[1] // _BLOCK_CHANNELS * _BLOCK_CHANNELS :] = 0
     return (codes, *arrays[1:])
 
 
@@ -139,7 +139,7 @@ def _record(
     force: bool,
     on_progress: OnProgress | None,
 ) -> None:
-    """Replay a recorded net on all digits, record every tensor, and check that a plain run gives the same."""
+    """Replay a recorded net on all digits, record every tensor, and check it against a plain run."""
     interpreter = cast("InterpreterBackend", load_backend("interpreter"))
     with opened_recording(net) as recording:
         run = interpreter.open(recording, options=options, faults=faults)

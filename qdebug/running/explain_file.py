@@ -1,4 +1,4 @@
-"""Explain a recording given as a path or open, and write what was found as an arithmetic."""
+"""Explain a recording, given as a path or open, and write the result as an arithmetic file."""
 
 from __future__ import annotations
 
@@ -36,74 +36,79 @@ def explain(
     progress: OnProgress | None = None,
     shared: Shared | None = None,
 ) -> ExplainedRun:
-    """Answer `qdebug.explain`, which takes the same arguments and raises the same errors, without its texts.
+    """Explain the nodes of a recording: `qdebug.explain`, with the same arguments and errors.
 
     Args:
         backend: A path or an open recording.
         node: Name of one node or tensor; all if None.
-        limits: Acknowledged nodes, and the largest error in steps that need not be explained.
-        progress: Called with the number of outputs looked at, their total and the name of the next node.
-        shared: Workers that look at the same recording, see `explained_by`; None without.
+        limits: Acknowledged nodes, and the largest error in steps that needs no explanation.
+        progress: Called with the number of finished outputs, their total and the name of the next node.
+        shared: Workers for the same recording, see `explained_by`; None without.
     """
     limits = checked_limits(limits)
     with opened_recording(backend) as recording:
         if node is None:
             return explain_recording(recording, progress=progress, shared=shared).accepting(limits)
-        asked = wanted(recording, node)
-        found = explain_recording(recording, tensors=siblings(recording, asked), progress=progress, shared=shared)
-    return replace(found, nodes=tuple(answer for answer in found.nodes if answer.tensor in asked)).accepting(limits)
+        tensors = wanted(recording, node)
+        explanation = explain_recording(
+            recording, tensors=siblings(recording, tensors), progress=progress, shared=shared
+        )
+    return replace(
+        explanation, nodes=tuple(answer for answer in explanation.nodes if answer.tensor in tensors)
+    ).accepting(limits)
 
 
 def explained_by(executor: Executor, backend: Path, *, sample: int | None = None) -> Shared:
-    """Return what has the nodes of a recording looked at in workers, each of which opens the file itself.
+    """Return a function that explains nodes in workers, each of which opens the recording itself.
 
     Args:
         executor: The workers.
-        backend: The file.
+        backend: The recording.
         sample: The only sample to look at; None for all.
     """
     given = uuid4().hex, __version__, backend.absolute(), sample
 
     def shared(work: Callable[[Explainer, Q], A], questions: Sequence[Q]) -> Iterator[A]:
-        return chain.from_iterable(in_workers(executor, partial(_ask, given, work), in_parts(questions)))
+        return chain.from_iterable(in_workers(executor, partial(_answer_in_worker, given, work), in_parts(questions)))
 
     return shared
 
 
-class _Worker(threading.local):
-    """What a worker keeps from part to part of one explanation: to look through a large net takes seconds."""
+class _WorkerCache(threading.local):
+    """The explainer of a worker, kept from part to part: preparing it for a large net takes seconds."""
 
     explanation: str = ""
     explainer: Explainer | None = None
 
 
-_worker = _Worker()
+_worker_cache = _WorkerCache()
 
 
-def _ask(
+def _answer_in_worker(
     given: tuple[str, str, Path, int | None], work: Callable[[Explainer, Q], A], questions: Sequence[Q]
 ) -> list[A]:
-    """Answer some questions in a worker.
+    """Answer questions in a worker.
 
     Args:
-        given: The explanation, to tell it from others; the version of qdebug, the file and the only sample.
+        given: Id of the explanation, version of qdebug, path, and the only sample.
         work: Answers one question.
         questions: The questions.
     """
     explanation, version, path, sample = given
     check_version(version)
-    explainer = _worker.explainer
-    if explainer is None or _worker.explanation != explanation:
-        _worker.explainer = None  # let go of the one before first
+    explainer = _worker_cache.explainer
+    if explainer is None or _worker_cache.explanation != explanation:
+        _worker_cache.explainer = None  # frees the previous explainer before the next one is built
         explainer = Explainer(open_sample(path, sample))
-        _worker.explanation, _worker.explainer = explanation, explainer
+        _worker_cache.explanation, _worker_cache.explainer = explanation, explainer
     return [work(explainer, question) for question in questions]
 
 
 def arithmetic_text(explanation: ExplainedRun) -> str:
-    """Return what was found as the text of an arithmetic file.
+    """Return an explanation as the text of an arithmetic file.
 
-    A run in which anything but quantizing and dequantizing was computed on codes computes groups of a QDQ graph as one.
+    It has `fused` set if any node but quantize and dequantize was computed on codes: then the run computed groups of a
+    QDQ graph as one node.
 
     Args:
         explanation: The explanation.

@@ -1,4 +1,4 @@
-"""Inputs for runs that are to be compared: random ones, those of another recording, and what fits them to a model."""
+"""Inputs for runs to be compared: random ones or those of another recording, fitted to a model."""
 
 from __future__ import annotations
 
@@ -25,38 +25,38 @@ __all__ = [
     "given_inputs",
     "input_ranges",
     "random_inputs",
-    "random_inputs_said",
+    "random_inputs_note",
     "recorded_inputs",
 ]
 
 INPUTS = "inputs"
-"""Option of a recorded run that says where its inputs come from."""
+"""Option of a recorded run: the origin of its inputs, as a clause."""
 CHANGES = "inputs_changed"
-"""Option of a recorded run that says what was done to its inputs."""
+"""Option of a recorded run: the changes of its inputs, as clauses."""
 RANDOM_HIDES = "random inputs hide what real ones show"
-"""What is said wherever random inputs are used."""
+"""Warning wherever random inputs are used."""
 RANDOM = "inputs_random"
 """Option of a recorded run whose inputs are random values: true."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GivenInputs:
-    """Inputs of a run before the model is known that takes them.
+    """Inputs of a run, before they are fitted to a model.
 
     Args:
-        arrays: Values by name; None if random ones are to be made.
+        arrays: Values by name; None for random ones.
         samples: Length of their leading axis of samples; None if they have none.
-        said: Where they come from, in a clause.
-        random: Whether the values are random, or were where they come from.
+        origin: Where they come from, in a clause.
+        random: Whether the values are random, also in the run that they were recorded in.
         seed: Seed of random values.
-        ranges: Least and largest random value of inputs of which that is known.
-        shapes: Shapes that the user chose, by input.
-        files: Files that they are taken from.
+        ranges: Least and largest random value of inputs with a known range.
+        shapes: Shapes chosen by the user, by input.
+        files: Files that the values come from.
     """
 
     arrays: Mapping[str, np.ndarray] | None
     samples: int | None
-    said: str
+    origin: str
     random: bool = False
     seed: int = 0
     ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict)
@@ -72,31 +72,37 @@ def given_inputs(
     ranges: Mapping[str, tuple[float, float]] | None = None,
     shapes: Mapping[str, Shape] | None = None,
 ) -> GivenInputs:
-    """Return what a reference run is fed with: the arrays of a file, or random values.
+    """Return the inputs of a reference run: the arrays of a file, or random values.
 
     Args:
         inputs: An .npz file; None for random values.
         samples: Length of the leading axis of samples; None for none.
         seed: Seed of random values.
-        ranges: Least and largest random value of inputs of which that is known, as `input_ranges` gives them.
-        shapes: Shapes that the user chose, by input.
+        ranges: Least and largest random value by input, as from `input_ranges`.
+        shapes: Shapes chosen by the user, by input.
 
     Raises:
         InputError: The file is no .npz file of plain arrays.
     """
     if inputs is None:
-        known = ranges or {}
-        within = sorted({f"{low:.4g}..{high:.4g}" for low, high in known.values()})
-        said = f"random, seed {seed}" + (f", {' and '.join(within)} as the codes reach" if within else "")
+        ranges_by_input = ranges or {}
+        range_texts = sorted({f"{low:.4g}..{high:.4g}" for low, high in ranges_by_input.values()})
+        origin = f"random, seed {seed}" + (f", {' and '.join(range_texts)} as the codes reach" if range_texts else "")
         return GivenInputs(
-            arrays=None, samples=samples, said=said, random=True, seed=seed, ranges=known, shapes=shapes or {}
+            arrays=None,
+            samples=samples,
+            origin=origin,
+            random=True,
+            seed=seed,
+            ranges=ranges_by_input,
+            shapes=shapes or {},
         )
     arrays = read_inputs(inputs)
-    return GivenInputs(arrays=arrays, samples=samples, said=f"of {Path(inputs).name}", shapes=shapes or {})
+    return GivenInputs(arrays=arrays, samples=samples, origin=f"of {Path(inputs).name}", shapes=shapes or {})
 
 
-def random_inputs_said(info: RunInfo) -> str | None:
-    """Say of a recorded run that it was fed with random values; None if that is not known.
+def random_inputs_note(info: RunInfo) -> str | None:
+    """Return a warning if a recorded run had random inputs; None if not, or if the run does not tell.
 
     Args:
         info: Facts of the run.
@@ -109,12 +115,12 @@ def recorded_inputs(recording: Recording, *, title: str, extra: str | Path | Non
 
     Args:
         recording: The run.
-        title: What it is called in a message.
+        title: Name of the run in messages.
         extra: An .npz file of further inputs, which the run itself did not have.
 
     Raises:
         RecordingError: The values of an input were not kept.
-        UsageError: It is a run of several steps.
+        UsageError: The run has several steps.
         InputError: `extra` is no .npz file of plain arrays.
     """
     if recording.steps > 1:
@@ -130,41 +136,43 @@ def recorded_inputs(recording: Recording, *, title: str, extra: str | Path | Non
                 hint="Record it with all values of its inputs, or record both models with the same --inputs FILE.npz.",
             )
         arrays[name] = np.stack([_real_input(recording, name, sample) for sample in range(recording.samples)])
-    further = {} if extra is None else read_inputs(extra)
+    extra_arrays = {} if extra is None else read_inputs(extra)
     random = recording.info.options.get(RANDOM) is True
-    said = str(recording.info.options.get(INPUTS, "")) if random else f"those of {title}"
-    return GivenInputs(arrays=further | arrays, samples=recording.samples, said=said, random=random)
+    origin = str(recording.info.options.get(INPUTS, "")) if random else f"those of {title}"
+    return GivenInputs(arrays=extra_arrays | arrays, samples=recording.samples, origin=origin, random=random)
 
 
 def _real_input(recording: Recording, name: str, sample: int) -> np.ndarray:
-    """Return the real values of an input; its axes, one of which may have scales, are those of one sample."""
+    """Return the real values of an input. They have the axes of one sample, so that scales per channel fit."""
     stored, quant = recording.load(name, sample), recording.graph.tensors[name].quant
     return stored if quant is None else dequantize(stored, quant, double=is_wide_code(stored.dtype))
 
 
 def input_ranges(graph: Graph) -> dict[str, tuple[float, float]]:
-    """Return the least and the largest value that the codes of a model's inputs stand for.
+    """Return the least and largest real value of the codes of a model's inputs.
 
-    Values outside would be cut off, which says nothing of the model. An input counts if it is in codes itself, or if a
-    node that quantizes reads it: by its operator, or because it reads nothing else and gives codes of the same shape.
+    Random values beyond them would only be clipped. Inputs count that are in codes themselves, or that are read by a
+    quantizing node: one by its operator, or one with no other input and codes of the same shape as its output.
 
     Args:
         graph: The model's graph.
     """
-    found: dict[str, tuple[float, float]] = {}
+    ranges_by_input: dict[str, tuple[float, float]] = {}
     for name in graph.inputs:
         tensors = [name]
         for node in graph.consumers(name):
-            read = [each for each in node.inputs if each and not graph.is_constant(each)]
-            made = [out for out in node.outputs if out]
-            alike = read == [name] and all(graph.tensors[out].shape == graph.tensors[name].shape for out in made)
-            tensors += made if alike or operators.of(node.op).quantizes else []
-        quants = [graph.tensors[each].quant for each in tensors]
-        quant = next((each for each in quants if each is not None and not each.per_channel), None)
+            activations = [name for name in node.inputs if name and not graph.is_constant(name)]
+            outputs = [out for out in node.outputs if out]
+            quantizes_input = activations == [name] and all(
+                graph.tensors[out].shape == graph.tensors[name].shape for out in outputs
+            )
+            tensors += outputs if quantizes_input or operators.of(node.op).quantizes else []
+        quants = [graph.tensors[tensor].quant for tensor in tensors]
+        quant = next((quant for quant in quants if quant is not None and not quant.per_channel), None)
         if quant is not None and quant.qmin is not None and quant.qmax is not None:
             scale, zero = float(quant.scale.reshape(-1)[0]), int(quant.zero_point.reshape(-1)[0])
-            found[name] = scale * (quant.qmin - zero), scale * (quant.qmax - zero)
-    return found
+            ranges_by_input[name] = scale * (quant.qmin - zero), scale * (quant.qmax - zero)
+    return ranges_by_input
 
 
 def random_inputs(
@@ -177,41 +185,46 @@ def random_inputs(
 ) -> dict[str, np.ndarray]:
     """Return random arrays for the inputs of a model.
 
-    Real numbers have mean 0 and variance 1, or are spread evenly over the range of the input. Codes are any code, other
-    integers and booleans are 0 or 1: any table has two rows.
+    Real numbers have mean 0 and variance 1, or are uniform over the range of the input. Codes are uniform over all
+    codes. Other integers and booleans are 0 or 1, which index any table of two rows.
 
     Args:
         infos: The inputs.
         samples: Length of a leading axis of samples; None for none.
         seed: Seed.
-        ranges: Least and largest value by input; the only one is that of the only input, whatever it is called.
-        shapes: The shape of each input, as `choose_shapes` gives them; its defaults if None.
+        ranges: Least and largest value by input. A single range applies to a single input, whatever its name.
+        shapes: The shape of each input, as from `choose_shapes`; its defaults if None.
 
     Raises:
-        InputError: An input holds no numbers, or nobody knows its rank.
+        InputError: An input holds no numbers, or has no known rank.
     """
     rng = np.random.default_rng(seed)
-    known = dict(ranges or {})
-    if len(known) == len(infos) == 1:
-        known = {infos[0].name: next(iter(known.values()))}
-    chosen = choose_shapes(infos)[0] if shapes is None else shapes
-    return {info.name: _random(info, chosen.get(info.name), rng, samples, known.get(info.name)) for info in infos}
+    ranges_by_input = dict(ranges or {})
+    if len(ranges_by_input) == len(infos) == 1:
+        ranges_by_input = {infos[0].name: next(iter(ranges_by_input.values()))}
+    chosen_shapes = choose_shapes(infos)[0] if shapes is None else shapes
+    return {
+        info.name: _random(info, chosen_shapes.get(info.name), rng, samples, ranges_by_input.get(info.name))
+        for info in infos
+    }
 
 
 def _random(
     info: TensorInfo,
-    own: Shape | None,
+    own_shape: Shape | None,
     rng: np.random.Generator,
     samples: int | None,
     limits: tuple[float, float] | None,
 ) -> np.ndarray:
-    if info.dtype is None or own is None:
-        lacks = "the dtype" if info.dtype is None else "the rank"
+    if info.dtype is None or own_shape is None:
+        missing_fact = "the dtype" if info.dtype is None else "the rank"
         raise InputError(
-            f"Input {info.name!r}: the model does not say {lacks}, so no values can be made for it.",
-            hint="Give the inputs: --inputs FILE.npz." if own else f"Give its shape: --shape {info.name}=1x3x48x192.",
+            f"Input {info.name!r}: the model does not say {missing_fact}, so no values can be made for it.",
+            hint="Give the inputs: --inputs FILE.npz."
+            if own_shape
+            else f"Give its shape: --shape {info.name}=1x3x48x192.",
         )
-    shape = own if samples is None else (samples, *own)
+    shape = own_shape if samples is None else (samples, *own_shape)
     dtype = logical_dtype(info.dtype)
     if is_float(info.dtype):
         values = rng.standard_normal(shape) if limits is None else rng.uniform(*limits, size=shape)
@@ -228,65 +241,65 @@ def fitted_inputs(
     adapt: bool,
     extent_names: Mapping[str, Sequence[str]] | None = None,
 ) -> tuple[dict[str, np.ndarray], list[str]]:
-    """Return arrays that a model takes, and what was done for that.
+    """Return arrays that a model takes, and the changes that this needed.
 
     Args:
-        given: What there is.
+        given: The inputs.
         infos: The inputs of the model.
-        adapt: Whether values may be quantized, cast and laid out anew, and the one input left over be taken for the one
-            that is missing.
+        adapt: Whether values may be quantized, cast and moved to another layout, and a single unmatched array may be
+            used for a single missing input.
         extent_names: Names of the dimensions of each input, by input.
 
     Returns:
-        An array for each input, and a clause for each change and for each shape that was filled in by default.
+        An array for each input, and a clause for each change and each default shape.
 
     Raises:
-        InputError: Random values cannot be made, an input has no array, or a shape that was chosen does not fit.
+        InputError: Random values cannot be made, an input has no array, or a chosen shape does not fit.
     """
     if given.arrays is None:
         shapes, filled = choose_shapes(infos, given=given.shapes, extent_names=extent_names)
-        made = random_inputs(infos, samples=given.samples, seed=given.seed, ranges=given.ranges, shapes=shapes)
-        return made, filled
+        random_arrays = random_inputs(infos, samples=given.samples, seed=given.seed, ranges=given.ranges, shapes=shapes)
+        return random_arrays, filled
     arrays = {info.name: given.arrays[info.name] for info in infos if info.name in given.arrays}
-    left = [name for name in given.arrays if name not in arrays]
+    unmatched = [name for name in given.arrays if name not in arrays]
     changes: list[str] = []
     missing = [info.name for info in infos if info.name not in arrays]
-    if adapt and len(missing) == len(left) == 1:
-        arrays[missing[0]] = given.arrays[left[0]]
-        changes.append(f"{missing[0]!r} gets {left[0]!r}, the only input without a partner")
-        left, missing = [], []
+    if adapt and len(missing) == len(unmatched) == 1:
+        arrays[missing[0]] = given.arrays[unmatched[0]]
+        changes.append(f"{missing[0]!r} gets {unmatched[0]!r}, the only input without a partner")
+        unmatched, missing = [], []
     if missing:
         check_names(given.arrays, infos)
-    changes += [f"{name!r} is no input of this model" for name in left]
+    changes += [f"{name!r} is no input of this model" for name in unmatched]
     leading = 0 if given.samples is None else 1
     _check_chosen(given, arrays, infos, leading)
     if adapt:
         for info in infos:
             if info.name in arrays:
-                arrays[info.name], said = _adapted(arrays[info.name], info, leading)
-                changes += [f"{info.name!r}: {clause}" for clause in said]
+                arrays[info.name], clauses = _adapted_input(arrays[info.name], info, leading)
+                changes += [f"{info.name!r}: {clause}" for clause in clauses]
     return arrays, changes
 
 
 def _check_chosen(
     given: GivenInputs, arrays: Mapping[str, np.ndarray], infos: Sequence[TensorInfo], leading: int
 ) -> None:
-    """Refuse shapes that were chosen where the arrays have others."""
+    """Refuse chosen shapes that the arrays do not have."""
     choose_shapes(infos, given=given.shapes)
     for name, shape in given.shapes.items():
-        own = arrays[name].shape[leading:]
-        if own != shape:
+        actual = arrays[name].shape[leading:]
+        if actual != shape:
             raise InputError(
-                f"The array of input {name!r} has shape {dimensions(own)}, and --shape says {dimensions(shape)}.",
+                f"The array of input {name!r} has shape {dimensions(actual)}, and --shape says {dimensions(shape)}.",
                 hint="Leave out --shape: the arrays have their shapes.",
             )
 
 
-def _adapted(values: np.ndarray, info: TensorInfo, leading: int) -> tuple[np.ndarray, list[str]]:
-    """Lay values out and convert them as an input takes them; what cannot be is left to be refused."""
-    said: list[str] = []
+def _adapted_input(values: np.ndarray, info: TensorInfo, leading: int) -> tuple[np.ndarray, list[str]]:
+    """Convert values to layout and dtype of an input, where possible, and describe each change; checks come later."""
+    clauses: list[str] = []
     if info.shape is not None and not fits(values.shape[leading:], info.shape):
-        for source, target, words in (
+        for source, target, clause in (
             (leading + 1, -1, "channels moved last"),
             (-1, leading + 1, "channels moved second"),
         ):
@@ -294,15 +307,18 @@ def _adapted(values: np.ndarray, info: TensorInfo, leading: int) -> tuple[np.nda
                 moved = np.moveaxis(values, source, target)
                 if fits(moved.shape[leading:], info.shape):
                     values = moved
-                    said.append(words)
+                    clauses.append(clause)
                     break
     if info.dtype is None or values.dtype == logical_dtype(info.dtype):
-        return values, said
+        return values, clauses
     dtype, quant = logical_dtype(info.dtype), info.quant
     if quant is not None and not quant.per_channel and is_whole(info.dtype) and is_float(values.dtype.name):
         scale, zero = float(quant.scale.reshape(-1)[0]), int(quant.zero_point.reshape(-1)[0])
-        return quantize(values, quant), [*said, f"quantized to {info.dtype} by scale {scale:.6g} / zero point {zero}"]
-    alike = is_float(info.dtype) == is_float(values.dtype.name)
-    if alike and (is_float(info.dtype) or bool((values.astype(dtype) == values).all())):
-        return values.astype(dtype), [*said, f"cast from {values.dtype.name} to {info.dtype}"]
-    return values, said
+        return quantize(values, quant), [
+            *clauses,
+            f"quantized to {info.dtype} by scale {scale:.6g} / zero point {zero}",
+        ]
+    same_kind = is_float(info.dtype) == is_float(values.dtype.name)
+    if same_kind and (is_float(info.dtype) or bool((values.astype(dtype) == values).all())):
+        return values.astype(dtype), [*clauses, f"cast from {values.dtype.name} to {info.dtype}"]
+    return values, clauses

@@ -1,4 +1,4 @@
-"""Shapes of a model's inputs: what the model leaves free is chosen by the user, by another input, or by default."""
+"""Choose the free dimensions of a model's inputs: by the user, by another input with the same name, or by default."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from qdebug.model import TensorInfo
 __all__ = ["Shape", "choose_shapes", "dimensions"]
 
 Shape = tuple[int, ...]
-"""Extents of an array, without axes of samples and steps."""
-_OPEN_EXTENT = 32
-"""Extent along a free axis that is no batch: large enough that no stride of a usual net leaves nothing of it."""
-_OPEN_BATCH = 1
+"""Extents of an array without its axes of samples and steps."""
+_DEFAULT_EXTENT = 32
+"""Default extent of a free axis other than the batch: large enough for all strides of a usual net."""
+_DEFAULT_BATCH = 1
 
 
 def dimensions(shape: Sequence[int]) -> str:
-    """Return a shape as `--shape` takes it, such as 1x3x224x224."""
+    """Return a shape as `--shape` takes it, as 1x3x224x224."""
     return "x".join(map(str, shape))
 
 
@@ -27,39 +27,40 @@ def choose_shapes(
     given: Mapping[str, Shape] | None = None,
     extent_names: Mapping[str, Sequence[str]] | None = None,
 ) -> tuple[dict[str, Shape], list[str]]:
-    """Choose a shape for each input. A named dimension is filled in with one extent, whichever inputs have it.
+    """Choose a shape for each input. Dimensions with the same name get the same extent, across inputs.
 
-    Shapes that the user chose hold even where they give one name two extents: what the model takes, the runtime says.
+    Shapes chosen by the user hold even where they give a name two extents: the runtime decides what the model takes.
 
     Args:
         infos: The inputs of the model.
-        given: Shapes that the user chose, by input.
+        given: Shapes chosen by the user, by input.
         extent_names: The name of each dimension of an input, by input; "" for one without a name.
 
     Returns:
-        A shape for each input whose rank is known, and a sentence for each one whose free dimensions were filled in by
-        default; a leading one is the batch, which is 1 and not mentioned alone.
+        A shape for each input of known rank, and a sentence for each input with a default extent, unless only the
+            leading
+        axis is free: that is the batch, 1 by default.
 
     Raises:
-        InputError: A shape is given for something that is no input, or does not fit the model.
+        InputError: A shape is given for an unknown input, or does not fit the model.
     """
     given, names = given or {}, extent_names or {}
     check_shapes(infos, given)
-    known: dict[str, int] = {}
+    extents: dict[str, int] = {}
     for name, shape in given.items():
-        _bind(known, shape, names.get(name, ()))
+        _bind_names(extents, shape, names.get(name, ()))
     shapes: dict[str, Shape] = {}
     filled: list[str] = []
     for info in infos:
         if info.name in given:
             shapes[info.name] = given[info.name]
         elif info.shape is not None:
-            named = [*names.get(info.name, ())] or [""] * len(info.shape)
-            shape, free = _filled(info.shape, named, known)
+            axis_names = [*names.get(info.name, ())] or [""] * len(info.shape)
+            shape, free = _fill_free(info.shape, axis_names, extents)
             shapes[info.name] = shape
-            _bind(known, shape, named)
+            _bind_names(extents, shape, axis_names)
             if any(axis > 0 for axis in free):
-                axes = ", ".join(named[axis] or str(axis) for axis in free)
+                axes = ", ".join(axis_names[axis] or str(axis) for axis in free)
                 filled.append(
                     f"{info.name!r} is {dimensions(shape)}: free dimensions ({axes}) were filled in by default; "
                     f"choose them with --shape {info.name}={dimensions(shape)}"
@@ -67,27 +68,29 @@ def choose_shapes(
     return shapes, filled
 
 
-def _filled(shape: Sequence[int | None], named: Sequence[str], known: Mapping[str, int]) -> tuple[Shape, list[int]]:
-    """Return a shape without free dimensions, and the axes that took their default."""
-    found: list[int] = []
+def _fill_free(
+    shape: Sequence[int | None], axis_names: Sequence[str], extents: Mapping[str, int]
+) -> tuple[Shape, list[int]]:
+    """Return a shape without free dimensions, and the axes with a default extent."""
+    filled: list[int] = []
     free: list[int] = []
-    own: dict[str, int] = {}
+    own_extents: dict[str, int] = {}
     for axis, extent in enumerate(shape):
-        name = named[axis]
+        name = axis_names[axis]
         if extent is not None:
-            found.append(extent)
-        elif name in known:
-            found.append(known[name])
+            filled.append(extent)
+        elif name in extents:
+            filled.append(extents[name])
         else:
-            found.append(own.get(name, _OPEN_EXTENT if axis else _OPEN_BATCH))
+            filled.append(own_extents.get(name, _DEFAULT_EXTENT if axis else _DEFAULT_BATCH))
             free.append(axis)
         if name:
-            own[name] = found[-1]
-    return tuple(found), free
+            own_extents[name] = filled[-1]
+    return tuple(filled), free
 
 
-def _bind(known: dict[str, int], shape: Sequence[int], named: Sequence[str]) -> None:
-    """Take the extents of an input for the dimensions that it is the first to name."""
-    for extent, name in zip(shape, named, strict=False):
+def _bind_names(extents: dict[str, int], shape: Sequence[int], axis_names: Sequence[str]) -> None:
+    """Store the extents of an input by the names of its dimensions, unless a name has one already."""
+    for extent, name in zip(shape, axis_names, strict=False):
         if name:
-            known.setdefault(name, extent)
+            extents.setdefault(name, extent)

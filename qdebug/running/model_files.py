@@ -1,6 +1,6 @@
-"""Model files in place of recordings: which files are models, and in what order they are recorded and fed.
+"""Model files in place of recordings: recognize them, and record them in the right order.
 
-Nothing is imported that a command line without a model does not need.
+Imports only what a command line without a model needs too.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ _HDF5 = b"\x89HDF\r\n\x1a\n"
 
 
 def is_model(path: Path) -> bool:
-    """Tell whether a file is a model by its name and no recording by its content, which the name says nothing of.
+    """Return whether a file is a model by its ending, and no recording by its content.
 
     Args:
-        path: As the user wrote it; a file that cannot be read is none.
+        path: As written by the user; False if it cannot be read.
     """
     if path.suffix.lower() not in MODEL_ENDINGS:
         return False
@@ -44,7 +44,7 @@ class RecordsRun(Protocol):
     """Records a run and returns its recording, as `record_model` does."""
 
     def __call__(self, run: ModelRun, given: GivenInputs, *, adapt: bool) -> Path:
-        """Record a run; where `adapt`, the inputs are those of another model and may be changed to fit."""
+        """Record a run; with `adapt` the inputs are those of another model and may be changed to fit."""
 
 
 def record_runs(
@@ -61,17 +61,17 @@ def record_runs(
     """Record a reference and the backends' models, which get the reference's inputs.
 
     Args:
-        reference: The model and what runs it, or its recording.
-        backends: The backends' models and what runs them.
+        reference: The model and its backend, or its recording.
+        backends: The backends' models, each with its backend.
         record: Records one run.
-        title: What the reference is called in a message.
-        inputs: An .npz file of the inputs; random values if None, within what the codes of a quantized model reach.
+        title: Name of the reference in messages.
+        inputs: An .npz file of the inputs; random values if None, within the range of a quantized model's codes.
         samples: Length of the leading axis of samples; None for none.
         seed: Seed of random values.
-        shapes: Shapes of the reference's inputs that the user chose, by input.
+        shapes: Shapes of the reference's inputs chosen by the user, by input.
 
     Returns:
-        The reference's recording, None if it is one already, and the backends' recordings.
+        The reference's recording, None if it was given as one, and the backends' recordings.
 
     Raises:
         QdebugError: A model cannot be recorded, or the inputs cannot be read.
@@ -80,35 +80,39 @@ def record_runs(
     from qdebug.running.fitted_inputs import given_inputs, input_ranges, recorded_inputs
     from qdebug.running.model_runs import ModelRun, model_graph
 
-    made = None
+    recorded_reference = None
     files = [Path(inputs)] if inputs is not None else []
     recorded: Recording | Path
     if isinstance(reference, ModelRun):
-        found = (input_ranges(model_graph(run)) for run in backends if inputs is None)
-        ranges = next(filter(None, found), {})
+        ranges_by_backend = (input_ranges(model_graph(run)) for run in backends if inputs is None)
+        ranges = next(filter(None, ranges_by_backend), {})
         given = given_inputs(inputs, samples=samples, seed=seed, ranges=ranges, shapes=shapes)
-        made = record(reference, replace(given, files=tuple(files)), adapt=False)
+        recorded_reference = record(reference, replace(given, files=tuple(files)), adapt=False)
         files.append(reference.model)
         if not backends:
-            return made, []
-        recorded = made
+            return recorded_reference, []
+        recorded = recorded_reference
     else:
         recorded = reference
-        files.append(getattr(reference, "path", Path()))  # of what is in no file nothing can be made again
+        files.append(getattr(reference, "path", Path()))  # without a file the run cannot be made again
     with opened_recording(recorded) as recording:
-        fed = recorded_inputs(recording, title=title, extra=inputs)
-    fed = replace(fed, files=tuple(files))
-    return made, [record(run, _shaped(fed, run, shapes or {}), adapt=True) for run in backends]
+        given_by_reference = recorded_inputs(recording, title=title, extra=inputs)
+    given_by_reference = replace(given_by_reference, files=tuple(files))
+    return recorded_reference, [
+        record(run, _with_shapes(given_by_reference, run, shapes or {}), adapt=True) for run in backends
+    ]
 
 
-def _shaped(given: GivenInputs, run: ModelRun, shapes: Mapping[str, tuple[int, ...]]) -> GivenInputs:
-    """Return inputs with those shapes that were chosen for the reference and that a backend's model takes as well."""
+def _with_shapes(given: GivenInputs, run: ModelRun, shapes: Mapping[str, tuple[int, ...]]) -> GivenInputs:
+    """Return inputs with the chosen shapes of the reference that a backend's model takes too."""
     if not shapes:
         return given
     from qdebug.running.feeds import fits
     from qdebug.running.model_runs import model_graph
 
     graph = model_graph(run)
-    known = {name: graph.tensors[name].shape for name in graph.inputs if name in shapes}
-    taken = {name: shapes[name] for name, shape in known.items() if shape is None or fits(shapes[name], shape)}
-    return replace(given, shapes=taken)
+    model_shapes = {name: graph.tensors[name].shape for name in graph.inputs if name in shapes}
+    fitting_shapes = {
+        name: shapes[name] for name, shape in model_shapes.items() if shape is None or fits(shapes[name], shape)
+    }
+    return replace(given, shapes=fitting_shapes)

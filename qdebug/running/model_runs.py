@@ -1,8 +1,8 @@
-"""Record model files so that they can be compared: choose what runs them, feed them, use again what was recorded.
+"""Record model files so that they can be compared: choose a backend, make inputs, reuse earlier recordings.
 
-A recording is called after its model, its backend and a hash of all that it depends on: the model file and the files
-beside it that it names, the inputs, the backend and its options, the versions of the packages and the processor. What
-has the same name is the same run.
+The name of a recording is made of its model, its backend and a hash of all that the run depends on: the model file and
+the files beside it that it names, the inputs, the backend and its options, package versions and the processor. Equal
+names mean the same run.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from qdebug.running.fitted_inputs import (
     GivenInputs,
     fitted_inputs,
     random_inputs,
-    random_inputs_said,
+    random_inputs_note,
 )
 from qdebug.running.input_shapes import Shape, choose_shapes
 from qdebug.running.record import record_feeds
-from qdebug.running.runs_folder import file_hash, note_sources, used_now
+from qdebug.running.runs_folder import file_hash, mark_used, note_sources
 
 __all__ = [
     "RUNS",
@@ -50,22 +50,22 @@ __all__ = [
 ]
 
 RUNS = Path("qdebug-runs")
-"""The folder of recordings that are made on the way to a comparison."""
+"""Folder of recordings that a comparison of model files makes."""
 
 _HASH = 10
-"""Hexadecimal digits of the hash in the name of a recording: 40 bits, which no two of a thousand runs share."""
+"""Hexadecimal digits of the hash in the name of a recording: 40 bits tell thousands of runs apart."""
 _STEM = 60
-"""Characters of the model's name in that of a recording."""
+"""Largest number of characters of the model's name in the name of a recording."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelRun:
-    """A model file and what runs it.
+    """A model file and its backend.
 
     Args:
         model: The model file.
         backend: Name of the backend.
-        options: Its options.
+        options: Options of the backend.
     """
 
     model: Path
@@ -75,8 +75,8 @@ class ModelRun:
     @property
     def title(self) -> str:
         """The backend as `--backend` takes it."""
-        said = ",".join(f"{name}={value}" for name, value in self.options.items())
-        return f"{self.backend}:{said}" if said else self.backend
+        options_text = ",".join(f"{name}={value}" for name, value in self.options.items())
+        return f"{self.backend}:{options_text}" if options_text else self.backend
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,11 +85,10 @@ class RecordedModel:
 
     Args:
         path: The recording.
-        run: What was run.
-        reused: Whether it was there already.
-        random: What is to be said of random inputs; None if they are not random.
-        changes: What was done to the inputs so that the model takes them, and which of their extents were filled in by
-            default; "" for nothing.
+        run: The model and its backend.
+        reused: Whether the recording existed already.
+        random: A warning about random inputs; None if they are not random.
+        changes: How the inputs were changed to fit the model, and which shapes are defaults; "" for nothing.
     """
 
     path: Path
@@ -104,41 +103,41 @@ def choose_backend(model: Path, *, reference: bool) -> ModelRun:
 
     Args:
         model: The model file.
-        reference: Whether it is the reference, which runs without graph optimization where the backend has that choice.
+        reference: Whether the run is the reference: then graph optimization is off, if the backend has that option.
 
     Raises:
         UsageError: No installed backend runs files with this ending.
     """
     ending = model.suffix.lower()
-    found: list[tuple[tuple[bool, int], str, Backend]] = []
+    candidates: list[tuple[tuple[bool, int], str, Backend]] = []
     for name in (*BACKENDS, *installed_backends()):
         try:
             backend = load_backend(name)
-        except (MissingExtraError, BackendError):  # whoever names it is told what is wrong with it
+        except (MissingExtraError, BackendError):  # reported if the user names this backend
             continue
         endings = getattr(backend, "models", (".onnx",))
         if ending in endings:
-            place = bool(getattr(backend, "runs_recordings", False)), endings.index(ending)
-            found.append((place, name, backend))
-    if not found:
+            rank = bool(getattr(backend, "runs_recordings", False)), endings.index(ending)
+            candidates.append((rank, name, backend))
+    if not candidates:
         raise UsageError(
             f"No installed backend runs the model file {model.name!r}.",
             hint="List the backends and what installs them: qdebug record --list-backends.",
         )
-    _, name, backend = min(found, key=lambda each: each[0])
+    _, name, backend = min(candidates, key=lambda candidate: candidate[0])
     return ModelRun(model=model, backend=name, options={"opt": "none"} if reference and keeps_nodes(backend) else {})
 
 
 def keeps_nodes(backend: Backend) -> bool:
-    """Tell whether a backend can run the nodes of a model file as they are, with its option opt=none."""
+    """Return whether a backend can run the nodes of a model file unoptimized, with its option opt=none."""
     return any(spec.name == "opt" and "none" in (spec.choices or ()) for spec in backend.options)
 
 
 def model_graph(run: ModelRun) -> Graph:
-    """Return the graph of a model file; of a kind without a reader, that which its backend runs.
+    """Return the graph of a model file; without a reader for its format, the graph that the backend runs.
 
     Args:
-        run: The model and what runs it.
+        run: The model and its backend.
 
     Raises:
         UsageError: Unknown options, or a model that the backend does not run.
@@ -157,23 +156,23 @@ def example_inputs(
     """Return random arrays for the inputs of a model, by name: a template for real ones.
 
     Args:
-        run: The model and what runs it.
+        run: The model and its backend.
         samples: Length of a leading axis of samples; None for none.
         seed: Seed of the random values.
-        shapes: Shapes that the user chose, by input.
+        shapes: Shapes chosen by the user, by input.
 
     Returns:
-        The arrays, and a clause for each one whose free dimensions were filled in by default.
+        The arrays, and a clause for each input with a default shape.
 
     Raises:
         UsageError: Unknown options, or a model that the backend does not run.
-        InputError: The model takes something that is no number, or a shape does not fit it.
+        InputError: An input of the model holds no numbers, or a shape does not fit it.
         BackendError: The backend refused the model.
     """
     backend = load_backend(run.backend)
     with closing(backend.open(run.model, options=run.options, taps="outputs", weights=False)) as opened:
-        own, filled = choose_shapes(opened.inputs, given=shapes, extent_names=opened.facts.extent_names)
-        return random_inputs(opened.inputs, samples=samples, seed=seed, shapes=own), filled
+        chosen_shapes, filled = choose_shapes(opened.inputs, given=shapes, extent_names=opened.facts.extent_names)
+        return random_inputs(opened.inputs, samples=samples, seed=seed, shapes=chosen_shapes), filled
 
 
 def record_model(
@@ -188,12 +187,12 @@ def record_model(
     """Record a model, or find the recording of the very same run.
 
     Args:
-        run: The model and what runs it.
+        run: The model and its backend.
         given: Its inputs.
-        adapt: Whether the inputs are those of another model, and may be quantized, cast and laid out anew.
-        folder: Where recordings are kept; made if it is missing.
+        adapt: Whether the inputs are those of another model, and may be quantized, cast and moved to another layout.
+        folder: Folder of recordings; made if it is missing.
         on_progress: Called with (done, total, label).
-        on_tensor: Called before each tensor is recorded; what it raises ends the run and leaves nothing behind.
+        on_tensor: Called before each tensor is recorded; an exception ends the run and leaves nothing behind.
 
     Raises:
         UsageError: Unknown options, or a model that the backend does not run.
@@ -202,25 +201,25 @@ def record_model(
         BackendError: The backend failed.
         RecordingError: The recording cannot be written.
     """
-    out = folder / _name(run, given)
+    out = folder / _file_name(run, given)
     reused = _is_finished(out)
     if reused:
-        used_now(out)
+        mark_used(out)
     else:
         try:
             _record(run, given, out, adapt=adapt, on_progress=on_progress, on_tensor=on_tensor)
         except QdebugError as error:
             error.name_subject(str(run.model))
             raise
-        named = (Path(value) for value in run.options.values() if Path(value).is_file())
-        note_sources(out, [run.model, *_beside(run.model), *named, *given.files])
+        option_files = (Path(value) for value in run.options.values() if Path(value).is_file())
+        note_sources(out, [run.model, *_companion_files(run.model), *option_files, *given.files])
     with opened_recording(out) as recording:
         info = recording.info
     return RecordedModel(
         path=out,
         run=run,
         reused=reused,
-        random=random_inputs_said(info),
+        random=random_inputs_note(info),
         changes=str(info.options.get(CHANGES, "")),
     )
 
@@ -244,19 +243,21 @@ def _record(
                 f"backend {backend.name!r} runs arrays of any shape: --shape fixes no dimension of the model"
             )
         feeds = ArrayFeeds(arrays, opened.inputs, samples=given.samples)
-        said: dict[str, str | bool] = {INPUTS: given.said, RANDOM: given.random}
+        facts: dict[str, str | bool] = {INPUTS: given.origin, RANDOM: given.random}
         if changes:
-            said[CHANGES] = "; ".join(changes)
-        _make(out.parent)
+            facts[CHANGES] = "; ".join(changes)
+        _make_folder(out.parent)
         try:
-            record_feeds(opened, feeds, out, force=True, on_progress=on_progress, on_tensor=on_tensor, said=said)
+            record_feeds(
+                opened, feeds, out, force=True, on_progress=on_progress, on_tensor=on_tensor, further_facts=facts
+            )
         except KeyboardInterrupt:
-            out.unlink(missing_ok=True)  # a part of a run is not what the next command looks for
+            out.unlink(missing_ok=True)  # the next command would take a partial run for the whole
             raise
 
 
 def _is_finished(path: Path) -> bool:
-    """Tell whether there is a recording that is finished, and no mere part of one."""
+    """Return whether a file is a complete recording."""
     if not path.exists():
         return False
     try:
@@ -266,7 +267,7 @@ def _is_finished(path: Path) -> bool:
         return False
 
 
-def _make(folder: Path) -> None:
+def _make_folder(folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -276,21 +277,21 @@ def _make(folder: Path) -> None:
         ) from error
 
 
-def _name(run: ModelRun, given: GivenInputs) -> str:
-    """Return the file name of a run: the same for all that depends on the same things, and for nothing else."""
+def _file_name(run: ModelRun, given: GivenInputs) -> str:
+    """Return the file name of a run; it differs as soon as anything differs that the run depends on."""
     packages = BACKENDS[run.backend].packages if run.backend in BACKENDS else ()
     names = [package.partition(".")[0].replace("_", "-") for package in packages]
-    other = installed_backends().get(run.backend)
+    plugin = installed_backends().get(run.backend)
     facts = {
         "model": run.model.name,
-        "files": _content(run.model),
+        "files": _content_hashes(run.model),
         "backend": run.backend,
         "options": {name: [value, *_file_hash(value)] for name, value in run.options.items()},
-        "inputs": given.said if given.arrays is None else _array_facts(given.arrays),
+        "inputs": given.origin if given.arrays is None else _array_facts(given.arrays),
         "samples": given.samples,
         "shapes": {name: list(shape) for name, shape in given.shapes.items()},
         "versions": package_versions(*names)
-        | ({} if other is None or other.dist is None else {"": other.dist.version}),
+        | ({} if plugin is None or plugin.dist is None else {"": plugin.dist.version}),
         "machine": {**machine(), "flags": list(cpu_flags())},
     }
     digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
@@ -299,7 +300,7 @@ def _name(run: ModelRun, given: GivenInputs) -> str:
 
 
 def _file_hash(value: str) -> list[str]:
-    """Return the hash of the file that an option names; none if it names no file."""
+    """Return the hash of the file that an option names; nothing if it names no file."""
     path = Path(value)
     return [file_hash(path)] if path.is_file() else []
 
@@ -311,17 +312,14 @@ def _array_facts(arrays: Mapping[str, np.ndarray]) -> list[tuple[str, str, list[
     ]
 
 
-def _content(model: Path) -> list[tuple[str, str]]:
-    """Return name and hash of a model file and of the files that belong to it.
-
-    Those are the weights of an OpenVINO model, and each file of the folder whose name stands in an ONNX file that
-    speaks of external data.
+def _content_hashes(model: Path) -> list[tuple[str, str]]:
+    """Return name and hash of a model file and of its companion files.
 
     Raises:
         UsageError: The model file cannot be read.
     """
     try:
-        return [(file.name, file_hash(file)) for file in (model, *_beside(model)) if file.exists()]
+        return [(file.name, file_hash(file)) for file in (model, *_companion_files(model)) if file.exists()]
     except OSError as error:
         raise UsageError(
             f"The model file {str(model)!r} cannot be read: {error.strerror or error}.",
@@ -329,17 +327,20 @@ def _content(model: Path) -> list[tuple[str, str]]:
         ) from error
 
 
-def _beside(model: Path) -> list[Path]:
-    """Return the files that belong to a model file."""
-    return [model.with_suffix(".bin")] if model.suffix.lower() == ".xml" else _external(model)
+def _companion_files(model: Path) -> list[Path]:
+    """Return the files that belong to a model file.
+
+    Those are the weights of an OpenVINO model, or the files of the folder that an ONNX file with external data names.
+    """
+    return [model.with_suffix(".bin")] if model.suffix.lower() == ".xml" else _external_data(model)
 
 
-def _external(model: Path) -> list[Path]:
+def _external_data(model: Path) -> list[Path]:
     if model.suffix.lower() != ".onnx":
         return []
     with open_binary(model) as file:
         content = file.read()
-    if b"location" not in content:  # the key of the entry that names a file
+    if b"location" not in content:  # key of the entry that names a file of external data
         return []
-    others = sorted(each for each in model.parent.iterdir() if each.is_file() and each != model)
-    return [each for each in others if each.name.encode() in content]
+    siblings = sorted(path for path in model.parent.iterdir() if path.is_file() and path != model)
+    return [path for path in siblings if path.name.encode() in content]

@@ -1,4 +1,4 @@
-"""How good the outputs of a run are, as one number: the higher the better."""
+"""Metrics of a run's outputs: one number, the higher the better."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ import numpy as np
 from qdebug.errors import UsageError
 from qdebug.regular_file import open_binary
 
-__all__ = ["Metric", "Outputs", "confidence", "find_metric", "load_labels", "measured"]
+__all__ = ["Metric", "Outputs", "confidence", "evaluate_metric", "find_metric", "load_labels"]
 
 Outputs = Mapping[str, np.ndarray]
 """The network's outputs by the reference's names, samples along a new leading axis."""
 
-_RESAMPLED, _SEED = 500, 7
-_TAIL = 2.5
+_RESAMPLES, _SEED = 500, 7
+_TAIL_PERCENT = 2.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,11 +30,11 @@ class Metric:
     """A measure of a run's outputs.
 
     Args:
-        name: As it is asked for.
+        name: As asked for by the user.
         unit: Of its values; "" for none.
         compute: Called with the outputs of a run, those of the reference, and the labels or None.
-        floor: Whether a goal is the least value itself, and not how far below the reference's own it may be.
-        within: The goal if none is given, in its unit.
+        floor: Whether a goal is the least value, and not the largest drop below the reference's value.
+        within: The default goal, in the metric's unit.
     """
 
     name: str
@@ -46,49 +46,52 @@ class Metric:
 
 def _sqnr(outputs: Outputs, reference: Outputs, labels: np.ndarray | None) -> float:
     del labels
-    found = math.inf
-    for name, theirs in reference.items():
-        signal = float(np.sum(np.asarray(theirs, np.float64) ** 2))
-        noise = float(np.sum(np.subtract(outputs[name], theirs, dtype=np.float64) ** 2))
+    worst_sqnr = math.inf
+    for name, reference_values in reference.items():
+        signal = float(np.sum(np.asarray(reference_values, np.float64) ** 2))
+        noise = float(np.sum(np.subtract(outputs[name], reference_values, dtype=np.float64) ** 2))
         if noise:
-            found = min(found, 10 * math.log10(signal / noise) if signal and math.isfinite(noise) else -math.inf)
-    return found
+            worst_sqnr = min(
+                worst_sqnr, 10 * math.log10(signal / noise) if signal and math.isfinite(noise) else -math.inf
+            )
+    return worst_sqnr
 
 
 def _top1(outputs: Outputs, reference: Outputs, labels: np.ndarray | None) -> float:
     name = next(iter(reference))
-    won = outputs[name].reshape(-1, outputs[name].shape[-1]).argmax(axis=-1)
-    wanted = reference[name].reshape(won.shape[0], -1).argmax(axis=-1) if labels is None else np.ravel(labels)
-    if wanted.shape != won.shape:
+    predicted = outputs[name].reshape(-1, outputs[name].shape[-1]).argmax(axis=-1)
+    expected = reference[name].reshape(predicted.shape[0], -1).argmax(axis=-1) if labels is None else np.ravel(labels)
+    if expected.shape != predicted.shape:
         raise UsageError(
-            f"There are {wanted.size} labels for {won.size} rows of scores.", hint="Give one label for each sample."
+            f"There are {expected.size} labels for {predicted.size} rows of scores.",
+            hint="Give one label for each sample.",
         )
-    return float(np.mean(won == wanted))
+    return float(np.mean(predicted == expected))
 
 
-_KNOWN = {
+_METRICS = {
     "output-sqnr": Metric(name="output-sqnr", unit="dB", compute=_sqnr, floor=True, within=20.0),
     "top1": Metric(name="top1", unit="", compute=_top1, floor=False, within=0.005),
 }
 
 
 def find_metric(text: str) -> Metric:
-    """Return a metric by its name, or of a function of the user.
+    """Return a metric by its name, or one computed by a function of the user.
 
     Args:
-        text: "output-sqnr", "top1", "MODULE:FUNCTION" or "FILE.py:FUNCTION". A function is called as
-            `function(outputs, reference, labels)`: two mappings of an array of all samples by output, and an array or
-            None. It gives a number, the higher the better.
+        text: "output-sqnr", "top1", "MODULE:FUNCTION" or "FILE.py:FUNCTION". The function is called as
+            `function(outputs, reference, labels)`, with two mappings of output name to an array of all samples, and an
+            array or None. It returns a number, the higher the better.
 
     Raises:
         UsageError: There is no such metric, module or function.
     """
-    if text in _KNOWN:
-        return _KNOWN[text]
+    if text in _METRICS:
+        return _METRICS[text]
     home, colon, name = text.rpartition(":")
     if not colon or not home:
         raise UsageError(
-            f"There is no metric {text!r}; known are: {', '.join(_KNOWN)}.",
+            f"There is no metric {text!r}; known are: {', '.join(_METRICS)}.",
             hint="Give one of these, or a function of your own: --metric FILE.py:FUNCTION.",
         )
     function = getattr(_module(home), name, None)
@@ -98,7 +101,7 @@ def find_metric(text: str) -> Metric:
     def compute(outputs: Outputs, reference: Outputs, labels: np.ndarray | None) -> float:
         try:
             return float(function(outputs, reference, labels))
-        except Exception as error:  # whatever a function of the user raises
+        except Exception as error:  # any error of the user's function
             raise UsageError(
                 f"The metric {text!r} failed: {type(error).__name__}: {error}.",
                 hint="It is called with two mappings of an array by output, and the labels, and gives a number.",
@@ -120,26 +123,28 @@ def _module(home: str) -> Any:
         return importlib.import_module(home)
     except UsageError:
         raise
-    except Exception as error:  # what a file of the user raises
-        said = " ".join(str(error).split()) or type(error).__name__
-        raise UsageError(f"{home!r} cannot be imported: {said}.", hint="Give a module or a file: FILE.py.") from error
+    except Exception as error:  # any error of the user's file
+        message = " ".join(str(error).split()) or type(error).__name__
+        raise UsageError(
+            f"{home!r} cannot be imported: {message}.", hint="Give a module or a file: FILE.py."
+        ) from error
 
 
 def load_labels(path: Path) -> np.ndarray:
     """Load labels: an .npy file, or an .npz with one array.
 
     Raises:
-        UsageError: The file holds no single array.
+        UsageError: The file cannot be read, or does not hold a single array.
     """
     try:
         with open_binary(path) as file:
-            held = np.load(file, allow_pickle=False)
-            arrays = list(held.values()) if hasattr(held, "values") else [held]
+            loaded = np.load(file, allow_pickle=False)
+            arrays = list(loaded.values()) if hasattr(loaded, "values") else [loaded]
     except (OSError, ValueError, EOFError, BadZipFile) as error:
-        # numpy's own words on other files advise to unpickle them
-        why = f" ({error.strerror})" if isinstance(error, OSError) and error.strerror else ""
+        # numpy's own message on other files advises to unpickle them
+        reason = f" ({error.strerror})" if isinstance(error, OSError) and error.strerror else ""
         raise UsageError(
-            f"{str(path)!r} holds no labels: it is no .npy or .npz file of numbers{why}.",
+            f"{str(path)!r} holds no labels: it is no .npy or .npz file of numbers{reason}.",
             hint="Save them with numpy.save.",
         ) from error
     if len(arrays) != 1:
@@ -150,34 +155,36 @@ def load_labels(path: Path) -> np.ndarray:
 def confidence(
     metric: Metric, outputs: Sequence[Outputs], reference: Sequence[Outputs], labels: Sequence[Any] | None
 ) -> tuple[float, float] | None:
-    """Return where a metric lies with 95 % confidence, by resampling the samples (percentile bootstrap).
+    """Return the 95 % confidence interval of a metric, by resampling the samples (percentile bootstrap).
 
     B. Efron, "Bootstrap methods: another look at the jackknife", Annals of Statistics 7 (1979).
 
     Args:
         metric: The metric.
         outputs: The outputs of each sample.
-        reference: The reference's.
+        reference: The reference's outputs of each sample.
         labels: A label for each sample; None without.
 
     Returns:
-        The ends of the interval; None of fewer than two samples.
+        The ends of the interval; None with fewer than two samples.
     """
     if len(outputs) < 2:
         return None
-    rng, found = np.random.default_rng(_SEED), []
-    for _ in range(_RESAMPLED):
-        drawn = rng.integers(0, len(outputs), len(outputs))
-        picked = [[side[at] for at in drawn] for side in (outputs, reference)]
-        chosen = None if labels is None else [labels[at] for at in drawn]
-        found.append(measured(metric, picked[0], picked[1], chosen))
-    low, high = np.percentile(found, [_TAIL, 100 - _TAIL], method="nearest")
+    rng, values = np.random.default_rng(_SEED), []
+    for _ in range(_RESAMPLES):
+        indices = rng.integers(0, len(outputs), len(outputs))
+        resampled = [[side[at] for at in indices] for side in (outputs, reference)]
+        resampled_labels = None if labels is None else [labels[at] for at in indices]
+        values.append(evaluate_metric(metric, resampled[0], resampled[1], resampled_labels))
+    low, high = np.percentile(values, [_TAIL_PERCENT, 100 - _TAIL_PERCENT], method="nearest")
     return float(low), float(high)
 
 
-def measured(
+def evaluate_metric(
     metric: Metric, outputs: Sequence[Outputs], reference: Sequence[Outputs], labels: Sequence[Any] | None
 ) -> float:
-    """Return a metric over some samples."""
-    stacked = [{name: np.stack([each[name] for each in side]) for name in side[0]} for side in (outputs, reference)]
+    """Return the value of a metric over some samples."""
+    stacked = [
+        {name: np.stack([tensors[name] for tensors in side]) for name in side[0]} for side in (outputs, reference)
+    ]
     return metric.compute(stacked[0], stacked[1], None if labels is None else np.asarray(labels))

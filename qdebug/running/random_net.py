@@ -1,4 +1,4 @@
-"""A small net with random weights, recorded in memory: test data for tests that use recordings."""
+"""A small net with random weights, recorded in memory: test data."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ def random_recording(
     quantized: bool = False,
     wrong: str | None = None,
 ) -> MemoryRecording:
-    """Make the recording of a small net with random weights and inputs: test data for tests that use recordings.
+    """Make the recording of a small net with random weights and inputs: test data.
 
     The net is a chain of MatMul ("fc1", "fc2", ...), each followed by a Relu ("fc1_relu", ...). Generators in the same
     state give the same net and the same inputs, so a float and a quantized recording make a pair that agrees.
 
     Args:
-        rng: Where the numbers come from, such as numpy.random.default_rng(0).
-        layers: How many MatMul.
-        width: Values in each tensor.
-        samples: How many samples.
-        quantized: Compute in 8-bit codes instead of float32.
-        wrong: Name of a node whose output is off.
+        rng: The generator, as numpy.random.default_rng(0).
+        layers: Number of MatMul.
+        width: Number of values in each tensor.
+        samples: Number of samples.
+        quantized: Whether to compute in 8-bit codes instead of float32.
+        wrong: Name of a node with a wrong output.
 
     Raises:
         UsageError: There is no node of the name in `wrong`, or a number is below 1.
@@ -48,7 +48,7 @@ def random_recording(
 
 
 class _Net:
-    """A chain of fully connected layers: weights, inputs, and the quantization that fits what they compute."""
+    """A chain of fully connected layers: weights, inputs, and quantization fitted to the activations."""
 
     def __init__(self, rng: np.random.Generator, *, layers: int, width: int, samples: int, quantized: bool) -> None:
         self._weights = {
@@ -63,22 +63,22 @@ class _Net:
             for x in self._inputs:
                 for name, values in self._run(x, None).items():
                     largest[name] = max(largest.get(name, 0.0), float(np.abs(values).max()))
-            known = {name: float(np.abs(weight).max()) for name, weight in self._weights.items()}
-            largest |= {f"{name}.weight": top for name, top in known.items()}
+            weight_maxima = {name: float(np.abs(weight).max()) for name, weight in self._weights.items()}
+            largest |= {f"{name}.weight": top for name, top in weight_maxima.items()}
             for name in self._weights:
-                largest[f"{name}_relu"] = largest[name]  # a Relu hands codes on
+                largest[f"{name}_relu"] = largest[name]  # a Relu keeps the codes of its input
             self._quants = {name: QuantParams(dtype="int8", scale=(top or 1.0) / 127) for name, top in largest.items()}  # type: ignore[arg-type]
 
     def _run(self, x: np.ndarray, wrong: str | None) -> dict[str, np.ndarray]:
-        """Return every tensor of one sample: real values, or codes where there is quantization."""
+        """Return every tensor of one sample: codes where it has quantization, else real values."""
         tensors = {"x": self._stored("x", x)}
         before = "x"
         for name, weight in self._weights.items():
             left = dequantize(tensors[before], self._quants.get(before))
             right = dequantize(self._stored(f"{name}.weight", weight), self._quants.get(f"{name}.weight"))
-            tensors[name] = self._stored(name, self._spoilt(left @ right, name, wrong))
+            tensors[name] = self._stored(name, self._with_fault(left @ right, name, wrong))
             values = np.maximum(dequantize(tensors[name], self._quants.get(name)), 0)
-            tensors[f"{name}_relu"] = self._stored(f"{name}_relu", self._spoilt(values, f"{name}_relu", wrong))
+            tensors[f"{name}_relu"] = self._stored(f"{name}_relu", self._with_fault(values, f"{name}_relu", wrong))
             before = f"{name}_relu"
         return tensors
 
@@ -86,11 +86,11 @@ class _Net:
         return quantize(values, self._quants[name]) if name in self._quants else values.astype(np.float32)
 
     @staticmethod
-    def _spoilt(values: np.ndarray, name: str, wrong: str | None) -> np.ndarray:
+    def _with_fault(values: np.ndarray, name: str, wrong: str | None) -> np.ndarray:
         return values[..., ::-1] + np.float32(0.25) if name == wrong else values
 
     def recording(self, wrong: str | None) -> MemoryRecording:
-        """Run every sample and give what was computed."""
+        """Run every sample and return the recording."""
         arrays = {(f"{name}.weight", 0, 0): self._stored(f"{name}.weight", w) for name, w in self._weights.items()}
         for sample, x in enumerate(self._inputs):
             arrays |= {(name, sample, 0): values for name, values in self._run(x, wrong).items()}

@@ -1,4 +1,4 @@
-"""Record a run of a model: check the inputs, run it, find out whether recording changed the result."""
+"""Record a run of a model: check the inputs, run it, and measure whether recording changed the outputs."""
 
 from __future__ import annotations
 
@@ -33,18 +33,18 @@ _HDF5 = b"\x89HDF\r\n\x1a\n"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordSummary:
-    """What a recording came to.
+    """Summary of a recording.
 
     Args:
         path: The file.
-        tensors: Number of tensors that have values, constants included.
+        tensors: Number of tensors with values, constants included.
         bytes: Size of the file.
         samples: Number of samples.
         steps: Number of steps of each sample.
-        fidelity: Whether recording changed the result.
-        fidelity_detail: One clause on how that was established, or how large the change is.
+        fidelity: Whether recording changed the outputs.
+        fidelity_detail: How the fidelity was established, or how large the change is, in one clause.
         skipped: Tensors of the run that were not recorded, with the reason.
-        states: What was fed back from step to step, a clause for each.
+        states: Outputs that were fed back from step to step, a clause for each.
     """
 
     path: Path
@@ -78,13 +78,13 @@ def record_run(
 ) -> RecordSummary:
     """Run a model, record its tensors, and compare its outputs with those of plain runs, bit for bit.
 
-    On an error nothing is left behind. A run that is interrupted leaves a finished recording without the tensors that
-    were still to come, if all inputs and outputs are there; else one that is marked incomplete, as a run does that
-    fills the disk, or one that can be recovered.
+    An error leaves nothing behind. An interrupted run leaves a finished recording if all inputs and outputs are there,
+    without the tensors that were still to come. Otherwise it leaves a recording that is marked incomplete or that can
+    be recovered, as a full disk does.
 
     Args:
         model: A model file, or a recording whose graph and weights are replayed.
-        backend: Name of what runs it.
+        backend: Name of the backend.
         inputs: An .npz file or a mapping: one array per model input.
         out: The recording to make.
         options: Options of the backend.
@@ -94,14 +94,14 @@ def record_run(
         weights: Whether constants are recorded.
         force: Whether `out` may be replaced.
         on_progress: Called with (done, total, label).
-        on_tensor: Called before each tensor is recorded; what it raises ends the run.
+        on_tensor: Called before each tensor is recorded; an exception ends the run.
         keep: How much of each tensor is kept; all of it if None.
-        states: Outputs that are fed back into inputs at the next step, as "OUT=IN". Without any, those whose names,
-            shapes and dtypes pair with an input's, unless the array of that input has an axis of steps.
-        shapes: Shapes that free dimensions of inputs are fixed to before the model is compiled, by input.
+        states: Outputs that are fed back into inputs at the next step, as "OUT=IN". If empty, outputs are paired with
+            inputs by name, shape and dtype, except inputs whose array has an axis of steps.
+        shapes: Shapes for the free dimensions of inputs, by input; the model is compiled with them.
 
     Raises:
-        UsageError: No such model or backend, unknown options, or files that are one and the same.
+        UsageError: No such model or backend, unknown options, or one file for two purposes.
         InputError: Inputs do not fit the model.
         MissingExtraError: A package that the backend needs is not installed.
         BackendError: The backend failed.
@@ -113,17 +113,21 @@ def record_run(
     chosen = load_backend(backend)
     arrays = read_inputs(inputs)
     with (
-        _model(model) as source,
+        _opened_source(model) as source,
         closing(open_run(chosen, source, options=options or {}, taps=taps, weights=weights, shapes=shapes)) as run,
     ):
-        pairs = _states(run, arrays, states, samples=samples, steps=steps)
-        given = ArrayFeeds(arrays, run.inputs, samples=samples, steps=steps, states=pairs)
-        feeds = StateFeeds(given, run.plain, pairs, restart=run.restart) if pairs else given
-        made = record_feeds(run, feeds, out, force=force, on_progress=on_progress, on_tensor=on_tensor, keep=keep)
-        return replace(made, states=tuple(feeds.said(given.zeros))) if isinstance(feeds, StateFeeds) else made
+        pairs = _state_pairs(run, arrays, states, samples=samples, steps=steps)
+        array_feeds = ArrayFeeds(arrays, run.inputs, samples=samples, steps=steps, states=pairs)
+        feeds = StateFeeds(array_feeds, run.plain, pairs, restart=run.restart) if pairs else array_feeds
+        summary = record_feeds(run, feeds, out, force=force, on_progress=on_progress, on_tensor=on_tensor, keep=keep)
+        return (
+            replace(summary, states=tuple(feeds.describe_states(array_feeds.zeros)))
+            if isinstance(feeds, StateFeeds)
+            else summary
+        )
 
 
-def _states(
+def _state_pairs(
     run: BackendRun,
     arrays: Mapping[str, np.ndarray],
     stated: Sequence[str],
@@ -131,7 +135,7 @@ def _states(
     samples: int | None,
     steps: int | None,
 ) -> dict[str, str]:
-    """Return the output that each state's input is fed from; none without steps."""
+    """Return, by input, the output that feeds it at the next step; nothing without steps."""
     if stated and steps is None:
         raise UsageError("States are fed back from step to step, and there are no steps.", hint="Add --steps N.")
     if steps is None:
@@ -139,12 +143,12 @@ def _states(
     if stated:
         return stated_pairs(stated, [info.name for info in run.inputs], run.outputs)
     pairs = paired_states(run.inputs, [run.graph.tensors[name] for name in run.outputs])
-    by_hand = {
+    stepped_inputs = {
         info.name
         for info in run.inputs
         if info.name in arrays and has_steps(info, arrays[info.name], samples=samples, steps=steps)
     }
-    return {name: out for name, out in pairs.items() if name not in by_hand}
+    return {name: out for name, out in pairs.items() if name not in stepped_inputs}
 
 
 def record_feeds(
@@ -156,9 +160,9 @@ def record_feeds(
     on_progress: OnProgress | None = None,
     on_tensor: Callable[[], None] | None = None,
     keep: KeepPolicy | None = None,
-    said: Mapping[str, str | bool] | None = None,
+    further_facts: Mapping[str, str | bool] | None = None,
 ) -> RecordSummary:
-    """Record a model that is ready to run on inputs that were checked; the rest is as in `record_run`.
+    """Record an opened model on checked inputs; the rest is as in `record_run`.
 
     Args:
         run: The model; it is left open.
@@ -166,38 +170,40 @@ def record_feeds(
         out: The recording to make.
         force: Whether `out` may be replaced.
         on_progress: Called with (done, total, label).
-        on_tensor: Called before each tensor is recorded; what it raises ends the run.
+        on_tensor: Called before each tensor is recorded; an exception ends the run.
         keep: How much of each tensor is kept; all of it if None.
-        said: Further facts of the run, which stand among its options.
+        further_facts: Facts to record among the options of the run.
 
     Raises:
         BackendError: The backend failed.
         KernelError: A node cannot be computed (interpreter).
         OutputExistsError: `out` exists and `force` is not set.
-        RecordingError: `out` cannot be written, or the disk is full; then the message says how much is safe.
+        RecordingError: `out` cannot be written, or the disk is full; the message says how much is safe.
     """
     nonfinite = feeds.nonfinite() if isinstance(feeds, ArrayFeeds | StateFeeds) else []
-    recorder = _recorder(run, out, force=force, on_tensor=on_tensor, keep=keep, nonfinite=nonfinite, said=said or {})
+    recorder = _make_recorder(
+        run, out, force=force, on_tensor=on_tensor, keep=keep, nonfinite=nonfinite, further_facts=further_facts or {}
+    )
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", RecordingStopped)  # it is said below, once and with what is safe
+            warnings.simplefilter("ignore", RecordingStopped)  # raised below as an error that says what is safe
             _record(run, feeds, recorder, on_progress)
             recorder.close()
     except KeyboardInterrupt:
         recorder.on_tensor = None
-        with suppress(RecordingError):  # nothing was recorded yet: nothing is kept
-            recorder.close(complete=_cut_short(run, feeds, recorder))
+        with suppress(RecordingError):  # nothing was recorded yet
+            recorder.close(complete=_finish_interrupted(run, feeds, recorder))
         raise
     except BaseException:
         recorder.discard()
         raise
     if recorder.failure is not None:
-        raise _stopped(recorder, out)
+        raise _stopped_error(recorder, out)
     return _summary(out)
 
 
-def _stopped(recorder: Recorder, out: Path) -> RecordingError:
-    """Say that recording stopped before the run did, and what is safe."""
+def _stopped_error(recorder: Recorder, out: Path) -> RecordingError:
+    """Return the error for a recording that stopped before the run did; it says how much is safe."""
     safe = f"{recorder.kept} tensor{' is' if recorder.kept == 1 else 's are'} safe"
     if not recorder.kept:
         return RecordingError(f"{recorder.failure} Nothing was kept.", hint="Record to a disk with more space.")
@@ -210,10 +216,10 @@ def _stopped(recorder: Recorder, out: Path) -> RecordingError:
     )
 
 
-def _cut_short(run: BackendRun, feeds: Feeds, recorder: Recorder) -> bool:
-    """List what an interrupted run did not come to; tell whether all inputs and outputs are there.
+def _finish_interrupted(run: BackendRun, feeds: Feeds, recorder: Recorder) -> bool:
+    """List the missing tensors of an interrupted run, and return whether it can be closed as finished.
 
-    Then the first sample is run plainly, for the fidelity: only tensors in between are missing.
+    It can if all inputs and outputs are there. Then the first sample is run plainly too, for the fidelity.
     """
     graph = run.graph
     moments = [(sample, step) for sample in range(feeds.samples) for step in range(feeds.steps)]
@@ -223,17 +229,17 @@ def _cut_short(run: BackendRun, feeds: Feeds, recorder: Recorder) -> bool:
 
     if not all(map(is_there, (*graph.inputs, *graph.outputs))):
         return False
-    made = [name for node in graph.nodes for name in node.outputs if name]
-    for name in made:
+    outputs = [name for node in graph.nodes for name in node.outputs if name]
+    for name in outputs:
         if name not in recorder.skipped and not is_there(name):
             recorder.skip(name, "given up: the recording was interrupted", because="not_dumped")
     run.restart()
-    _check(run, recorder, (0, 0), _plain(run, feeds, 0, 0))
+    _check_outputs(run, recorder, (0, 0), _plain_outputs(run, feeds, 0, 0))
     return True
 
 
-class _WatchedRecorder(Recorder):
-    """A recorder that asks before each tensor whether to go on."""
+class _CancellableRecorder(Recorder):
+    """A recorder that calls `on_tensor` before each tensor, which may raise."""
 
     on_tensor: Callable[[], None] | None = None
 
@@ -257,13 +263,13 @@ def _check_target(model: Path, inputs: str | Path | Mapping[str, np.ndarray], ou
                 )
         if not force:
             raise OutputExistsError(
-                f"The file {str(out)!r} exists already{_in_it(out)}.",
+                f"The file {str(out)!r} exists already{_partial_run_text(out)}.",
                 hint="Add --force to overwrite it, or name another file.",
             )
 
 
-def _in_it(path: Path) -> str:
-    """Say that a file holds the beginning of an interrupted run, which is why a command may be given once more."""
+def _partial_run_text(path: Path) -> str:
+    """Return a clause if a file holds the part of an interrupted run: then the command is probably a repeat."""
     try:
         with opened_recording(path) as recording:
             complete = recording.info.complete
@@ -273,8 +279,8 @@ def _in_it(path: Path) -> str:
 
 
 @contextmanager
-def _model(path: Path) -> Iterator[Path | Recording]:
-    """Open the recording if the file is one, whatever it is called; else provide the path of a model file."""
+def _opened_source(path: Path) -> Iterator[Path | Recording]:
+    """Yield an open recording if the file is one, whatever its name, else the path of a model file."""
     try:
         with open_binary(path) as file:
             start = file.read(len(_HDF5))
@@ -289,7 +295,7 @@ def _model(path: Path) -> Iterator[Path | Recording]:
         yield recording
 
 
-def _recorder(
+def _make_recorder(
     run: BackendRun,
     out: Path,
     *,
@@ -297,15 +303,15 @@ def _recorder(
     on_tensor: Callable[[], None] | None,
     keep: KeepPolicy | None,
     nonfinite: Sequence[str],
-    said: Mapping[str, str | bool],
-) -> _WatchedRecorder:
+    further_facts: Mapping[str, str | bool],
+) -> _CancellableRecorder:
     facts = recorded_facts(run.facts)
-    facts["options"] = {**facts["options"], **said}
+    facts["options"] = {**facts["options"], **further_facts}
     if nonfinite:
         note = "; ".join(filter(None, (str(facts["options"].get("note", "")), *nonfinite)))
         facts["options"] = {**facts["options"], "note": note}
-    facts["cpu_flags"] = facts["cpu_flags"] or None  # None: those of this machine
-    recorder = _WatchedRecorder(out, graph=run.graph, force=force, keep=keep, **facts)
+    facts["cpu_flags"] = facts["cpu_flags"] or None  # None records those of this machine
+    recorder = _CancellableRecorder(out, graph=run.graph, force=force, keep=keep, **facts)
     recorder.on_tensor = on_tensor
     return recorder
 
@@ -318,65 +324,67 @@ def _record(run: BackendRun, feeds: Feeds, recorder: Recorder, on_progress: OnPr
     for done, (sample, step) in enumerate(moments, start=1):
         if step == 0 and not isinstance(feeds, StateFeeds):
             run.restart()
-        _check(run, recorder, (sample, step), _plain(run, feeds, sample, step))
+        _check_outputs(run, recorder, (sample, step), _plain_outputs(run, feeds, sample, step))
         if on_progress is not None:
             on_progress(done, len(moments), "plain runs, for the fidelity")
     if recorder.fidelity is Fidelity.DIFFERS and recorder.differing:
-        _tell_unsteady(run, feeds, recorder)
+        _check_determinism(run, feeds, recorder)
 
 
-def _plain(run: BackendRun, feeds: Feeds, sample: int, step: int) -> dict[str, np.ndarray]:
-    """Return the outputs of a plain run; those of the steps before it were run."""
+def _plain_outputs(run: BackendRun, feeds: Feeds, sample: int, step: int) -> dict[str, np.ndarray]:
+    """Return the outputs of a plain run; its earlier steps must have been run."""
     return feeds.plain(sample, step) if isinstance(feeds, StateFeeds) else run.plain(feeds.feed(sample, step))
 
 
-def _check(run: BackendRun, recorder: Recorder, place: tuple[int, int], plain: Mapping[str, np.ndarray]) -> None:
-    """Compare the outputs of a plain run with the recorded ones; constants never vary."""
+def _check_outputs(
+    run: BackendRun, recorder: Recorder, place: tuple[int, int], plain: Mapping[str, np.ndarray]
+) -> None:
+    """Compare the outputs of a plain run with the recorded ones; constants are left out."""
     varying = {name: array for name, array in plain.items() if not run.graph.is_constant(name)}
     if varying:
         recorder.at(*place)
         recorder.check(varying)
 
 
-def _tell_unsteady(run: BackendRun, feeds: Feeds, recorder: Recorder) -> None:
-    """Run plainly again where outputs differ: a backend that is not the same twice is not disturbed by recording."""
+def _check_determinism(run: BackendRun, feeds: Feeds, recorder: Recorder) -> None:
+    """Repeat a plain run that gave other outputs: if it varies itself, recording is not to blame."""
     sample, last = recorder.differing[0]
-    for _ in range(_FURTHER_RUNS):
+    for _ in range(_REPEATS):
         if isinstance(feeds, StateFeeds):
             feeds.forget()
         else:
             run.restart()
         for step in range(last + 1):
-            plain = _plain(run, feeds, sample, step)
-        _check(run, recorder, (sample, last), plain)
+            plain = _plain_outputs(run, feeds, sample, step)
+        _check_outputs(run, recorder, (sample, last), plain)
         if recorder.fidelity is Fidelity.NONDETERMINISTIC:
             break
     else:
         return
-    nodes = _unsteady_nodes(run, feeds, sample)
+    nodes = _nondeterministic_nodes(run, feeds, sample)
     if nodes:
         more = f" and {len(nodes) - 1} more" if len(nodes) > 1 else ""
         recorder.remark(f"values change from run to run at {nodes[0].op} {nodes[0].name!r}{more}, on equal inputs")
 
 
-def _unsteady_nodes(run: BackendRun, feeds: Feeds, sample: int) -> list[Node]:
-    """Record one sample twice in memory, and return the nodes that give other values though they read the same."""
+def _nondeterministic_nodes(run: BackendRun, feeds: Feeds, sample: int) -> list[Node]:
+    """Record one sample twice in memory, and return the nodes with equal inputs and other outputs."""
     runs = []
     for _ in range(2):
         recorder = Recorder(None, graph=run.graph, **recorded_facts(run.facts))
         run.record(_SampleFeeds(feeds, sample), recorder)
         recorder.close()
         runs.append(recorder.recording)
-    one, other = runs
-    changed = {name for name in one.names if not _is_equal(one, other, name)}
+    first, second = runs
+    changed = {name for name in first.names if not _is_equal(first, second, name)}
     return [
         node for node in run.graph.nodes if not changed.isdisjoint(node.outputs) and changed.isdisjoint(node.inputs)
     ]
 
 
-def _is_equal(one: Recording, other: Recording, name: str) -> bool:
-    places = [place for place in one.places(name) if one.has(name, *place) and other.has(name, *place)]
-    return all(one.load(name, *place).tobytes() == other.load(name, *place).tobytes() for place in places)
+def _is_equal(first: Recording, second: Recording, name: str) -> bool:
+    places = [place for place in first.places(name) if first.has(name, *place) and second.has(name, *place)]
+    return all(first.load(name, *place).tobytes() == second.load(name, *place).tobytes() for place in places)
 
 
 class _SampleFeeds:
@@ -400,8 +408,8 @@ class _SampleFeeds:
         return self._feeds.feed(self._sample, step)
 
 
-_FURTHER_RUNS = 3
-"""Plain runs that tell whether a backend is the same twice: what lies in memory may be alike by chance."""
+_REPEATS = 3
+"""Plain runs that must agree before a backend counts as deterministic: stale memory may be equal by chance."""
 
 
 def _summary(out: Path) -> RecordSummary:

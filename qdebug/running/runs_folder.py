@@ -1,8 +1,7 @@
-"""Keeps the folder of recordings that qdebug makes by itself below a limit.
+"""Keep the folder of recordings that qdebug makes by itself below a limit. Begin at `prune`.
 
-Beside each of them stands a note of the files that it was made of, with their hashes. What can be made again from these
-files, was not used for a day and is open nowhere may be removed, the one not used for longest first. A recording
-without a note, or of files that changed or are gone, is never removed, and nothing else is.
+Beside each recording lies a note with the hashes of the files it was made of. A recording is removed only if it can be
+made again from unchanged files, was unused for a day and is not open anywhere; least recently used first.
 """
 
 from __future__ import annotations
@@ -22,18 +21,18 @@ from qdebug.errors import QdebugError
 from qdebug.recording.target import lock_holder
 from qdebug.regular_file import open_binary
 
-__all__ = ["DAY", "RUNS_LIMIT", "Prunable", "file_hash", "note_sources", "prunable", "prune", "runs_size", "used_now"]
+__all__ = ["DAY", "RUNS_LIMIT", "Prunable", "file_hash", "mark_used", "note_sources", "prunable", "prune", "runs_size"]
 
 RUNS_LIMIT = 5 * 10**9
-"""Bytes that the folder may hold if nothing else is asked for."""
+"""Default size limit of the folder, in bytes."""
 DAY = 86_400
 """Seconds without use after which a recording may be removed."""
 
 _NAME = re.compile(r".+-[0-9a-f]{10}\.h5")
 _NOTE = ".made.json"
 _CACHE = ".qdebug-cache"
-_MOST_NOTE = 1 << 20
-_BLOCK = 1 << 20
+_MAX_NOTE_BYTES = 1 << 20
+_BLOCK_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,8 +41,8 @@ class Prunable:
 
     Args:
         path: The recording.
-        size: Its bytes, those of what was kept of its comparisons included.
-        used: When it was used last, in seconds since the epoch.
+        size: Bytes of the recording and its cached comparisons.
+        used: Time of the last use, in seconds since the epoch.
     """
 
     path: Path
@@ -55,83 +54,88 @@ def file_hash(path: Path) -> str:
     """Return the SHA-256 of a file, in hexadecimal."""
     digest = hashlib.sha256()
     with open_binary(path) as file:
-        while part := file.read(_BLOCK):
+        while part := file.read(_BLOCK_BYTES):
             digest.update(part)
     return digest.hexdigest()
 
 
 def note_sources(recording: Path, sources: Iterable[Path]) -> None:
-    """Note which files a recording was made of.
+    """Write a note of the files that a recording was made of.
 
-    One that is no file, or cannot be read, leaves no note: then the recording is never removed.
+    No note is written if a source cannot be read: then the recording is never removed.
     """
     with contextlib.suppress(OSError, QdebugError):
-        plain = {str(source.resolve()): file_hash(source) for source in sources}
-        _note(recording).write_text(json.dumps({"files": plain}, indent=1), encoding="utf-8")
+        hashes = {str(source.resolve()): file_hash(source) for source in sources}
+        _note_path(recording).write_text(json.dumps({"files": hashes}, indent=1), encoding="utf-8")
 
 
-def used_now(recording: Path) -> None:
+def mark_used(recording: Path) -> None:
     """Mark a recording as used: it stays for another day."""
     with contextlib.suppress(OSError):
         os.utime(recording)
 
 
 def prunable(folder: Path, *, now: float | None = None) -> list[Prunable]:
-    """List the recordings of a folder that may be removed, the one not used for longest first.
+    """List the recordings of a folder that may be removed, least recently used first.
 
     Args:
         folder: The folder.
         now: The time, in seconds since the epoch; that of the clock if None.
     """
-    before = (time.time() if now is None else now) - DAY
-    opened, found = _open_files(), list[Prunable]()
+    latest_use = (time.time() if now is None else now) - DAY
+    open_files, recordings = _open_files(), list[Prunable]()
     for path in _recordings(folder):
         status = path.stat(follow_symlinks=False)
         used = max(status.st_mtime, status.st_atime)
-        if used > before or (status.st_dev, status.st_ino) in opened or lock_holder(path) or not _can_be_made(path):
+        if (
+            used > latest_use
+            or (status.st_dev, status.st_ino) in open_files
+            or lock_holder(path)
+            or not _can_be_remade(path)
+        ):
             continue
-        found.append(Prunable(path=path, size=_size(path), used=used))
-    return sorted(found, key=lambda each: each.used)
+        recordings.append(Prunable(path=path, size=_total_size(path), used=used))
+    return sorted(recordings, key=lambda recording: recording.used)
 
 
 def runs_size(folder: Path) -> int:
-    """Return the bytes of all recordings of a folder that qdebug named, with what is kept beside them."""
-    return sum(map(_size, _recordings(folder)))
+    """Return the bytes of all recordings of a folder that qdebug named, notes and caches included."""
+    return sum(map(_total_size, _recordings(folder)))
 
 
 def prune(folder: Path, *, limit: int = RUNS_LIMIT, now: float | None = None, dry_run: bool = False) -> list[Prunable]:
-    """Remove recordings until the folder is no larger than a limit, or nothing is left that may go.
+    """Remove recordings until the folder is no larger than a limit, or no more may be removed.
 
     Args:
         folder: The folder.
-        limit: Bytes that it may hold.
+        limit: Largest size of the folder, in bytes.
         now: The time, in seconds since the epoch; that of the clock if None.
         dry_run: Remove nothing.
 
     Returns:
-        What was removed, or would be.
+        The recordings that were removed, or would be.
     """
-    left = runs_size(folder)
-    if left <= limit:
+    remaining = runs_size(folder)
+    if remaining <= limit:
         return []
-    gone = list[Prunable]()
-    for each in prunable(folder, now=now):
-        if left <= limit:
+    removed = list[Prunable]()
+    for recording in prunable(folder, now=now):
+        if remaining <= limit:
             break
         if not dry_run:
             try:
-                each.path.unlink()
-            except OSError:  # somebody else was quicker, or may not be disturbed
+                recording.path.unlink()
+            except OSError:  # removed by another process, or in use
                 continue
-            _note(each.path).unlink(missing_ok=True)
-            shutil.rmtree(_cache(each.path), ignore_errors=True)
-        gone.append(each)
-        left -= each.size
-    return gone
+            _note_path(recording.path).unlink(missing_ok=True)
+            shutil.rmtree(_cache_path(recording.path), ignore_errors=True)
+        removed.append(recording)
+        remaining -= recording.size
+    return removed
 
 
 def _recordings(folder: Path) -> Sequence[Path]:
-    """Return the regular files of a folder that have the name of a recording that qdebug made by itself."""
+    """Return the regular files of a folder with the name of a recording that qdebug made by itself."""
     try:
         return [path for path in sorted(folder.iterdir()) if _NAME.fullmatch(path.name) and _is_regular(path)]
     except OSError:
@@ -142,42 +146,42 @@ def _is_regular(path: Path) -> bool:
     return path.is_file() and not path.is_symlink()
 
 
-def _note(recording: Path) -> Path:
+def _note_path(recording: Path) -> Path:
     return recording.with_name(recording.name + _NOTE)
 
 
-def _cache(recording: Path) -> Path:
+def _cache_path(recording: Path) -> Path:
     return recording.with_name(recording.name + _CACHE)
 
 
-def _size(path: Path) -> int:
-    """Return the bytes of a recording and of what is kept beside it."""
-    beside = (each for each in (_note(path), *_files(_cache(path))) if each.exists())
-    return sum(each.stat().st_size for each in (path, *beside))
+def _total_size(path: Path) -> int:
+    """Return the bytes of a recording, its note and its cache."""
+    beside = (path for path in (_note_path(path), *_regular_files(_cache_path(path))) if path.exists())
+    return sum(file.stat().st_size for file in (path, *beside))
 
 
-def _files(folder: Path) -> Iterator[Path]:
+def _regular_files(folder: Path) -> Iterator[Path]:
     if folder.is_dir() and not folder.is_symlink():
         yield from (path for path in folder.iterdir() if _is_regular(path))
 
 
-def _can_be_made(path: Path) -> bool:
-    """Tell whether all files that a recording was made of are there, unchanged."""
+def _can_be_remade(path: Path) -> bool:
+    """Return whether all files that a recording was made of exist unchanged."""
     try:
-        with open_binary(_note(path)) as file:
-            files = json.loads(file.read(_MOST_NOTE))["files"]
+        with open_binary(_note_path(path)) as file:
+            files = json.loads(file.read(_MAX_NOTE_BYTES))["files"]
         return bool(files) and all(file_hash(Path(name)) == digest for name, digest in files.items())
     except (OSError, QdebugError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return False
 
 
 def _open_files() -> set[tuple[int, int]]:
-    """Return the files that processes of this user have open, by device and number; none where the system hides it."""
-    found: set[tuple[int, int]] = set()
+    """Return device and inode of the files that processes of this user have open, if the system tells."""
+    open_files: set[tuple[int, int]] = set()
     for descriptors in Path("/proc").glob("[0-9]*/fd"):
         with contextlib.suppress(OSError):  # the process ended, or is another user's
-            for each in descriptors.iterdir():
+            for descriptor in descriptors.iterdir():
                 with contextlib.suppress(OSError):
-                    status = each.stat()
-                    found.add((status.st_dev, status.st_ino))
-    return found
+                    status = descriptor.stat()
+                    open_files.add((status.st_dev, status.st_ino))
+    return open_files

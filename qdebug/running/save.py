@@ -1,4 +1,4 @@
-"""Writes a recording that lies somewhere else, or in memory, to a file of its own."""
+"""Write a recording in memory, or in another place, to a file."""
 
 from __future__ import annotations
 
@@ -8,31 +8,31 @@ from pathlib import Path
 from qdebug.model import Recording
 from qdebug.recording.environment import recorded_facts
 from qdebug.recording.recorder import Recorder
-from qdebug.recording.target import cannot_write, check_target, whole_file
+from qdebug.recording.target import cannot_write, check_target, replacing_file
 
 __all__ = ["save_recording"]
 
 
 def save_recording(recording: Recording, path: Path, *, force: bool = False) -> None:
-    """Write a recording to a file, as a whole or not at all.
+    """Write a recording to a file, all or nothing.
 
-    A recording in a file is copied as it is. Of one in memory, graph, values and facts of the run are written; its
-    fidelity is not, since no outputs of a plain run are at hand to confirm it.
+    A recording in a file is copied. Of one in memory, graph, values and facts of the run are written, but not its
+    fidelity: there is no plain run to confirm it.
 
     Args:
-        recording: What to write.
+        recording: The recording.
         path: The file.
-        force: Overwrite it if it exists.
+        force: Whether to overwrite an existing file.
 
     Raises:
-        OutputExistsError: It exists and may not be overwritten.
-        RecordingError: It cannot be written.
+        OutputExistsError: The file exists and may not be overwritten.
+        RecordingError: The file cannot be written.
     """
     source = getattr(recording, "path", None)
     if isinstance(source, Path):
         check_target(path, force=force)
         try:
-            with whole_file(path) as partial:
+            with replacing_file(path) as partial:
                 shutil.copyfile(source, partial)
         except OSError as exc:
             raise cannot_write(path, exc) from None

@@ -1,6 +1,6 @@
-"""Processes, or the workers of a dask scheduler, that share a comparison or an explanation.
+"""Worker processes, or the workers of a dask scheduler, that share a comparison or an explanation.
 
-Processes are started fresh, since a copy of this one would share its open files. They end with it, however it ends.
+Processes are spawned, not forked, since a fork would share open files. They end with this process, however it ends.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ __all__ = ["open_workers"]
 T = TypeVar("T")
 
 _CONNECT_SECONDS = 5
-"""How long a scheduler may take to answer."""
+"""Time for a scheduler to answer."""
 _END_SECONDS = 1
-"""How long a process without work may take to end by itself."""
+"""Time for an idle process to end by itself."""
 
 
 @contextmanager
 def open_workers(*, jobs: int = 1, scheduler: str | None = None) -> Iterator[Executor | None]:
-    """Have workers within the block; None where this process does all itself.
+    """Provide workers within the block; None if this process does all the work.
 
     Args:
-        jobs: How many processes.
+        jobs: Number of processes.
         scheduler: Address of a dask scheduler, whose workers are used instead.
 
     Raises:
@@ -47,48 +47,48 @@ def open_workers(*, jobs: int = 1, scheduler: str | None = None) -> Iterator[Exe
         with _dask(scheduler) as executor:
             yield executor
     elif jobs > 1:
-        with _Processes(jobs) as processes:
+        with _ProcessPool(jobs) as processes:
             yield processes
     else:
         yield None
 
 
-class _Processes(Executor):
-    """Processes that are started when there is work, each at the end of a pipe of its own.
+class _ProcessPool(Executor):
+    """Processes that are started on demand, each at the end of a pipe of its own.
 
-    Nothing is shared between them. So a process may be killed at any time, also while it writes a result: only what it
-    had is lost, and another process takes its place. The processes of `ProcessPoolExecutor` share a pipe and its lock:
-    a result that is cut off halfway there makes all of them wait for ever.
+    Since nothing is shared, a process may be killed at any time, even while it writes a result: only its job is lost,
+    and another process takes its place. The processes of `ProcessPoolExecutor` share one pipe and its lock, so a result
+    cut off halfway makes all of them wait for ever.
     """
 
     def __init__(self, jobs: int) -> None:
         self._jobs = jobs
         self._todo: SimpleQueue[_Job | None] = SimpleQueue()
-        self._seats: list[_Seat] = []
+        self._slots: list[_ProcessSlot] = []
 
     def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
-        """Hand out work."""
+        """Queue a call."""
         future: Future[T] = Future()
         self._todo.put(_Job(call=partial(fn, *args, **kwargs), future=future))
-        if len(self._seats) < self._jobs:
-            self._seats.append(_Seat(self._todo))
+        if len(self._slots) < self._jobs:
+            self._slots.append(_ProcessSlot(self._todo))
         return future
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:  # noqa: FBT001, FBT002  as its base
-        """End the processes, after the work that they have."""
+        """End the processes after their current jobs."""
         while cancel_futures and not self._todo.empty():
             with suppress(Empty):  # a process may take it first
                 if (job := self._todo.get_nowait()) is not None:
                     job.future.cancel()
-        for _ in self._seats:
+        for _ in self._slots:
             self._todo.put(None)
-        for seat in self._seats if wait else ():
-            seat.thread.join()
+        for slot in self._slots if wait else ():
+            slot.thread.join()
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if kind is not None:  # nobody needs the work any more
-            for seat in self._seats:
-                seat.leave()
+        if kind is not None:  # the results are not needed any more
+            for slot in self._slots:
+                slot.stop()
         self.shutdown(cancel_futures=True)
 
 
@@ -98,52 +98,52 @@ class _Job:
     future: Future[Any]
 
 
-class _Seat:
-    """Hands work to one process after the other, and starts another process where one was lost.
+class _ProcessSlot:
+    """Runs jobs in one process, and starts another process when it is lost.
 
     Args:
-        todo: The work; None ends it.
+        todo: The queue of jobs; None ends the slot.
     """
 
     def __init__(self, todo: SimpleQueue[_Job | None]) -> None:
         self._todo = todo
-        self._left = False
+        self._stopped = False
         self._process: BaseProcess | None = None
         self._pipe: Connection | None = None
         self.thread = threading.Thread(target=self._run, daemon=True)
         self.thread.start()
 
     def _run(self) -> None:
-        """Do work until there is none."""
-        # Ctrl-C does not reach the processes started here: whoever started them is told, and ends them.
+        """Run jobs until there are none."""
+        # Processes started here inherit the mask: Ctrl-C reaches only the main process, which ends them.
         signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
         while (job := self._todo.get()) is not None:
             if not job.future.set_running_or_notify_cancel():
                 continue
             try:
-                done, found = self._answer(job.call)
-            except Exception as error:  # noqa: BLE001  whoever waits for the work is told
-                done, found = False, error
-            if done:
-                job.future.set_result(found)
+                succeeded, result = self._answer(job.call)
+            except Exception as error:  # noqa: BLE001  raised from the future
+                succeeded, result = False, error
+            if succeeded:
+                job.future.set_result(result)
             else:
-                job.future.set_exception(found)
+                job.future.set_exception(result)
         if self._pipe is not None and self._process is not None:
-            with suppress(OSError):  # it was lost
+            with suppress(OSError):  # the process is gone
                 self._pipe.send(None)
             self._process.join(_END_SECONDS)
             self._process.kill()
             self._process.join()
 
-    def leave(self) -> None:
+    def stop(self) -> None:
         """End the process at once, whatever it does, and start no other."""
-        with _STARTING:
-            self._left = True
+        with _START_LOCK:
+            self._stopped = True
             if self._process is not None:
                 self._process.terminate()
 
     def _answer(self, call: Callable[[], Any]) -> tuple[bool, Any]:
-        """Return whether a call was done in the process, and what came of it.
+        """Run a call in the process. Return whether it succeeded, and its result or exception.
 
         Raises:
             BrokenExecutor: The process ended meanwhile.
@@ -162,8 +162,8 @@ class _Seat:
 
     def _start(self) -> tuple[BaseProcess, Connection]:
         context = multiprocessing.get_context("spawn")
-        with _STARTING:  # no other process may have the far end of the pipe: its end says that the process ended
-            if self._left:
+        with _START_LOCK:  # no other process may inherit the far end: recv() must fail once the process ends
+            if self._stopped:
                 raise BrokenExecutor("the processes were ended")
             near, far = context.Pipe()
             process = context.Process(target=_serve, args=(far,), daemon=True)
@@ -173,41 +173,41 @@ class _Seat:
         return process, near
 
 
-_STARTING = threading.Lock()
+_START_LOCK = threading.Lock()
 
 
-def _tried(call: Callable[[], Any]) -> tuple[bool, Any]:
-    """Return whether a call was done, and what it returns or raises."""
+def _call_safely(call: Callable[[], Any]) -> tuple[bool, Any]:
+    """Return whether a call succeeded, and its result or exception."""
     try:
         return True, call()
-    except Exception as error:  # noqa: BLE001  raised again where the work was handed out
+    except Exception as error:  # noqa: BLE001  raised again in the main process
         return False, error
 
 
 def _serve(pipe: Connection) -> None:
-    """Do what comes through a pipe, in a process of its own, until None comes."""
-    _begin()
+    """Run the calls that come through a pipe, as the main function of a process, until None comes."""
+    _watch_parent()
     while True:
         try:
             call = pipe.recv()
         except EOFError:
             return
-        except Exception as error:  # noqa: BLE001  what it is asked for does not exist here
+        except Exception as error:  # noqa: BLE001  the call cannot be unpickled here
             answer: tuple[bool, Any] = False, error
         else:
             if call is None:
                 return
-            answer = _tried(call)
+            answer = _call_safely(call)
         try:
             pipe.send(answer)
         except OSError:
             return
-        except Exception as error:  # noqa: BLE001  what cannot be sent
+        except Exception as error:  # noqa: BLE001  the answer cannot be pickled
             pipe.send((False, TypeError(f"what came of work in a process cannot be sent: {error}")))
 
 
-def _begin() -> None:
-    """Have this worker end with its parent, even where that was killed."""
+def _watch_parent() -> None:
+    """Make this worker end with its parent, even if that is killed."""
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
 
@@ -227,8 +227,8 @@ def _dask(address: str) -> Iterator[Executor]:
     except ImportError:
         raise MissingExtraError("distributed", extra="dask", purpose="A dask scheduler") from None
     try:
-        workers = asyncio.run(_workers_of(address))
-    except Exception as error:  # whatever is at that address may answer anything
+        workers = asyncio.run(_count_workers(address))
+    except Exception as error:  # anything may answer at that address
         raise WorkerError(
             f"No dask scheduler answers at {address!r}.",
             hint="Start one with `dask scheduler`, and give the address that it prints.",
@@ -241,8 +241,8 @@ def _dask(address: str) -> Iterator[Executor]:
         yield client.get_executor()
 
 
-async def _workers_of(address: str) -> int:
-    """Ask a scheduler how many workers it has; a client that fails to connect would go on trying."""
+async def _count_workers(address: str) -> int:
+    """Return the number of workers of a scheduler. A `Client` would go on trying to connect."""
     import asyncio
 
     from distributed import Security, rpc

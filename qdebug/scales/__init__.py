@@ -1,1 +1,1 @@
-"""Scales: profiles of values, what calibrators choose from them, and what another scale makes of the outputs."""
+"""Scales: profiles of values, choices of calibrators, and the effect of another scale on the outputs."""

@@ -1,4 +1,4 @@
-"""Choose scales: for each tensor the recorded one beside what calibrators choose, and what each loses on its values."""
+"""Choose scales: compare each tensor's recorded scale with calibrators' choices by the loss on its values."""
 
 from __future__ import annotations
 
@@ -47,10 +47,10 @@ __all__ = [
 ]
 
 DEFAULT_CALIBRATORS = ("minmax", "percentile:99.99", "mse", "entropy")
-"""Names of the calibrators that are asked if nobody says otherwise."""
+"""Default calibrators by name."""
 
 WRONG = frozenset(("degenerate", "zero_point", "mismatched", "bias_scale", "accumulator"))
-"""Kinds of flags that are mistakes; the others are the price of a choice, or hang on the processor."""
+"""Kinds of flags that are mistakes; the others are the price of a choice, or depend on the processor."""
 
 OnTensor = Callable[[int, int, str], None]
 
@@ -193,14 +193,14 @@ def choose_scales(
         UsageError: There is no such calibrator or node, or nothing to choose for.
         AlignmentError: Reference and backend record different networks.
     """
-    asked = [calibrator_named(each) if isinstance(each, str) else each for each in calibrators]
+    calibrator_objects = [calibrator_named(each) if isinstance(each, str) else each for each in calibrators]
     reference = reference if isinstance(reference, ScaleProfile) else with_understood_graph(reference)
     backend = None if backend is None else as_compared(backend)
     scheme = scheme or QuantScheme()
     entries, notes = _entries(reference, backend, bins)
     weight_rows: list[ScaleRow] = []
     if not isinstance(reference, ScaleProfile):
-        weight_rows = [*_weights(reference, backend, asked, scheme, granularity=weights, node=node)]
+        weight_rows = [*_weights(reference, backend, calibrator_objects, scheme, granularity=weights, node=node)]
     if node is not None:
         entries = [each for each in entries if node in (each.node, each.values.name, each.backend_tensor)]
         if not entries and not weight_rows:
@@ -212,14 +212,14 @@ def choose_scales(
     rows: list[ScaleRow] = []
     flags: list[ScaleFlag] = []
     left_out: dict[str, str] = {}
-    for done, entry in enumerate(entries):
+    for finished, entry in enumerate(entries):
         if progress is not None:
-            progress(done, len(entries), entry.values.name)
-        why = entry.values.why_none()
+            progress(finished, len(entries), entry.values.name)
+        why = entry.values.missing_reason()
         if why is not None:
             left_out[entry.values.name] = why
             continue
-        rows.append(_row(entry, asked, with_codes_of(entry.quant, scheme) if recorded_codes else scheme))
+        rows.append(_row(entry, calibrator_objects, with_codes_of(entry.quant, scheme) if recorded_codes else scheme))
         flags += rows[-1].flags
     notes += _of_ranges([entry.values.histogram for entry in entries if entry.values.name not in left_out])
     rows += weight_rows
@@ -244,7 +244,7 @@ def choose_scales(
 def _entries(
     reference: Recording | ScaleProfile, backend: Recording | None, bins: int
 ) -> tuple[list[_Entry], list[str]]:
-    """List what scales are chosen for."""
+    """Return the tensors that scales are chosen for."""
     if isinstance(reference, ScaleProfile):
         return _of_profile(reference, backend), ["errors are estimated from histograms: a profile holds no values"]
     if backend is not None:
@@ -272,14 +272,14 @@ def _entries(
 
 
 def _of_ranges(histograms: Sequence[RangeHistogram]) -> Iterator[str]:
-    """Say of how many tensors the range alone is known."""
+    """Yield a remark on tensors of which only the range is known."""
     coarse = sum(histogram.coarse for histogram in histograms)
     if coarse:
         yield f"{coarse} of {len(histograms)} tensors have statistics alone; {RANGE_ALONE}"
 
 
 def _of_profile(profile: ScaleProfile, backend: Recording | None) -> list[_Entry]:
-    """List the tensors of a profile; the backend's codes of a tensor are found by its name."""
+    """Return the tensors of a profile; the backend's codes of a tensor are found by its name."""
     coded: dict[str, tuple[str, QuantParams]] = {}
     if backend is not None:
         for name, info in backend.graph.tensors.items():
@@ -299,7 +299,7 @@ def _of_profile(profile: ScaleProfile, backend: Recording | None) -> list[_Entry
 
 
 def _of_pairs(reference: Recording, backend: Recording, bins: int) -> tuple[list[_Entry], list[str]]:
-    """List the backend's tensors of codes with the reference's values that they stand for."""
+    """Return the backend's tensors of codes with the reference's values that they stand for."""
     reference = as_compared(reference)
     entries = []
     for pair in paired(reference, backend):
@@ -325,7 +325,7 @@ def _of_pairs(reference: Recording, backend: Recording, bins: int) -> tuple[list
 
 
 def with_codes_of(quant: QuantParams | None, scheme: QuantScheme) -> QuantScheme:
-    """Return a scheme with the codes that a tensor has; the same one if it has none of 4, 8 or 16 bits.
+    """Return a scheme with a tensor's codes; the same scheme if it has none of 4, 8 or 16 bits.
 
     Args:
         quant: The tensor's parameters; None if it has no codes.
@@ -347,8 +347,8 @@ def _row(entry: _Entry, calibrators: Sequence[Calibrator], scheme: QuantScheme) 
     )
     flags: Iterable[ScaleFlag] = ()
     if recorded is not None and recorded.quant is not None:
-        shown = entry.backend_tensor or values.name
-        flags = quant_flags(shown, entry.node, recorded.quant, histogram, recorded.error)
+        title = entry.backend_tensor or values.name
+        flags = quant_flags(title, entry.node, recorded.quant, histogram, recorded.error)
     return ScaleRow(
         tensor=values.name,
         backend_tensor=entry.backend_tensor,
@@ -368,14 +368,16 @@ def _row(entry: _Entry, calibrators: Sequence[Calibrator], scheme: QuantScheme) 
 def _rated(
     values: TensorValues, quant: QuantParams | None, choices: Sequence[ScaleChoice]
 ) -> tuple[ScaleChoice | None, tuple[ScaleChoice, ...], str | None]:
-    """Return the parameters in use and the choices with what each loses, and the choice that loses least."""
-    own, *errors = values.errors([quant, *(choice.quant for choice in choices)])
+    """Return the parameters in use and the choices with their losses, and the choice with the least loss."""
+    recorded_error, *errors = values.errors([quant, *(choice.quant for choice in choices)])
     recorded = None
     if quant is not None:
-        recorded = ScaleChoice(calibrator="recorded", quant=quant, error=own, reason="as recorded")
+        recorded = ScaleChoice(calibrator="recorded", quant=quant, error=recorded_error, reason="as recorded")
     rated = tuple(replace(choice, error=error) for choice, error in zip(choices, errors, strict=True))
-    known = [(choice.error.square_error, place) for place, choice in enumerate(rated) if choice.error is not None]
-    return recorded, rated, rated[min(known)[1]].calibrator if known else None
+    known_errors = [
+        (choice.error.square_error, place) for place, choice in enumerate(rated) if choice.error is not None
+    ]
+    return recorded, rated, rated[min(known_errors)[1]].calibrator if known_errors else None
 
 
 def _weights(
@@ -387,18 +389,18 @@ def _weights(
     granularity: Granularity | None,
     node: str | None,
 ) -> Iterator[ScaleRow]:
-    """Yield a row for each float weight of the reference; of one node alone if it is named."""
-    held = {} if backend is None else recorded_weights(backend)
+    """Yield a row for each float weight of the reference, or of one node."""
+    backend_weights = {} if backend is None else recorded_weights(backend)
     for weight in weights_of(reference):
-        name, quant = recorded_for(weight, held) or ("", None)
+        name, quant = recorded_for(weight, backend_weights) or ("", None)
         if node not in (None, weight.node.name, weight.name, name):
             continue
-        own, shared = scheme_for(quant, scheme), granularity_of(quant, granularity)
+        weight_scheme, shared = scheme_for(quant, scheme), granularity_of(quant, granularity)
         values = TensorValues(weight.name, reference)
-        chosen = [_weight_choice(weight, each, own, shared) for each in calibrators]
+        chosen = [_weight_choice(weight, each, weight_scheme, shared) for each in calibrators]
         recorded, choices, best = _rated(values, quant, chosen)
         one = shared.kind == "tensor"
-        flags = [*channel_flags(weight, name or weight.name, quant, own)] if one else []
+        flags = [*channel_flags(weight, name or weight.name, quant, weight_scheme)] if one else []
         flags += [] if quant is None else quant_flags(name, weight.node.name, quant)
         size = f":{shared.block_size}" if shared.block_size else ""
         yield ScaleRow(
@@ -409,7 +411,7 @@ def _weights(
             count=int(np.isfinite(weight.values).sum()),
             low=float(weight.values.min()),
             high=float(weight.values.max()),
-            dtype=own.dtype,
+            dtype=weight_scheme.dtype,
             recorded=recorded,
             choices=choices,
             best=best,
@@ -430,40 +432,40 @@ def _weight_choice(
 
 
 def choose_range(calibrator: Calibrator, histogram: RangeHistogram, scheme: QuantScheme) -> ScaleChoice:
-    """Return what a calibrator chooses for the values of a histogram, or why it has no answer.
+    """Return a calibrator's choice for the values of a histogram, or why it has no answer.
 
     Args:
         calibrator: Chooses the range.
         histogram: The values.
-        scheme: Makes scale and zero point of the range.
+        scheme: Computes scale and zero point from the range.
     """
     try:
-        quant, found = calibrate(calibrator, histogram, scheme)
+        quant, chosen = calibrate(calibrator, histogram, scheme)
     except UsageError as error:
         return ScaleChoice(calibrator=calibrator.name, reason=error.message)
     return ScaleChoice(
         calibrator=calibrator.name,
         quant=quant,
-        low=found.low,
-        high=found.high,
-        score=found.score,
-        unit=found.unit,
-        reason=found.reason,
+        low=chosen.low,
+        high=chosen.high,
+        score=chosen.score,
+        unit=chosen.unit,
+        reason=chosen.reason,
     )
 
 
 def _shared_flags(quantized: Recording, entries: Sequence[_Entry]) -> Iterator[ScaleFlag]:
-    """Yield the nodes whose branches share a scale and have unlike ranges, with what scales of their own would do."""
+    """Yield nodes whose branches share a scale despite unlike ranges, with the effect of separate scales."""
     values = {entry.backend_tensor or entry.values.name: entry.values for entry in entries}
-    known = {name: each for name, each in values.items() if each.why_none() is None}
+    known_values = {name: each for name, each in values.items() if each.missing_reason() is None}
     for node, tensor, branches in joined_branches(quantized.graph):
         quant = coded_quant(quantized.graph, tensor)
         if quant is None or quant.scale.size > 1:
             continue
         ranges = [
-            (max(abs(known[name].histogram.low), abs(known[name].histogram.high)), name)
+            (max(abs(known_values[name].histogram.low), abs(known_values[name].histogram.high)), name)
             for name in branches
-            if name in known and known[name].histogram.total
+            if name in known_values and known_values[name].histogram.total
         ]
         ranges = [entry for entry in ranges if entry[0] > 0]
         if len(ranges) < 2:
@@ -471,13 +473,13 @@ def _shared_flags(quantized: Recording, entries: Sequence[_Entry]) -> Iterator[S
         (wide, widest), (narrow, narrowest) = max(ranges), min(ranges)
         if wide / narrow < BRANCH_MIN_RANGE_RATIO:
             continue
-        alone = choose_range(MinMax(), known[narrowest].histogram, with_codes_of(quant, QuantScheme())).quant
-        together, apart = known[narrowest].errors([quant, alone])
+        alone = choose_range(MinMax(), known_values[narrowest].histogram, with_codes_of(quant, QuantScheme())).quant
+        shared_error, separate_error = known_values[narrowest].errors([quant, alone])
         effect = ""
-        if together is not None and apart is not None:
+        if shared_error is not None and separate_error is not None:
             effect = (
-                f": {narrowest!r} keeps {together.sqnr_db:.1f} dB in the scale they share, and {apart.sqnr_db:.1f} dB "
-                "in one of its own"
+                f": {narrowest!r} keeps {shared_error.sqnr_db:.1f} dB in the scale they share, and "
+                f"{separate_error.sqnr_db:.1f} dB in one of its own"
             )
         yield ScaleFlag(
             kind="shared_range",

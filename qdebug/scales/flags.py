@@ -1,7 +1,7 @@
-"""What is odd about the scales of a recording: checks of single scales, and of what nodes make of them.
+"""Flag problems of recorded scales: of single scales, and around nodes.
 
-Whether a sum overflows is told from the codes of the weight alone, for the worst input that the codes of the data
-allow: "can" means that some input does it, not that a recorded one did.
+Overflow of sums is determined from the codes of the weight alone, for the worst input within the codes of the data:
+"can" means that some input causes it, not that a recorded one did.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ _INT16_END = 2**15
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScaleFlag(JsonObject):
-    """Something odd about a scale.
+    """A problem of a scale.
 
     Args:
         kind: "degenerate", "zero_point", "too_coarse", "too_fine", "mismatched", "bias_scale", "bias_precision",
             "accumulator", "pairs_16", "shared_range", "channel_range" or "unchecked".
-        tensor: The tensor whose scale it is, or that the node makes.
+        tensor: The tensor of the scale, or the node's result.
         node: The node; "" if none is concerned.
-        sentence: What was found, how large, against which limit.
-        amount: How large it is; None where that says nothing.
-        limit: From where on it is said, in the same unit.
-        unit: What both count.
+        sentence: The finding, its size, and the limit.
+        amount: Its size; None if meaningless.
+        limit: The limit, in the same unit.
+        unit: Unit of both.
     """
 
     kind: str
@@ -53,7 +53,7 @@ class ScaleFlag(JsonObject):
 
 
 def coded_quant(graph: Graph, tensor: str) -> QuantParams | None:
-    """Return the quantization of a tensor of integer codes; None of any other."""
+    """Return the quantization of a tensor of integer codes; None for others."""
     info = graph.tensors.get(tensor)
     if info is None or info.quant is None or not is_integer(info.quant.dtype):
         return None
@@ -67,50 +67,58 @@ def quant_flags(
     histogram: RangeHistogram | None = None,
     error: QuantError | None = None,
 ) -> Iterator[ScaleFlag]:
-    """Yield what is odd about the scale of one tensor.
+    """Yield the problems of the scale of one tensor.
 
     Args:
         tensor: The tensor.
-        node: The node that makes it.
+        node: The node that computes it.
         quant: Its parameters.
-        histogram: The values that it is to hold; None if they are not known.
-        error: What holding them to it loses; None if that is not known.
+        histogram: Its real values; None if unknown.
+        error: The loss of quantizing them; None if unknown.
     """
     bad = quant.scale[~(np.isfinite(quant.scale) & (quant.scale > 0))]
     if bad.size:
-        said = f"its scale is {bad.reshape(-1)[0]:g}, which stands for no values"
-        yield ScaleFlag(kind="degenerate", tensor=tensor, node=node, sentence=said)
+        sentence = f"its scale is {bad.reshape(-1)[0]:g}, which stands for no values"
+        yield ScaleFlag(kind="degenerate", tensor=tensor, node=node, sentence=sentence)
         return
     if quant.qmin is None or quant.qmax is None:
         return
     outside = quant.zero_point[(quant.zero_point < quant.qmin) | (quant.zero_point > quant.qmax)]
     if outside.size:
-        said = f"its zero point {outside.reshape(-1)[0]} is outside {quant.qmin}..{quant.qmax}: no code stands for 0"
-        yield ScaleFlag(kind="zero_point", tensor=tensor, node=node, sentence=said)
+        sentence = (
+            f"its zero point {outside.reshape(-1)[0]} is outside {quant.qmin}..{quant.qmax}: no code stands for 0"
+        )
+        yield ScaleFlag(kind="zero_point", tensor=tensor, node=node, sentence=sentence)
     if quant.scale.size > 1 or histogram is None or not histogram.total:
         return
     levels = quant.qmax - quant.qmin + 1
     low, high = min(histogram.low, 0.0), max(histogram.high, 0.0)
     used = (high - low) / float(quant.scale.reshape(-1)[0]) / levels
     if used < USED_CODES_MIN_SHARE:
-        said = (
+        sentence = (
             "all values are 0"
             if not used
             else f"the values span {used:.2%} of its codes, less than {USED_CODES_MIN_SHARE:.2%}: it is too coarse"
         )
         kind = "too_coarse" if used else "degenerate"
         yield ScaleFlag(
-            kind=kind, tensor=tensor, node=node, sentence=said, amount=used, limit=USED_CODES_MIN_SHARE, unit="of codes"
+            kind=kind,
+            tensor=tensor,
+            node=node,
+            sentence=sentence,
+            amount=used,
+            limit=USED_CODES_MIN_SHARE,
+            unit="of codes",
         )
     if error is not None and error.clipped > CLIPPED_MAX_SHARE:
-        said = (
+        sentence = (
             f"{error.clipped:.2%} of the values are clipped, more than {CLIPPED_MAX_SHARE:.0%}: the scale is too fine"
         )
         yield ScaleFlag(
             kind="too_fine",
             tensor=tensor,
             node=node,
-            sentence=said,
+            sentence=sentence,
             amount=error.clipped,
             limit=CLIPPED_MAX_SHARE,
             unit="of values",
@@ -122,19 +130,19 @@ def scale_difference(first: QuantParams, second: QuantParams) -> float | None:
     if first.scale.shape != second.scale.shape:
         return None
     with np.errstate(all="ignore"):
-        apart = np.abs(first.scale.astype(np.float64) - second.scale) / np.abs(second.scale)
-    return float(np.nan_to_num(apart, nan=np.inf).max(initial=0.0))
+        difference = np.abs(first.scale.astype(np.float64) - second.scale) / np.abs(second.scale)
+    return float(np.nan_to_num(difference, nan=np.inf).max(initial=0.0))
 
 
 def node_flags(recording: Recording) -> Iterator[ScaleFlag]:
-    """Yield what is odd about scales around the nodes of a quantized recording.
+    """Yield the problems of scales around the nodes of a quantized recording.
 
     Args:
-        recording: The recording, with its constants: without them nothing is told of sums.
+        recording: The recording, with its constants: sums need them.
     """
     graph, units = recording.graph, Units(recording)
     for node in graph.nodes:
-        yield from _moved(graph, node)
+        yield from _move_flags(graph, node)
         tensor = next((name for name in node.outputs if name), "")
         if not tensor or not _sums_codes(graph, node, tensor):
             continue
@@ -155,7 +163,7 @@ def _sums_codes(graph: Graph, node: Node, tensor: str) -> bool:
 
 
 def _unit(units: Units, node: Node, tensor: str) -> Unit | str | None:
-    """Return what a node computes on codes; why not, or None where it is no such node."""
+    """Return the unit of a node; why there is none, or None for other nodes."""
     if not units.quantized(node, tensor):
         return None
     missing = units.missing(node, tensor)
@@ -168,18 +176,20 @@ def _unit(units: Units, node: Node, tensor: str) -> Unit | str | None:
         return error.message
 
 
-def _moved(graph: Graph, node: Node) -> Iterator[ScaleFlag]:
-    """Find a node that only moves codes, or picks some of them, and has another scale after than before."""
+def _move_flags(graph: Graph, node: Node) -> Iterator[ScaleFlag]:
+    """Find a node that only moves or selects codes, and changes their scale."""
     row = operators.plain(node)
     if not (row.moves or row.selects) or row.joins or not node.inputs or not node.outputs or row.keeps_values:
         return
     before, after = coded_quant(graph, node.inputs[0]), coded_quant(graph, node.outputs[0])
     if before is None or after is None:
         return
-    apart = scale_difference(after, before)
-    if apart is None or (apart <= SCALE_MAX_REL_DIFFERENCE and np.array_equal(before.zero_point, after.zero_point)):
+    difference = scale_difference(after, before)
+    if difference is None or (
+        difference <= SCALE_MAX_REL_DIFFERENCE and np.array_equal(before.zero_point, after.zero_point)
+    ):
         return
-    said = (
+    sentence = (
         f"{node.op} only moves values, and its scale is {after.scale.reshape(-1)[0]:.6g} after "
         f"{before.scale.reshape(-1)[0]:.6g}, zero point {after.zero_point.reshape(-1)[0]} after "
         f"{before.zero_point.reshape(-1)[0]}: they are rounded once more, or misread"
@@ -188,8 +198,8 @@ def _moved(graph: Graph, node: Node) -> Iterator[ScaleFlag]:
         kind="mismatched",
         tensor=node.outputs[0],
         node=node.name,
-        sentence=said,
-        amount=apart,
+        sentence=sentence,
+        amount=difference,
         limit=SCALE_MAX_REL_DIFFERENCE,
         unit="relative difference",
     )
@@ -209,8 +219,8 @@ def _bias_flags(unit: Unit, tensor: str, node: str) -> Iterator[ScaleFlag]:
     if unit.bias_scale is not None:
         step = unit.bias_scale.astype(np.float64).reshape(-1)
         with np.errstate(all="ignore"):
-            apart = float(np.nan_to_num(np.abs(step - sums) / sums, nan=np.inf).max())
-        said = (
+            difference = float(np.nan_to_num(np.abs(step - sums) / sums, nan=np.inf).max())
+        sentence = (
             f"the scale of its bias is {step[0]:.6g}, input scale x weight scale is {sums[0]:.6g}: most integer "
             "kernels add the codes of a bias to the sums as they are"
         )
@@ -218,8 +228,8 @@ def _bias_flags(unit: Unit, tensor: str, node: str) -> Iterator[ScaleFlag]:
             kind="bias_scale",
             tensor=tensor,
             node=node,
-            sentence=said,
-            amount=apart,
+            sentence=sentence,
+            amount=difference,
             limit=SCALE_MAX_REL_DIFFERENCE,
             unit="relative difference",
         )
@@ -228,14 +238,14 @@ def _bias_flags(unit: Unit, tensor: str, node: str) -> Iterator[ScaleFlag]:
     with np.errstate(all="ignore"):
         worth = float((step / unit.out.scale.astype(np.float64).reshape(-1)[0]).max())
     if worth > BIAS_STEP_MAX_OUTPUT_STEPS and unit.out.dtype.kind in "iuV":
-        said = (
+        sentence = (
             f"a code of its bias is worth {worth:.3g} steps of the output: rounding it moves the output by half of that"
         )
         yield ScaleFlag(
             kind="bias_precision",
             tensor=tensor,
             node=node,
-            sentence=said,
+            sentence=sentence,
             amount=worth,
             limit=BIAS_STEP_MAX_OUTPUT_STEPS,
             unit="steps",
@@ -243,7 +253,7 @@ def _bias_flags(unit: Unit, tensor: str, node: str) -> Iterator[ScaleFlag]:
 
 
 def _rows(unit: Unit) -> np.ndarray:
-    """Return the weight as rows of what is summed for one output, in the order (kernel, channel) that kernels take."""
+    """Return the weight as rows of the terms of one output, in the kernels' order (kernel, channel)."""
     codes = unit.operands[1].codes.astype(np.int64)
     if unit.kind == "linear":
         return np.moveaxis(codes, -2, -1).reshape(-1, codes.shape[-2])
@@ -258,7 +268,7 @@ def _ends(unit: Unit) -> tuple[int, int]:
 
 
 def _sum_flags(unit: Unit, tensor: str, node: str) -> Iterator[ScaleFlag]:
-    """Find sums that some input can take out of int32, and sums of two products that do not fit 16 bits."""
+    """Find sums that some input can overflow in int32, and sums of two products that do not fit 16 bits."""
     x, weight = unit.operands
     rows, (low, high) = _rows(unit), _ends(unit)
     zero_x = int(x.zero_point.reshape(-1)[0])
@@ -272,9 +282,9 @@ def _sum_flags(unit: Unit, tensor: str, node: str) -> Iterator[ScaleFlag]:
     bias = bias if bias.size in (1, len(rows)) else np.array([np.abs(bias).max()])
     largest = int(np.maximum(np.abs(top + bias), np.abs(bottom + bias)).max(initial=0))
     if largest >= _INT32_END:
-        said = f"its sums can reach {largest:.4g} with its bias, beyond int32 ({_INT32_END:.4g}): they wrap around"
+        sentence = f"its sums can reach {largest:.4g} with its bias, beyond int32 ({_INT32_END:.4g}): they wrap around"
         yield ScaleFlag(
-            kind="accumulator", tensor=tensor, node=node, sentence=said, amount=float(largest), limit=_INT32_END,
+            kind="accumulator", tensor=tensor, node=node, sentence=sentence, amount=float(largest), limit=_INT32_END,
             unit="codes",
         )  # fmt: skip
     yield from _pair_flags(unit, rows, tensor, node)
@@ -290,12 +300,12 @@ def _pair_flags(unit: Unit, rows: np.ndarray, tensor: str, node: str) -> Iterato
     beyond = (sums[0] >= _INT16_END) | (sums[1] > _INT16_END)
     count = int(np.count_nonzero(beyond))
     if count:
-        said = (
+        sentence = (
             f"{count} of {beyond.size} sums of two products can leave 16 bits: they saturate on processors with AVX2 "
             "and without VNNI; weights of 7 bits never do"
         )
         yield ScaleFlag(
-            kind="pairs_16", tensor=tensor, node=node, sentence=said, amount=float(count), limit=0.0, unit="pairs"
+            kind="pairs_16", tensor=tensor, node=node, sentence=sentence, amount=float(count), limit=0.0, unit="pairs"
         )
 
 
@@ -306,7 +316,7 @@ def joined_branches(graph: Graph) -> Iterator[tuple[Node, str, Sequence[str]]]:
         graph: A quantized graph.
 
     Yields:
-        The node, the tensor whose scale they share, and the branches.
+        The node, the tensor of the shared scale, and the branches.
     """
     for node in graph.nodes:
         row = operators.plain(node)

@@ -1,4 +1,4 @@
-"""Make a profile: of recordings and earlier profiles, or of a model that runs and of which nothing is stored."""
+"""Make a profile: from recordings and earlier profiles, or from a model run without stored values."""
 
 from __future__ import annotations
 
@@ -81,11 +81,11 @@ def profile_recording(
     names = [name for name in recording.names if not recording.graph.is_constant(name)]
     counters: dict[str, TensorCounter] = {}
     left_out: dict[str, str] = {}
-    for done, name in enumerate(names):
+    for finished, name in enumerate(names):
         if progress is not None:
-            progress(done, len(names), name)
+            progress(finished, len(names), name)
         values = TensorValues(name, recording)
-        why = values.why_none()
+        why = values.missing_reason()
         if why is not None:
             left_out[name] = why
             continue

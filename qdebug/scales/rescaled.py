@@ -1,4 +1,4 @@
-"""A recording in whose graph one tensor has another scale: wherever it is made, read or handed on."""
+"""A recording in whose graph one tensor has another scale: where it is written, read or passed on."""
 
 from __future__ import annotations
 
@@ -24,31 +24,31 @@ class RescaledRecording(View):
     """
 
     def __init__(self, recording: Recording, tensor: str, quant: QuantParams) -> None:
-        made: dict[str, np.ndarray] = {}
-        graph = _rescaled(recording, handed_on(recording.graph, tensor), quant, made)
-        super().__init__(recording, graph=graph, constants=made)
+        new_constants: dict[str, np.ndarray] = {}
+        graph = _rescaled(recording, handed_on(recording.graph, tensor), quant, new_constants)
+        super().__init__(recording, graph=graph, constants=new_constants)
 
     @property
     def names(self) -> list[str]:
-        """Names of the tensors, those of new constants included."""
+        """Names of the tensors, including new constants."""
         return [*super().names, *self._constants]
 
 
 def handed_on(graph: Graph, tensor: str) -> frozenset[str]:
-    """Return a tensor and all that have its codes by its scale: nodes without scales of their own hand it on."""
-    quant, found = coded_quant(graph, tensor), {tensor}
+    """Return a tensor and all tensors with its codes and scale, through nodes that only pass them on."""
+    quant, tensors = coded_quant(graph, tensor), {tensor}
     waiting = [tensor]
     while waiting:
         name = waiting.pop()
         for other in (*_after(graph, name), *_before(graph, name)):
-            if other not in found and coded_quant(graph, other) == quant:
-                found.add(other)
+            if other not in tensors and coded_quant(graph, other) == quant:
+                tensors.add(other)
                 waiting.append(other)
-    return frozenset(found)
+    return frozenset(tensors)
 
 
 def _after(graph: Graph, codes: str) -> Iterator[str]:
-    """Yield the codes that a node makes of codes without computing, be it between Dequantize and QuantizeLinear."""
+    """Yield the codes that a node passes on from codes, perhaps between Dequantize and QuantizeLinear."""
     for node in graph.consumers(codes):
         if hands_on(node) and node.inputs[0] == codes:
             yield from node.outputs[:1]
@@ -61,7 +61,7 @@ def _after(graph: Graph, codes: str) -> Iterator[str]:
 
 
 def _before(graph: Graph, codes: str) -> Iterator[str]:
-    """Yield the codes that codes were made of so."""
+    """Yield the codes that were passed on to some codes."""
     node = graph.producer(codes)
     if node is None:
         return
@@ -76,13 +76,15 @@ def _before(graph: Graph, codes: str) -> Iterator[str]:
 
 
 def hands_on(node: Node) -> bool:
-    """Tell whether a node gives the codes that it reads, in another place or picked: a Reshape or a MaxPool."""
+    """Return whether a node only moves or selects codes, as Reshape or MaxPool."""
     row = operators.of(node.op)
     return (row.moves or row.selects) and row.real is None and not row.converts_codes and not row.joins
 
 
-def _rescaled(recording: Recording, tensors: frozenset[str], quant: QuantParams, own: dict[str, np.ndarray]) -> Graph:
-    """Return the graph with another scale, and put the constants that are new into `own`."""
+def _rescaled(
+    recording: Recording, tensors: frozenset[str], quant: QuantParams, new_constants: dict[str, np.ndarray]
+) -> Graph:
+    """Return the graph with another scale, and add the new constants to `new_constants`."""
     graph = recording.graph
     first = min(tensors)
     names = f"{first} trial scale", f"{first} trial zero point"
@@ -94,17 +96,17 @@ def _rescaled(recording: Recording, tensors: frozenset[str], quant: QuantParams,
             zero_point = inputs[place + 1] if place + 1 < len(inputs) else ""
             dtype = recording.load(zero_point).dtype if zero_point else np.dtype(quant.dtype)
             before = recording.load(inputs[place])
-            own.setdefault(names[0], np.full(before.shape, quant.scale.reshape(-1)[0], before.dtype))
-            own.setdefault(names[1], np.full(before.shape, quant.zero_point.reshape(-1)[0]).astype(dtype))
+            new_constants.setdefault(names[0], np.full(before.shape, quant.scale.reshape(-1)[0], before.dtype))
+            new_constants.setdefault(names[1], np.full(before.shape, quant.zero_point.reshape(-1)[0]).astype(dtype))
             if place + 1 == len(inputs):
                 inputs.append("")
             inputs[place], inputs[place + 1] = names
             if node.inputs[0] in tensors and place == 1:
-                _requantized_bias(recording, node, inputs, quant, own)
+                _requantized_bias(recording, node, inputs, quant, new_constants)
         nodes.append(node if tuple(inputs) == node.inputs else replace(node, inputs=tuple(inputs)))
     for name in tensors:
         infos[name] = replace(infos[name], quant=quant)
-    for name in own:
+    for name in new_constants:
         infos[name] = TensorInfo(name=name, role=Role.CONSTANT)
     return Graph(
         nodes,
@@ -117,7 +119,7 @@ def _rescaled(recording: Recording, tensors: frozenset[str], quant: QuantParams,
 
 
 def _scale_places(node: Node, tensors: frozenset[str]) -> Iterator[int]:
-    """Yield the inputs of a node that are the scale of one of several tensors; the zero point follows each."""
+    """Yield the inputs of a node that are scales of some tensors; the zero point follows each."""
     row = operators.of(node.op)
     count = len(node.inputs)
     if row.quantizes and node.outputs[0] in tensors and count > 1:
@@ -134,7 +136,7 @@ def _scale_places(node: Node, tensors: frozenset[str]) -> Iterator[int]:
 
 
 def _requantized_bias(
-    recording: Recording, node: Node, inputs: list[str], quant: QuantParams, own: dict[str, np.ndarray]
+    recording: Recording, node: Node, inputs: list[str], quant: QuantParams, new_constants: dict[str, np.ndarray]
 ) -> None:
     """Write the bias of a node in codes of the new scale of the sums, input scale x weight scale."""
     row = operators.of(node.op)
@@ -147,5 +149,5 @@ def _requantized_bias(
     ratio = before / float(quant.scale.reshape(-1)[0])
     info = np.iinfo(codes.dtype)
     name = f"{node.inputs[row.bias]} of {node.name} trial"
-    own[name] = np.clip(np.rint(codes.astype(np.float64) * ratio), info.min, info.max).astype(codes.dtype)
+    new_constants[name] = np.clip(np.rint(codes.astype(np.float64) * ratio), info.min, info.max).astype(codes.dtype)
     inputs[row.bias] = name

@@ -1,4 +1,4 @@
-"""Try another scale on one tensor: what the tensor loses, and what the network gives, replayed with that scale."""
+"""Try another scale on one tensor: its loss on the tensor, and its effect on the replayed outputs."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class OutputErrors(TypedDict):
 
 
 class TensorErrors(TypedDict):
-    """What the parameters in use and those that are tried lose on the values of a tensor."""
+    """The losses of the parameters in use and of the tried ones on the values of a tensor."""
 
     now: QuantError | None
     trial: QuantError
@@ -91,15 +91,15 @@ def _short(stats: ErrorStats) -> OutputErrors:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replay:
-    """What becomes of the outputs of the network.
+    """The replayed outputs of the network.
 
     Args:
         outputs: Each output; empty if the network could not be replayed.
-        samples: Samples that were replayed.
-        same: Whether the replay with the recorded scales gives the recorded outputs bit for bit; None if unknown.
+        samples: Number of replayed samples.
+        same: Whether the replay with the recorded scales equals the recorded outputs bit for bit; None if unknown.
         arithmetic: Name of the arithmetic of the replay; "" without.
-        notes: What is to be known of it.
-        hint: What to type next, as sentences; "" for nothing.
+        notes: Remarks.
+        hint: The next command, as sentences; "" for none.
     """
 
     outputs: tuple[OutputEffect, ...] = ()
@@ -111,7 +111,7 @@ class Replay:
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """The notes, and the hint where there is one."""
+        """The notes, and the hint, if any."""
         return (*self.notes, self.hint) if self.hint else self.notes
 
 
@@ -148,7 +148,7 @@ class ScaleTrial(JsonObject):
 
     @property
     def tensor_error(self) -> TensorErrors:
-        """What both lose on the tensor's values, as the JSON has it."""
+        """The losses on the tensor's values, as in the JSON."""
         return {"now": self.now_error, "trial": self.trial_error}
 
 
@@ -185,7 +185,7 @@ class TrialBench:
         if reference is not None and pair is not None:
             self.values = TensorValues.of_pair(pair, reference)
         self.now = coded_quant(run.graph, tensor)
-        why = self.values.why_none()
+        why = self.values.missing_reason()
         if why is not None:
             raise UsageError(f"Nothing is known of {self.values.name!r}: {why}.", hint="Record it with --keep full.")
         if self.now is not None and self.now.scale.size > 1:
@@ -209,8 +209,8 @@ class TrialBench:
         Raises:
             UsageError: As for the bench itself.
         """
-        theirs = {pair.reference for pair in pairs if pair.backend == tensor}
-        same = [tensor, *(pair.backend for pair in pairs if pair.reference in theirs)]
+        reference_tensors = {pair.reference for pair in pairs if pair.backend == tensor}
+        same = [tensor, *(pair.backend for pair in pairs if pair.reference in reference_tensors)]
         coded = [name for name in same if coded_quant(run.graph, name) is not None]
         return cls(run, (coded or same)[0], reference=reference, pairs=pairs)
 
@@ -266,14 +266,14 @@ class TrialBench:
         return made
 
     def trial(self, quant: QuantParams, progress: OnSample | None = None) -> ScaleTrial:
-        """Tell all that parameters do.
+        """Return all effects of parameters.
 
         Args:
             quant: The parameters.
-            progress: Called as the replay gets on.
+            progress: Progress callback.
 
         Raises:
-            UsageError: Not all values of the tensor were kept.
+            UsageError: Not all values of the tensor were recorded.
         """
         now_error, trial_error = self.values.errors([self.now, quant])
         if trial_error is None:
@@ -290,11 +290,11 @@ class TrialBench:
         )
 
     def replay(self, quant: QuantParams, progress: OnSample | None = None) -> Replay:
-        """Replay the network with parameters, the first time with those in use as well; say why if that cannot be done.
+        """Replay the network with parameters, and once with those in use; or return why that is impossible.
 
         Args:
             quant: The parameters.
-            progress: Called before each sample. What it raises gives the replay up.
+            progress: Called before each sample. It may raise to cancel the replay.
         """
         run, coded = self._run, self.now is not None
         if run.steps > 1:
@@ -344,10 +344,10 @@ class TrialBench:
             model: The graph and its constants.
             places: Sample and step of each.
             told: Called with the next sample.
-            held: The codes that the tensor is held to where it is made of floats; None for nothing.
+            held: The codes of the tensor where it is computed in float; None for none.
         """
         run, outputs = self._run, _Outputs(self._run, self._reference, self._pairs)
-        faults = None if held is None else _held_where_made(run.graph, self.tensor, held)
+        faults = None if held is None else _quantizing_faults(run.graph, self.tensor, held)
         with closing(interpreter.open(model, options=self._options, faults=faults)) as replayed:
             for place in places:
                 told(place[0])
@@ -376,7 +376,7 @@ _OTHER_ARITHMETIC = (
 
 
 def _notes(before: _Pass, quant: QuantParams, *, coded: bool) -> Iterator[str]:
-    """Say what the figures hold for: floats that differ in their last bits are no other arithmetic."""
+    """Yield remarks on the validity of the figures: floats with different last bits are no other arithmetic."""
     if before.same is False and coded:
         yield (
             "with the recorded scales the replay does not give the recorded outputs bit for bit: the backend has "
@@ -392,8 +392,8 @@ def _held(values: np.ndarray, quant: QuantParams) -> np.ndarray:
     return dequantize(quantize(values, quant), quant).astype(values.dtype)
 
 
-def _held_where_made(graph: Graph, tensor: str, quant: QuantParams) -> dict[str, Fault] | None:
-    """Return what holds a tensor of floats to codes where a node makes it; None for an input."""
+def _quantizing_faults(graph: Graph, tensor: str, quant: QuantParams) -> dict[str, Fault] | None:
+    """Return faults that quantize a float tensor where a node computes it; None for an input."""
     maker = graph.producer(tensor)
     if maker is None:
         return None
@@ -405,8 +405,8 @@ def _held_where_made(graph: Graph, tensor: str, quant: QuantParams) -> dict[str,
     return {maker.name: hold}
 
 
-class _Made(View):
-    """A run with other outputs: those that were made last."""
+class _ReplayedOutputs(View):
+    """A run with replaced outputs: the latest replayed ones."""
 
     outputs: Mapping[str, np.ndarray] = MappingProxyType({})
 
@@ -417,16 +417,16 @@ class _Made(View):
 
 
 class _Outputs:
-    """Sums up the errors of replayed outputs.
+    """Accumulates the errors of replayed outputs.
 
     Args:
-        run: What is replayed.
-        reference: What its outputs are held against; None for the recorded ones.
-        pairs: Which tensor of the run stands for which of the reference.
+        run: The replayed run.
+        reference: The reference of its outputs; None for the recorded ones.
+        pairs: Pairs of tensors of both runs.
     """
 
     def __init__(self, run: Recording, reference: Recording | None, pairs: Sequence[Pair]) -> None:
-        self._run, self._target, self._made = run, reference or run, _Made(run)
+        self._run, self._target, self._made = run, reference or run, _ReplayedOutputs(run)
         if reference is None:
             pairs = [Pair(reference=name, backend=name, match=Match.EXACT, reason="") for name in run.graph.outputs]
         chosen = [pair for pair in pairs if pair.backend in run.graph.outputs]
@@ -435,10 +435,10 @@ class _Outputs:
         self._added: set[str] = set()
         self.same: bool | None = None
 
-    def add(self, place: tuple[int, int], made: Mapping[str, np.ndarray]) -> None:
+    def add(self, place: tuple[int, int], outputs: Mapping[str, np.ndarray]) -> None:
         """Add the outputs of one sample."""
-        self._made.outputs = made
-        for name, array in made.items():
+        self._made.outputs = outputs
+        for name, array in outputs.items():
             if self._run.has(name, *place):
                 self.same = self.same is not False and np.array_equal(self._run.load(name, *place), array)
         for pair, reader, accumulator in self._known:
@@ -447,7 +447,7 @@ class _Outputs:
                 self._added.add(pair.backend)
 
     def errors(self) -> dict[str, ErrorStats]:
-        """Return the error of each output that has values to be held against."""
+        """Return the error of each output with values to compare with."""
         return {pair.backend: sums.stats() for pair, _, sums in self._known if pair.backend in self._added}
 
 
@@ -490,29 +490,30 @@ def try_scale(
         run = with_understood_graph(reference)
         bench = TrialBench(run, _named(node, run), arithmetic=arithmetic)
     else:
-        run, theirs = as_compared(backend), as_compared(reference)
-        pairs = paired(theirs, run)
-        tensor = _named(node, run, theirs, pairs)
-        bench = TrialBench(run, tensor, reference=theirs, pairs=pairs, arithmetic=arithmetic)
+        run, reference_run = as_compared(backend), as_compared(reference)
+        pairs = paired(reference_run, run)
+        tensor = _named(node, run, reference_run, pairs)
+        bench = TrialBench(run, tensor, reference=reference_run, pairs=pairs, arithmetic=arithmetic)
     return bench.trial(bench.parameters(scale, zero_point, qmin=qmin, qmax=qmax, dtype=dtype), progress)
 
 
 def _named(name: str, run: Recording, reference: Recording | None = None, pairs: Sequence[Pair] = ()) -> str:
-    """Return the tensor of a run that a name means: of a node or a tensor of either side, codes before floats."""
+    """Return the tensor of a run for a name: of a node or a tensor of either side, codes before floats."""
     graph = run.graph
-    known = [tensor for node in graph.nodes if node.name == name for tensor in node.outputs if tensor]
-    known += [name] if name in graph.tensors else []
+    candidates = [tensor for node in graph.nodes if node.name == name for tensor in node.outputs if tensor]
+    candidates += [name] if name in graph.tensors else []
     if reference is not None:
         makers = {pair.reference: reference.graph.producer(pair.reference) for pair in pairs}
-        known += [pair.backend for pair in pairs if pair.reference == name]
-        known += [pair.backend for pair in pairs if (maker := makers[pair.reference]) and maker.name == name]
-        held = {pair.backend for pair in pairs}
-        known = sorted(
-            (tensor for tensor in known if tensor in held), key=lambda tensor: coded_quant(graph, tensor) is None
+        candidates += [pair.backend for pair in pairs if pair.reference == name]
+        candidates += [pair.backend for pair in pairs if (maker := makers[pair.reference]) and maker.name == name]
+        paired_tensors = {pair.backend for pair in pairs}
+        candidates = sorted(
+            (tensor for tensor in candidates if tensor in paired_tensors),
+            key=lambda tensor: coded_quant(graph, tensor) is None,
         )
-    if not known:
+    if not candidates:
         raise UsageError(
             f"There is no node or tensor {name!r} with values of the reference.",
             hint="List them: qdebug scales choose REF BACKEND.",
         )
-    return known[0]
+    return candidates[0]

@@ -1,4 +1,4 @@
-"""The values that codes are to hold: read sample by sample, or known as a histogram or as statistics alone."""
+"""The values of a tensor for choosing codes: read sample by sample, or known as a histogram or as statistics."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from qdebug.model.recording import quant_of
 from qdebug.numerics.affine import dequantize
 from qdebug.numerics.quant_error import QuantError, QuantErrorCounter, estimated_error
 from qdebug.numerics.range_histogram import BINS, RangeCounter, RangeHistogram
-from qdebug.recording.profile_recorder import why_not_profiled
+from qdebug.recording.profile_recorder import unprofiled_reason
 from qdebug.replay.run import one_thread
 
 __all__ = ["TensorValues", "paired"]
 
 
 def paired(reference: Recording, backend: Recording) -> tuple[Pair, ...]:
-    """Return which tensor of the backend stands for which of the reference.
+    """Return pairs of tensors of both runs with equal meaning.
 
     Args:
-        reference: The reference run, as it is compared.
-        backend: The backend run, likewise.
+        reference: The reference run, as compared.
+        backend: The backend run, as compared.
 
     Raises:
         AlignmentError: The two record different networks.
@@ -41,11 +41,11 @@ class TensorValues:
     """The values of one tensor.
 
     Args:
-        name: The tensor, as it is called where the values are.
-        recording: Where they are; None if there is only a histogram.
-        histogram: The histogram, if it is known; else it is counted when it is first asked for.
-        clamp: Bounds that are applied to the values first: those of an activation that the codes have folded in.
-        bins: Bins of a histogram that is counted.
+        name: The tensor's name in its recording.
+        recording: Its recording; None if there is only a histogram.
+        histogram: Its histogram, if known; else counted on first use.
+        clamp: Bounds applied to the values first: those of an activation folded into the codes.
+        bins: Maximum number of bins of a counted histogram.
     """
 
     def __init__(
@@ -72,26 +72,26 @@ class TensorValues:
         """
         return cls(pair.reference, reference, clamp=clamp_of(pair.reference_view), bins=bins)
 
-    def why_none(self) -> str | None:
-        """Say why nothing is known of the values; None if something is."""
+    def missing_reason(self) -> str | None:
+        """Return why the values are unknown; None if they are known."""
         if self.recording is None:
             return None
-        looked = False
+        has_values = False
         for place in self.recording.places(self.name):
-            quant, why = quant_of(self.recording, self.name, *place), None
+            quant, reason = quant_of(self.recording, self.name, *place), None
             if self.recording.has(self.name, *place):
-                if not looked:
-                    why = why_not_profiled(logical_name(self.recording.load(self.name, *place).dtype), quant)
-                looked = True
+                if not has_values:
+                    reason = unprofiled_reason(logical_name(self.recording.load(self.name, *place).dtype), quant)
+                has_values = True
             elif (kept := self.recording.kept(self.name, *place)) is not None:
-                why = why_not_profiled(kept.dtype, quant) or self._why_no_range(kept.statistics, quant)
-                looked = True
-            if why is not None:
-                return why
-        return None if looked else "it has no values"
+                reason = unprofiled_reason(kept.dtype, quant) or self._missing_range_reason(kept.statistics, quant)
+                has_values = True
+            if reason is not None:
+                return reason
+        return None if has_values else "it has no values"
 
-    def _why_no_range(self, statistics: Statistics, quant: QuantParams | None) -> str | None:
-        """Say why statistics tell no range of real values; None if they do."""
+    def _missing_range_reason(self, statistics: Statistics, quant: QuantParams | None) -> str | None:
+        """Return why statistics give no range of real values; None if they do."""
         if self._clamp != (None, None):
             return "its codes hold it to bounds, and only statistics were kept"
         if statistics.inf:
@@ -101,7 +101,7 @@ class TensorValues:
         return None
 
     def parts(self) -> Iterator[tuple[np.ndarray | Statistics, QuantParams | None]]:
-        """Yield the stored elements of each sample, or their statistics, and how they stand for real numbers."""
+        """Yield the stored elements of each sample, or their statistics, and their quantization."""
         if self.recording is None:
             return
         for place in self.recording.places(self.name):
@@ -116,7 +116,7 @@ class TensorValues:
 
     @cached_property
     def histogram(self) -> RangeHistogram:
-        """The histogram of the values; a coarse one where only statistics were kept."""
+        """The histogram of the values; a coarse one if only statistics were recorded."""
         if self._given is not None:
             return self._given
         counter = RangeCounter(self._bins)
@@ -125,28 +125,28 @@ class TensorValues:
         return counter.histogram()
 
     def errors(self, quants: Sequence[QuantParams | None]) -> list[QuantError | None]:
-        """Return what holding the values to each of several codes loses: exactly, or estimated from a histogram alone.
+        """Return the loss of quantizing the values with each of some codes: exact, or estimated from a histogram.
 
         Args:
-            quants: Scales and zero points; None, and those that hold nothing, give None. So do all where only
-                statistics were kept.
+            quants: Scales and zero points; None, and degenerate ones, give None. So do all if only statistics were
+                recorded.
         """
         if self.recording is None:
             return [None if quant is None else _estimated(self.histogram, quant) for quant in quants]
         counters = [None if quant is None else _counter(quant) for quant in quants]
-        for values, own in self.parts():
+        for values, value_quant in self.parts():
             if isinstance(values, Statistics):
                 return [None] * len(quants)
             for counter in counters:
                 if counter is not None:
-                    counter.add(values, own)
+                    counter.add(values, value_quant)
         return [None if counter is None else counter.error() for counter in counters]
 
 
 def _counter(quant: QuantParams) -> QuantErrorCounter | None:
     try:
         return QuantErrorCounter(quant)
-    except UsageError:  # a scale that holds no values, which a flag says
+    except UsageError:  # a degenerate scale, which has a flag
         return None
 
 

@@ -1,4 +1,4 @@
-"""Scales of weights: one for the tensor, for each channel or for each block, and what one for all costs a channel."""
+"""Scales of weights: one for the tensor, each channel or each block, and the loss of a channel in a common scale."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Granularity:
-    """How many elements of a weight share a scale.
+    """The number of elements of a weight that share a scale.
 
     Args:
-        kind: "tensor", "channel" (of the output) or "block" (along the axis that is summed over).
+        kind: "tensor", "channel" (of the output) or "block" (along the summed axis).
         block_size: Elements in a block; None for the others.
     """
 
@@ -47,10 +47,10 @@ class Granularity:
 
     @classmethod
     def named(cls, text: str) -> Granularity:
-        """Return what a text such as "channel" or "block:32" says.
+        """Parse a text such as "channel" or "block:32".
 
         Raises:
-            UsageError: It says nothing of the kind.
+            UsageError: It is invalid.
         """
         kind, colon, number = text.partition(":")
         if kind in ("tensor", "channel") and not colon:
@@ -81,15 +81,15 @@ class WeightValues:
 
 def weights_of(reference: Recording) -> Iterator[WeightValues]:
     """Yield the float weights that products of a recording read, each once."""
-    graph, seen = reference.graph, set()
+    graph, yielded = reference.graph, set()
     for node in graph.nodes:
         row = operators.plain(node)
         if not row.product or operators.of(node.op).real is not None:
             continue
         name = operators.titled_input(node, 1)
-        if not name or name in seen or not graph.is_constant(name) or not reference.has(name):
+        if not name or name in yielded or not graph.is_constant(name) or not reference.has(name):
             continue
-        seen.add(name)
+        yielded.add(name)
         values = np.asarray(reference.load(name))
         if values.dtype.kind != "f" or values.ndim < 2 or coded_quant(graph, name) is not None:
             continue
@@ -103,7 +103,7 @@ def weights_of(reference: Recording) -> Iterator[WeightValues]:
 
 def recorded_weights(backend: Recording) -> Mapping[tuple[int, ...], list[tuple[str, QuantParams, np.ndarray]]]:
     """Return the constants of codes of a recording by their shape: name, quantization and real values."""
-    found: dict[tuple[int, ...], list[tuple[str, QuantParams, np.ndarray]]] = {}
+    by_shape: dict[tuple[int, ...], list[tuple[str, QuantParams, np.ndarray]]] = {}
     for name in backend.graph.tensors:
         quant = coded_quant(backend.graph, name)
         if quant is None or not backend.graph.is_constant(name) or not backend.has(name):
@@ -112,17 +112,17 @@ def recorded_weights(backend: Recording) -> Mapping[tuple[int, ...], list[tuple[
         if codes.ndim < 2:
             continue
         try:
-            found.setdefault(codes.shape, []).append((name, quant, dequantize(codes, quant)))
+            by_shape.setdefault(codes.shape, []).append((name, quant, dequantize(codes, quant)))
         except UsageError:  # scales that do not fit the shape
             continue
-    return found
+    return by_shape
 
 
 def recorded_for(
-    weight: WeightValues, held: Mapping[tuple[int, ...], list[tuple[str, QuantParams, np.ndarray]]]
+    weight: WeightValues, recorded: Mapping[tuple[int, ...], list[tuple[str, QuantParams, np.ndarray]]]
 ) -> tuple[str, QuantParams] | None:
-    """Return the backend's codes of a weight: those of its shape that are its values within a step."""
-    for name, quant, real in held.get(weight.values.shape, ()):
+    """Return the backend's codes of a weight: those of its shape that equal its values within a step."""
+    for name, quant, real in recorded.get(weight.values.shape, ()):
         step = float(np.nanmax(np.abs(quant.scale), initial=0.0))
         if math.isfinite(step) and np.abs(real - weight.values).max(initial=0.0) <= step:
             return name, quant
@@ -130,7 +130,7 @@ def recorded_for(
 
 
 def scheme_for(quant: QuantParams | None, scheme: QuantScheme) -> QuantScheme:
-    """Return how scales of a weight are made: symmetric and narrow, in the codes that it has, if it has some."""
+    """Return the scheme of a weight's scales: symmetric and narrow, with its existing codes, if any."""
     bits = scheme.bits
     if quant is not None:
         bits = int(quant.dtype.removeprefix("u").removeprefix("int"))
@@ -156,24 +156,24 @@ def chosen_for_weight(
     if granularity.kind == "tensor":
         return calibrate(calibrator, histogram_of(values), scheme)[0]
     if granularity.block_size is None:
-        found = channel_histograms(values, weight.channels)
-        return scheme.stacked(calibrate_each(calibrator, found, scheme), weight.channels)
+        histograms = channel_histograms(values, weight.channels)
+        return scheme.stacked(calibrate_each(calibrator, histograms, scheme), weight.channels)
     size, axis = granularity.block_size, weight.summed
-    found = channel_histograms(values, axis, block_size=size)
+    histograms = channel_histograms(values, axis, block_size=size)
     shape = (*values.shape[:axis], -(-values.shape[axis] // size), *values.shape[axis + 1 :])
-    return scheme.stacked(calibrate_each(calibrator, found, scheme), axis, (size, shape))
+    return scheme.stacked(calibrate_each(calibrator, histograms, scheme), axis, (size, shape))
 
 
 def channel_flags(
     weight: WeightValues, tensor: str, quant: QuantParams | None, scheme: QuantScheme
 ) -> Iterator[ScaleFlag]:
-    """Yield the weight if one scale for all channels leaves too little of one, and a scale of its own leaves more.
+    """Yield a flag if a common scale degrades a channel that a scale of its own would preserve.
 
     Args:
         weight: The weight.
-        tensor: What it is called.
-        quant: Its one scale; None to take that of the whole range.
-        scheme: How the channel's own scale is made.
+        tensor: Its name.
+        quant: Its one scale; None for that of the whole range.
+        scheme: The scheme of the channel's own scale.
     """
     if quant is not None and quant.scale.size > 1:
         return
@@ -185,46 +185,46 @@ def channel_flags(
     worst = _worst_channel(rows, quant)
     if worst is None or not worst[1] < CODES_MIN_SQNR:
         return
-    place, kept, below = worst
-    own, _ = calibrate(MinMax(), histogram_of(rows[place]), scheme)
-    alone = _sqnr(rows[place], own)
-    if not alone > kept:
+    place, shared_sqnr, below = worst
+    own_quant, _ = calibrate(MinMax(), histogram_of(rows[place]), scheme)
+    own_sqnr = _sqnr(rows[place], own_quant)
+    if not own_sqnr > shared_sqnr:
         return
-    said = (
+    sentence = (
         f"in one scale for all its channels, {below} of {len(rows)} keep less than {CODES_MIN_SQNR:g} dB: channel "
-        f"{place} keeps {kept:.1f} dB, and {alone:.1f} dB in a scale of its own"
+        f"{place} keeps {shared_sqnr:.1f} dB, and {own_sqnr:.1f} dB in a scale of its own"
     )
     yield ScaleFlag(
         kind="channel_range",
         tensor=tensor,
         node=weight.node.name,
-        sentence=said,
-        amount=kept,
+        sentence=sentence,
+        amount=shared_sqnr,
         limit=CODES_MIN_SQNR,
         unit="dB",
     )
 
 
 def _worst_channel(rows: np.ndarray, quant: QuantParams) -> tuple[int, float, int] | None:
-    """Return the channel that keeps least, its SQNR, and how many keep too little; None if all are 0."""
-    found = [_sqnr(row, quant) if row.any() else math.inf for row in rows]
-    least = min(found, default=math.inf)
-    if math.isinf(least) and least > 0:
+    """Return the channel with the lowest SQNR, its SQNR, and the number of bad ones; None if all are 0."""
+    levels = [_sqnr(row, quant) if row.any() else math.inf for row in rows]
+    lowest = min(levels, default=math.inf)
+    if math.isinf(lowest) and lowest > 0:
         return None
-    return found.index(least), least, sum(each < CODES_MIN_SQNR for each in found)
+    return levels.index(lowest), lowest, sum(each < CODES_MIN_SQNR for each in levels)
 
 
 def _sqnr(values: np.ndarray, quant: QuantParams) -> float:
     try:
         counter = QuantErrorCounter(quant)
     except UsageError:
-        return math.inf  # a scale that stands for nothing, which is said elsewhere
+        return math.inf  # a degenerate scale, which is reported elsewhere
     counter.add(values)
     return counter.error().sqnr_db
 
 
 def granularity_of(quant: QuantParams | None, asked: Granularity | None) -> Granularity:
-    """Return how many elements share a scale: as asked, else as recorded, else one for each channel."""
+    """Return the requested granularity, else the recorded one, else one scale for each channel."""
     if asked is not None:
         return asked
     if quant is None:

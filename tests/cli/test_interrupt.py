@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from qdebug.cli.interrupts import Interrupts, interrupts_kept
+from qdebug.cli.interrupts import Interrupts, interrupts_resent
 from qdebug.cli.main import main
 from qdebug.recording.reading.read import FileRecording
 from qdebug.recording.target import journal_of
@@ -204,7 +204,7 @@ def test_who_ignores_it_is_left_alone():
 
 
 def swallow_and_wait():
-    with interrupts_kept():
+    with interrupts_resent():
         Swallowing()
         time.sleep(20)
 
@@ -228,7 +228,7 @@ def test_other_mistakes_of_destructors_are_told_as_ever(monkeypatch):
     told = []
     monkeypatch.setattr(sys, "unraisablehook", told.append)
     monkeypatch.setattr(Swallowing, "__del__", lambda self: 1 / 0)
-    with interrupts_kept():
+    with interrupts_resent():
         Swallowing()
     assert len(told) == 1
 

@@ -132,12 +132,12 @@ def test_the_terminal_interface_takes_models_too(run, nets):
 
 def test_an_interrupted_run_leaves_nothing_and_the_next_one_works(run, nets, tmp_path, monkeypatch):
     def stopped(*_, **__):
-        (tmp_path / "qdebug-runs" / model_runs._name(*_of(nets[0]))).write_bytes(b"part")
+        (tmp_path / "qdebug-runs" / model_runs._file_name(*_of(nets[0]))).write_bytes(b"part")
         raise KeyboardInterrupt
 
     def _of(model):
         chosen = model_runs.choose_backend(model, reference=True)
-        return chosen, model_runs.GivenInputs(arrays=None, samples=None, said="random, seed 0")
+        return chosen, model_runs.GivenInputs(arrays=None, samples=None, origin="random, seed 0")
 
     with monkeypatch.context() as patch:
         patch.setattr(model_runs, "record_feeds", stopped)

@@ -113,7 +113,7 @@ def test_a_node_between_codes_answers_or_refuses(domain, op):
 
 
 @pytest.mark.parametrize("kind", [AttributeError, TypeError, IndexError, KeyError, NameError])
-@pytest.mark.parametrize("table", ["_KERNELS", "_EXTENTS"])
+@pytest.mark.parametrize("table", ["_KERNELS", "_COSTS"])
 def test_a_mistake_in_a_kernel_or_its_extent_is_let_out(monkeypatch, table, kind):
     mistake = kind("a mistake")
 

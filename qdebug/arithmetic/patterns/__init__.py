@@ -1,1 +1,1 @@
-"""Where wrong elements lie and what they hold: the pattern of what no arithmetic reproduces."""
+"""Patterns of wrong elements that no arithmetic reproduces: their places and their values."""

@@ -1,7 +1,7 @@
-"""What is left of a node that no arithmetic reproduces: how much is wrong, in which pattern, and the likely cause.
+"""Describe the error of a node that no arithmetic reproduces: its size, its pattern and the likely cause.
 
-The causes follow bugs that kernels have had: a tile's tail computed wrongly, padding with 0 in place of the zero point,
-a bias that is dropped, pairs of products that saturate in 16 bits. A pattern is a fact; a cause is only ever likely.
+The causes are known kernel bugs: a tile's tail computed wrongly, padding with 0 instead of the zero point, a dropped
+bias, pairs of products that saturate in 16 bits. A pattern is a fact; a cause is only ever likely.
 """
 
 from __future__ import annotations
@@ -46,25 +46,25 @@ PATTERNS = MappingProxyType(
         "scattered": "no pattern is known for this",
     }
 )
-"""What is likely behind each pattern."""
+"""The likely cause of each pattern."""
 
 _SHOWN = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Residual(JsonObject):
-    """What the best arithmetic leaves of a node.
+    """The error that remains with the best arithmetic of a node.
 
     Args:
         wrong: Number of wrong elements.
         total: Number of elements.
         max_lsb: Largest error in codes.
         pattern: A key of `PATTERNS`.
-        detail: Where the wrong elements are and what they hold, in words.
+        detail: A clause with the places and values of the wrong elements.
         likely: The likely cause.
         elements: Indices of the first wrong elements, the sample first.
-        against: Text of the variant that the recording was held against.
-        reproduces: Whether the likely cause gives every element.
+        against: Text of the variant that the recording was compared with.
+        reproduces: Whether the likely cause reproduces every element.
     """
 
     json_keys = "max_lsb wrong total pattern detail likely=cause elements against reproduces"
@@ -81,15 +81,15 @@ class Residual(JsonObject):
 
     @property
     def cause(self) -> str:
-        """The likely cause, with the word that says so."""
+        """The likely cause, marked as likely."""
         return f"likely: {self.likely}"
 
 
 def residual(evidence: CodesOfTensor) -> Residual | None:
-    """Sum up what is wrong with a tensor; None if nothing is.
+    """Describe the wrong elements of a tensor; None if there are none.
 
     Args:
-        evidence: Its recorded codes, and those of the best replay.
+        evidence: Its recorded codes, and the codes of the best replay.
     """
     error = evidence.error
     wrong = error != 0
@@ -97,14 +97,14 @@ def residual(evidence: CodesOfTensor) -> Residual | None:
     if not count:
         return None
     found_places = places(wrong, evidence.layout)
-    far = _of_far_elements(error, evidence.layout, found_places)
-    found_places = far or found_places
+    far_places = _places_of_far_elements(error, evidence.layout, found_places)
+    found_places = far_places or found_places
     found_traits = _credible(traits(evidence), found_places)
-    pattern = _first(found_places, found_traits)
+    pattern = _main_pattern(found_places, found_traits)
     details = [place.detail for place in found_places[:3]] + [trait.detail for trait in found_traits[:2]]
-    if far:
+    if far_places:
         details.append(f"{count - int(np.count_nonzero(np.abs(error) > 1))} others are off by one code")
-    first = np.argwhere(wrong)[:_SHOWN]
+    first_wrong = np.argwhere(wrong)[:_SHOWN]
     if pattern == "scattered" and count == 1 and np.abs(error).max() > 1:
         pattern = "altered"  # no rounding leaves all others right
     return Residual(
@@ -112,65 +112,65 @@ def residual(evidence: CodesOfTensor) -> Residual | None:
         total=wrong.size,
         max_lsb=int(np.abs(error).max()),
         pattern=pattern,
-        detail="; ".join(details) or _anywhere(first, count, evidence.layout),
+        detail="; ".join(details) or _scattered_text(first_wrong, count, evidence.layout),
         likely=_likely(pattern, found_places, found_traits),
-        elements=tuple(tuple(int(index) for index in row) for row in first),
+        elements=tuple(tuple(int(index) for index in row) for row in first_wrong),
     )
 
 
-def _of_far_elements(error: np.ndarray, layout: Layout, of_all: Sequence[WrongPlace]) -> tuple[WrongPlace, ...]:
-    """Find the places of the elements that are off by more than one code, where these say more than those of all.
+def _places_of_far_elements(error: np.ndarray, layout: Layout, of_all: Sequence[WrongPlace]) -> tuple[WrongPlace, ...]:
+    """Find the places of the elements off by more than one code, if smaller than the places of all wrong elements.
 
-    Another rounding than the one that was tried scatters single codes over the tensor, and hides where a fault is.
+    A different rounding scatters errors of one code over the tensor, and hides the place of a fault.
 
     Args:
         error: Recorded less expected codes.
-        layout: What the axes mean.
+        layout: Roles of the axes.
         of_all: The places of all wrong elements.
     """
     distance = np.abs(error)
     if not np.any(distance == 1):
         return ()
-    found = tuple(place for place in places(distance > 1, layout) if not place.loose)
-    least = min((place.share for place in of_all if not place.loose), default=1.0)
-    return found if found and found[0].share < least else ()
+    far_places = tuple(place for place in places(distance > 1, layout) if not place.loose)
+    smallest_share = min((place.share for place in of_all if not place.loose), default=1.0)
+    return far_places if far_places and far_places[0].share < smallest_share else ()
 
 
-def _anywhere(first: np.ndarray, count: int, layout: Layout) -> str:
+def _scattered_text(first: np.ndarray, count: int, layout: Layout) -> str:
     if count == 1:
         return f"only at {layout.element(first[0].tolist())}"
     return f"{count} elements, at no particular place" if count <= _SHOWN else "all over the tensor"
 
 
 def _credible(found_traits: Sequence[Trait], found_places: Sequence[WrongPlace]) -> tuple[Trait, ...]:
-    """Leave out constants where only some samples or positions are wrong: those would show everywhere."""
+    """Leave out constants if only some samples or positions are wrong: a constant would show everywhere."""
     elsewhere = any(not place.channels for place in found_places)
     return tuple(trait for trait in found_traits if not (elsewhere and trait.pattern.startswith("constant")))
 
 
 def _likely(pattern: str, found_places: Sequence[WrongPlace], found_traits: Sequence[Trait]) -> str:
-    """Return the cause of a pattern, made narrower by where it is and by what the elements hold."""
-    said = PATTERNS[pattern]
+    """Return the cause of a pattern, narrowed by the places and values of the wrong elements."""
+    cause = PATTERNS[pattern]
     if pattern == "tail" and any(place.pattern == "tail" and place.channels for place in found_places):
-        said = "the filters that are left over from the kernel's blocks of channels"
+        cause = "the filters that are left over from the kernel's blocks of channels"
     unwritten = pattern not in ("unwritten", "clamp") and any(trait.pattern == "unwritten" for trait in found_traits)
-    return f"{said}; elements that are never written" if unwritten else said
+    return f"{cause}; elements that are never written" if unwritten else cause
 
 
 _AMOUNTS = ("constant", "constant_per_channel", "factor", "factor_per_channel")
-_TELLING = ("one_code", "clamp", "wrapped", "ties_only", *_AMOUNTS)
+_DECISIVE_TRAITS = ("one_code", "clamp", "wrapped", "ties_only", *_AMOUNTS)
 """Traits that say more of the cause than any place does."""
 
 
-def _first(found_places: Sequence[WrongPlace], found_traits: Sequence[Trait]) -> str:
-    """Choose the pattern that says most."""
+def _main_pattern(found_places: Sequence[WrongPlace], found_traits: Sequence[Trait]) -> str:
+    """Choose the most specific pattern."""
     kinds = [trait.pattern for trait in found_traits]
     spots = [place.pattern for place in found_places if not (place.loose and "growing" in kinds)]
-    telling = [kind for kind in kinds if kind in _TELLING]
-    if telling and not {"block_tail", "borders"} & set(spots):
-        return telling[0]
+    decisive_kinds = [kind for kind in kinds if kind in _DECISIVE_TRAITS]
+    if decisive_kinds and not {"block_tail", "borders"} & set(spots):
+        return decisive_kinds[0]
     if spots:
-        lone = [spot for spot in spots if spot not in ("one_sample", "few_samples")]
+        inner_spots = [spot for spot in spots if spot not in ("one_sample", "few_samples")]
         # A tail of channels that lies in a tail of positions is a tile's tail, whichever is the smaller.
-        return next((spot for spot in ("block_tail", *lone) if spot in spots), spots[0])
+        return next((spot for spot in ("block_tail", *inner_spots) if spot in spots), spots[0])
     return kinds[0] if kinds else "scattered"

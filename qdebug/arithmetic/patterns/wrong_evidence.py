@@ -1,4 +1,4 @@
-"""The codes of a tensor that nothing reproduces, beside those that it should hold, and what they may have in common."""
+"""Recorded and expected codes of a tensor that no arithmetic reproduces, and the traits of its wrong elements."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from qdebug.numerics.checkpoint import checkpoint
 __all__ = ["CodesOfTensor", "Trait", "by_channel", "free_elements", "stretches"]
 
 _STRETCH = 1 << 18
-"""Elements that are looked at together: wider copies of them stay in a core's cache, and take milliseconds."""
+"""Elements of a piece: widened copies of it stay in a core's cache, and take milliseconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class CodesOfTensor:
-    """The codes of one tensor in all samples, as they were recorded and as the best replay has them.
+    """The codes of one tensor in all samples, recorded and expected.
 
     Args:
-        expected: Codes of the replay; axis 0 counts samples (and steps).
+        expected: Codes of the best replay; axis 0 counts samples (and steps).
         recorded: Codes of the recording, of the same shape.
-        layout: What the other axes mean.
+        layout: Roles of the other axes.
         zero_point: The code of real 0.
         span: Lowest and highest code.
         distance: Each element's distance from the nearest tie before rounding, in steps; None if unknown.
-        magnitude: What each element's sum is made of: the sum of the products' magnitudes; None if unknown.
-        sums: Magnitude of each element's sum itself; None if unknown.
+        magnitude: Sum of the magnitudes of each element's products; None if unknown.
+        sums: Magnitude of each element's sum; None if unknown.
     """
 
     expected: np.ndarray
@@ -48,17 +48,17 @@ class CodesOfTensor:
 
     @property
     def wrong(self) -> np.ndarray:
-        """Which elements are wrong."""
+        """Boolean mask of the wrong elements."""
         return np.asarray(self.recorded != self.expected)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trait:
-    """What wrong elements have in common.
+    """A property that the wrong elements share.
 
     Args:
         pattern: Its kind, such as "constant_per_channel".
-        detail: In words.
+        detail: A clause for readers.
     """
 
     pattern: str
@@ -66,14 +66,14 @@ class Trait:
 
 
 def free_elements(evidence: CodesOfTensor) -> np.ndarray:
-    """Return the elements whose error is not cut off by the ends of the code range on either side."""
+    """Return a mask of the elements whose error is not clipped at either end of the code range."""
     low, high = evidence.span
     codes = evidence.expected, evidence.recorded
     return np.asarray(np.logical_and.reduce([(code > low) & (code < high) for code in codes]))
 
 
 def stretches(*arrays: np.ndarray) -> Iterator[tuple[np.ndarray, ...]]:
-    """Yield arrays of one shape piece by piece, in C order; whoever waits is asked before each."""
+    """Yield arrays of one shape piece by piece, in C order, with a checkpoint before each piece."""
     flat = [array.reshape(-1) for array in arrays]
     for start in range(0, flat[0].size, _STRETCH):
         checkpoint()
@@ -81,7 +81,7 @@ def stretches(*arrays: np.ndarray) -> Iterator[tuple[np.ndarray, ...]]:
 
 
 def by_channel(array: np.ndarray, layout: Layout) -> np.ndarray:
-    """Return the elements of each channel as a row; all in one row where there are no channels."""
+    """Return the elements of each channel as a row; a single row if there are no channels."""
     if layout.channel is None:
         return array.reshape(1, -1)
     return np.moveaxis(array, layout.channel + 1, 0).reshape(array.shape[layout.channel + 1], -1)

@@ -1,4 +1,4 @@
-"""What the wrong elements of a tensor hold: a constant too much, a factor, a clamp's bound, somebody else's values."""
+"""Find patterns in the values of wrong elements: a constant, a factor, a clamp, stale values. Begin at `traits`."""
 
 from __future__ import annotations
 
@@ -46,29 +46,31 @@ def constants(evidence: CodesOfTensor) -> Iterator[Trait]:
 
     Where sums over padding differ from the rest, the elements that no padding reaches decide.
     """
-    inside = _inside(evidence)
-    for part in (slice(None), *((inside,) if inside is not None else ())):
-        shifts = _shifts(evidence, part)
+    interior = _away_from_borders(evidence)
+    for part in (slice(None), *((interior,) if interior is not None else ())):
+        shifts = _mean_error_of_channels(evidence, part)
         affected = np.array([shift for shift in shifts or () if shift])
         if shifts is None or not affected.size:
             continue
-        hit = affected.size
-        if not _is_shift(evidence, part, affected, hit / len(shifts)):
+        affected_count = affected.size
+        if not _is_shift(evidence, part, affected, affected_count / len(shifts)):
             continue
         where = "" if part == slice(None) else " away from the borders"
         even = affected.max() - affected.min() < CONSTANT_ERROR_MAX_SPREAD
-        if hit == len(shifts) and even:
+        if affected_count == len(shifts) and even:
             yield Trait(pattern="constant", detail=f"every element{where} is off by {_codes(affected)}")
             return
         span = _codes(affected) if even else f"{affected.min():.3g} to {affected.max():.3g} codes"
         name = evidence.layout.channel_name
-        which = f"each {name}" if hit == len(shifts) else f"{hit} of {len(shifts)} {name}s"
-        yield Trait(pattern="constant_per_channel", detail=f"a constant in {which}{where}, of {span}")
+        channels_text = (
+            f"each {name}" if affected_count == len(shifts) else f"{affected_count} of {len(shifts)} {name}s"
+        )
+        yield Trait(pattern="constant_per_channel", detail=f"a constant in {channels_text}{where}, of {span}")
         return
 
 
 def _codes(shifts: np.ndarray) -> str:
-    """Say how many codes a shift is; what is no whole number shows as one code in some of the elements."""
+    """Format a shift in codes; a fractional shift shows as one code in a part of the elements."""
     mean = float(shifts.mean())
     return (
         "1 code"
@@ -78,16 +80,16 @@ def _codes(shifts: np.ndarray) -> str:
 
 
 def _is_shift(evidence: CodesOfTensor, part: slice | tuple[slice, ...], shifts: np.ndarray, share: float) -> bool:
-    """Tell whether what looks like constants is no accident of a few wrong elements, and no factor.
+    """Return whether per-channel mean errors are real shifts: no accident of a few wrong elements, and no factor.
 
     Args:
         evidence: The codes.
-        part: Where the errors are looked at.
-        shifts: Mean errors of the channels that are affected.
+        part: Index of the elements considered.
+        shifts: Mean errors of the affected channels.
         share: Their share of all channels.
     """
-    wrong = int(np.count_nonzero(evidence.error[part]))
-    if share < 1 and chance(share, wrong, round(1 / share)):
+    wrong_count = int(np.count_nonzero(evidence.error[part]))
+    if share < 1 and chance(share, wrong_count, round(1 / share)):
         return False
     if np.all(np.abs(shifts - np.rint(shifts)) < FLOAT64_COMPARISON_SLACK):
         return True
@@ -95,11 +97,11 @@ def _is_shift(evidence: CodesOfTensor, part: slice | tuple[slice, ...], shifts: 
         return True
     # Part of a step makes errors of one sign, as often in small numbers as in large ones.
     small, large = _mean_errors(evidence, part)
-    return not chance(0.5, wrong) and min(small, large) >= CONSTANT_ERROR_MIN_FLATNESS * max(small, large)
+    return not chance(0.5, wrong_count) and min(small, large) >= CONSTANT_ERROR_MIN_FLATNESS * max(small, large)
 
 
 def _mean_errors(evidence: CodesOfTensor, part: slice | tuple[slice, ...]) -> tuple[float, float]:
-    """Return the mean magnitude of the error in the half of the elements next to the zero point, and in the other."""
+    """Return the mean error magnitude of the elements near the zero point, and of the others, split at the median."""
     free = free_elements(evidence)[part]
     size = np.abs(evidence.expected[part].astype(np.int64) - evidence.zero_point)[free]
     error = np.abs(evidence.error[part])[free]
@@ -108,8 +110,8 @@ def _mean_errors(evidence: CodesOfTensor, part: slice | tuple[slice, ...]) -> tu
     return float(error[near].mean()), float(error[~near].mean())
 
 
-def _inside(evidence: CodesOfTensor) -> tuple[slice, ...] | None:
-    """Return the elements away from the spatial borders, as an index; None if there are hardly any."""
+def _away_from_borders(evidence: CodesOfTensor) -> tuple[slice, ...] | None:
+    """Return an index of the elements away from the spatial borders; None if there are hardly any."""
     axes = [axis + 1 for axis in evidence.layout.spatial]
     shape = evidence.expected.shape
     if not axes or any(shape[axis] < INTERIOR_MIN_EXTENT for axis in axes):
@@ -117,75 +119,75 @@ def _inside(evidence: CodesOfTensor) -> tuple[slice, ...] | None:
     return tuple(slice(1, -1) if axis in axes else slice(None) for axis in range(len(shape)))
 
 
-def _shifts(evidence: CodesOfTensor, part: slice | tuple[slice, ...]) -> list[float] | None:
-    """Return the mean error of each channel; None if the errors of a channel are no constant."""
+def _mean_error_of_channels(evidence: CodesOfTensor, part: slice | tuple[slice, ...]) -> list[float] | None:
+    """Return the mean error of each channel; None if the error within a channel varies."""
     errors = by_channel(evidence.error[part], evidence.layout)
     shifts: list[float] = []
-    slight = 0
-    for own, usable in zip(errors, by_channel(free_elements(evidence)[part], evidence.layout), strict=True):
-        seen = own[usable]
-        if not own.any():
+    slight_channels = 0
+    for channel_errors, usable in zip(errors, by_channel(free_elements(evidence)[part], evidence.layout), strict=True):
+        usable_errors = channel_errors[usable]
+        if not channel_errors.any():
             shifts.append(0.0)
             continue
-        if seen.size < CONSTANT_ERROR_MIN_ELEMENTS:  # all saturated: no evidence either way
+        if usable_errors.size < CONSTANT_ERROR_MIN_ELEMENTS:  # all saturated: no evidence either way
             continue
-        if seen.max() - seen.min() > 1:
+        if usable_errors.max() - usable_errors.min() > 1:
             return None
         if (
-            np.count_nonzero(seen) < CONSTANT_ERROR_MIN_WRONG_SHARE * seen.size
+            np.count_nonzero(usable_errors) < CONSTANT_ERROR_MIN_WRONG_SHARE * usable_errors.size
         ):  # a few off by one: a tiny shift, or none
-            slight += 1
+            slight_channels += 1
         else:
-            shifts.append(float(seen.mean()))
-    return shifts if slight <= np.count_nonzero(shifts) else None
+            shifts.append(float(usable_errors.mean()))
+    return shifts if slight_channels <= np.count_nonzero(shifts) else None
 
 
 def factors(evidence: CodesOfTensor) -> Iterator[Trait]:
     """Find recorded = zero point + factor * (expected - zero point), with one factor or one for each channel."""
     arrays = evidence.expected, evidence.recorded, free_elements(evidence)
-    every = _Codes(arrays, evidence.zero_point)
-    whole = every.factor()
-    if whole is not None and every.grow(whole):
-        digits = 4 if abs(whole - 1) >= 0.001 else 7
-        yield Trait(pattern="factor", detail=f"the elements are {whole:.{digits}g} times what they should be")
+    codes = _CenteredCodes(arrays, evidence.zero_point)
+    common_factor = codes.factor()
+    if common_factor is not None and codes.grow(common_factor):
+        digits = 4 if abs(common_factor - 1) >= 0.001 else 7
+        yield Trait(pattern="factor", detail=f"the elements are {common_factor:.{digits}g} times what they should be")
         return
     wrong = by_channel(evidence.wrong, evidence.layout)
     if np.count_nonzero(wrong) < SCALED_CHANNEL_MIN_WRONG * np.count_nonzero(wrong.any(axis=1)):
         return  # a single wrong code is a factor too
-    found = []
+    channel_factors = []
     for rows in zip(*(by_channel(array, evidence.layout) for array in arrays), strict=True):
-        channel = _Codes(rows, evidence.zero_point)
+        channel = _CenteredCodes(rows, evidence.zero_point)
         if not channel.telling:
             continue
         factor = channel.factor()
         if factor is None:
             return
-        found.append(factor)
-    if found and max(abs(factor - 1) for factor in found) >= SCALED_MIN_DEVIATION:
-        span = f"{min(found):.3g} to {max(found):.3g}"
-        said = f"each {evidence.layout.channel_name} is a constant times what it should be, {span}"
-        yield Trait(pattern="factor_per_channel", detail=said)
+        channel_factors.append(factor)
+    if channel_factors and max(abs(factor - 1) for factor in channel_factors) >= SCALED_MIN_DEVIATION:
+        span = f"{min(channel_factors):.3g} to {max(channel_factors):.3g}"
+        detail = f"each {evidence.layout.channel_name} is a constant times what it should be, {span}"
+        yield Trait(pattern="factor_per_channel", detail=detail)
 
 
-class _Codes:
-    """Expected and recorded codes that nothing cuts off, less their zero point, read piece by piece.
+class _CenteredCodes:
+    """Expected and recorded codes less their zero point, without clipped elements, read piece by piece.
 
     Args:
-        arrays: Expected codes, recorded codes, and which of them count.
+        arrays: Expected codes, recorded codes, and a mask of the elements to use.
         zero_point: The code of real 0.
     """
 
     def __init__(self, arrays: tuple[np.ndarray, ...], zero_point: int) -> None:
         self._arrays, self._zero_point = arrays, zero_point
         self._many, self._largest, self._power, self._product = 0, 0, 0.0, 0.0
-        for x, y in self._centred():
+        for x, y in self._pieces():
             real = x.astype(np.float64)
             self._many += x.size
             self._largest = max(self._largest, int(np.abs(x).max(initial=0)))
             self._power += float(real @ real)
             self._product += float(real @ y.astype(np.float64))
 
-    def _centred(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    def _pieces(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         for expected, recorded, free in stretches(*self._arrays):
             yield (
                 expected[free].astype(np.int64) - self._zero_point,
@@ -194,32 +196,32 @@ class _Codes:
 
     @property
     def telling(self) -> bool:
-        """Whether a factor could be told from them."""
+        """Whether the codes are numerous and large enough to determine a factor."""
         return self._many >= SCALED_MIN_CODES and self._largest >= SCALED_MIN_CODES
 
     def factor(self) -> float | None:
-        """Return the factor between them; None if there is none that accounts for all but their rounding."""
+        """Return the factor between them; None if no factor explains all but their rounding."""
         if not self.telling:
             return None
         factor = self._product / self._power
         if factor < SCALED_MIN_FACTOR:
             return None
-        most = 0.5 + 0.5 * factor + SCALED_ROUNDING_SLACK
-        fitting = sum(int(np.count_nonzero(np.abs(y - factor * x) <= most)) for x, y in self._centred())
+        max_rounding = 0.5 + 0.5 * factor + SCALED_ROUNDING_SLACK
+        fitting = sum(int(np.count_nonzero(np.abs(y - factor * x) <= max_rounding)) for x, y in self._pieces())
         return factor if fitting >= SCALED_MIN_FITTING_SHARE * self._many else None
 
     def grow(self, factor: float) -> bool:
-        """Tell whether a factor that few codes show is one: errors go its way, and grow with the codes."""
-        many = same = 0
-        for x, y in self._centred():
+        """Return whether the errors have the sign that a factor gives them and grow with the codes."""
+        wrong_count = same_sign = 0
+        for x, y in self._pieces():
             wrong = x != y
-            many += int(np.count_nonzero(wrong))
-            same += int(np.count_nonzero(np.sign((y - x)[wrong]) == np.sign((factor - 1) * x[wrong])))
-        if not many or same / many < TRAIT_MIN_SHARE or chance(0.5, many):
+            wrong_count += int(np.count_nonzero(wrong))
+            same_sign += int(np.count_nonzero(np.sign((y - x)[wrong]) == np.sign((factor - 1) * x[wrong])))
+        if not wrong_count or same_sign / wrong_count < TRAIT_MIN_SHARE or chance(0.5, wrong_count):
             return False
         middle = self._median_size()
         errors, counts = np.zeros((2, 2))  # of codes up to the median, and beyond it
-        for x, y in self._centred():
+        for x, y in self._pieces():
             far = np.abs(x) > middle
             for at, part in enumerate((~far, far)):
                 errors[at] += float(np.abs(y - x)[part].sum())
@@ -229,30 +231,32 @@ class _Codes:
     def _median_size(self) -> float:
         """Return the median of the expected codes' magnitudes."""
         if self._largest >= 1 << 17:  # wider than any quantized code
-            return float(np.median(np.concatenate([np.abs(x) for x, _ in self._centred()])))
+            return float(np.median(np.concatenate([np.abs(x) for x, _ in self._pieces()])))
         counts = np.zeros(self._largest + 1, np.int64)
-        for x, _ in self._centred():
+        for x, _ in self._pieces():
             counts += np.bincount(np.abs(x), minlength=counts.size)
-        below = np.cumsum(counts)
-        low, high = (int(np.searchsorted(below, at, side="right")) for at in ((self._many - 1) // 2, self._many // 2))
+        cumulative = np.cumsum(counts)
+        low, high = (
+            int(np.searchsorted(cumulative, at, side="right")) for at in ((self._many - 1) // 2, self._many // 2)
+        )
         return (low + high) / 2
 
 
 def traits(evidence: CodesOfTensor) -> tuple[Trait, ...]:
-    """Find what the wrong elements have in common, the most telling first."""
+    """Find the traits of the wrong elements, the most telling first."""
     if not evidence.wrong.any():
         return ()
-    found: list[Trait] = []
-    for finder in (_one_code, _clamp, _wrapped, _overflown, _stale, _ties, constants, factors, _growing, _slight):
+    all_traits: list[Trait] = []
+    for finder in (_one_code, _clamp, _wrapped, _overflown, _stale, _ties, constants, factors, _growing, _off_by_one):
         checkpoint()
-        amount = any(trait.pattern.startswith(("constant", "factor")) for trait in found)
-        if not (amount and finder in (factors, _growing, _slight)):
-            found += finder(evidence)
-    return tuple(found)
+        has_amount = any(trait.pattern.startswith(("constant", "factor")) for trait in all_traits)
+        if not (has_amount and finder in (factors, _growing, _off_by_one)):
+            all_traits += finder(evidence)
+    return tuple(all_traits)
 
 
 def _one_code(evidence: CodesOfTensor) -> Iterator[Trait]:
-    """Find an output that is one code throughout where it should not be."""
+    """Find an output that holds a single code although several are expected."""
     code = int(evidence.recorded.flat[0])
     if np.any(evidence.recorded != code) or np.unique(evidence.expected).size < ONE_CODE_MIN_EXPECTED:
         return
@@ -262,51 +266,51 @@ def _one_code(evidence: CodesOfTensor) -> Iterator[Trait]:
 
 
 def _clamp(evidence: CodesOfTensor) -> Iterator[Trait]:
-    """Find a clamp that is missing, or too many: one side is the other, held to an interval."""
+    """Find a missing or an extra clamp: one side equals the other, clipped to an interval."""
     wrong, expected, recorded = evidence.wrong, evidence.expected, evidence.recorded
-    for inner, outer, said in ((recorded, expected, "too narrow"), (expected, recorded, "not applied")):
+    for inner, outer, verdict in ((recorded, expected, "too narrow"), (expected, recorded, "not applied")):
         low, high = int(inner.min()), int(inner.max())
         if low == high:
             continue
         parts = list(stretches(wrong, outer, inner))
-        if all(_is_held(*part, span=(low, high)) for part in parts):
+        if all(_is_clamped(*part, span=(low, high)) for part in parts):
             count, share = int(np.count_nonzero(wrong)), 0.5
-        elif all(_is_held_but_for_rounding(*part[1:], span=(low, high)) for part in parts):
+        elif all(_is_clamped_or_rounded(*part[1:], span=(low, high)) for part in parts):
             count, share = int(np.count_nonzero(np.abs(evidence.error) > SLIGHT_ERROR_CODES)), COINCIDENCE_MIN_SHARE
         else:
             continue
         bounds = [f"below {low}"] * (int(outer.min()) < low) + [f"above {high}"] * (int(outer.max()) > high)
         if count and not chance(share, count):
-            yield Trait(pattern="clamp", detail=f"a clamp of the codes {' and '.join(bounds)} is {said}")
+            yield Trait(pattern="clamp", detail=f"a clamp of the codes {' and '.join(bounds)} is {verdict}")
 
 
-def _is_held(wrong: np.ndarray, outer: np.ndarray, inner: np.ndarray, *, span: tuple[int, int]) -> bool:
-    """Tell whether codes held to a span are others, and are wrong where they lie beyond it and nowhere else."""
+def _is_clamped(wrong: np.ndarray, outer: np.ndarray, inner: np.ndarray, *, span: tuple[int, int]) -> bool:
+    """Return whether clipping `outer` to a span gives `inner`, and exactly the elements beyond the span are wrong."""
     codes = outer.astype(np.int64)
-    beyond = (codes < span[0]) | (codes > span[1])
-    return np.array_equal(wrong, beyond) and np.array_equal(np.clip(codes, *span), inner)
+    outside_span = (codes < span[0]) | (codes > span[1])
+    return np.array_equal(wrong, outside_span) and np.array_equal(np.clip(codes, *span), inner)
 
 
-def _is_held_but_for_rounding(outer: np.ndarray, inner: np.ndarray, *, span: tuple[int, int]) -> bool:
-    """Tell whether codes held to a span are others, or beside them."""
-    off = np.clip(outer.astype(np.int64), *span) - inner.astype(np.int64)
-    return bool(np.abs(off).max(initial=0) <= SLIGHT_ERROR_CODES)
+def _is_clamped_or_rounded(outer: np.ndarray, inner: np.ndarray, *, span: tuple[int, int]) -> bool:
+    """Return whether clipping `outer` to a span gives `inner` up to one code."""
+    difference = np.clip(outer.astype(np.int64), *span) - inner.astype(np.int64)
+    return bool(np.abs(difference).max(initial=0) <= SLIGHT_ERROR_CODES)
 
 
 def _wrapped(evidence: CodesOfTensor) -> Iterator[Trait]:
-    """Find codes of the other end of the range where it should be saturated; other wrong codes are off by one."""
+    """Find codes that wrapped around to the other end of the range; other wrong codes are off by one."""
     low, high = evidence.span
     error = evidence.error
     far = np.abs(error) > (high - low) // 2
-    many = int(np.count_nonzero(far))
+    far_count = int(np.count_nonzero(far))
     saturated = np.isin(evidence.expected, (low, high))
-    if not many or np.any(np.abs(error[~far & ~saturated]) > SLIGHT_ERROR_CODES):
+    if not far_count or np.any(np.abs(error[~far & ~saturated]) > SLIGHT_ERROR_CODES):
         return
-    told = saturated[far].mean() >= TRAIT_MIN_SHARE and not chance(
-        max(float(saturated.mean()), COINCIDENCE_MIN_SHARE), many
+    is_wrapped = saturated[far].mean() >= TRAIT_MIN_SHARE and not chance(
+        max(float(saturated.mean()), COINCIDENCE_MIN_SHARE), far_count
     )
-    if told and np.count_nonzero(saturated & (error == 0)) <= (1 - TRAIT_MIN_SHARE) * many:
-        yield Trait(pattern="wrapped", detail=f"{many} elements beyond the range hold codes of its other end")
+    if is_wrapped and np.count_nonzero(saturated & (error == 0)) <= (1 - TRAIT_MIN_SHARE) * far_count:
+        yield Trait(pattern="wrapped", detail=f"{far_count} elements beyond the range hold codes of its other end")
 
 
 def _overflown(evidence: CodesOfTensor) -> Iterator[Trait]:
@@ -329,20 +333,20 @@ def _overflown(evidence: CodesOfTensor) -> Iterator[Trait]:
 
 
 def _stale(evidence: CodesOfTensor) -> Iterator[Trait]:
-    """Find wrong elements that hold one fixed code, or what a neighbour should hold or holds."""
+    """Find wrong elements that all hold one code, or the values of a neighbour."""
     wrong = evidence.wrong
     recorded, expected = evidence.recorded, evidence.expected
-    held = recorded[wrong]
-    values, counts = np.unique(held, return_counts=True)
+    wrong_codes = recorded[wrong]
+    values, counts = np.unique(wrong_codes, return_counts=True)
     common = int(values[np.argmax(counts)])
     share = float(np.mean(recorded == common))
     if share == 1:
         return
     if (
-        counts.max() == held.size
+        counts.max() == wrong_codes.size
         and not any(_overflown(evidence))
         and np.unique(expected[wrong]).size > 1
-        and not chance(max(share, COINCIDENCE_MIN_SHARE), held.size)
+        and not chance(max(share, COINCIDENCE_MIN_SHARE), wrong_codes.size)
     ):
         zero = " (the zero point)" if common == evidence.zero_point else ""
         yield Trait(pattern="unwritten", detail=f"the wrong elements all hold {common}{zero}")
@@ -352,24 +356,24 @@ def _stale(evidence: CodesOfTensor) -> Iterator[Trait]:
         for distance in [d for d in STALE_DISTANCES if abs(d) < length]:
             checkpoint()
             shifted = np.roll(expected, distance, axis)
-            usual = float(np.mean(shifted == expected))
+            usual_share = float(np.mean(shifted == expected))
             open_end = wrong.copy()
-            open_end[_part(axis, distance, recorded.ndim)] = False
+            open_end[_rolled_in(axis, distance, recorded.ndim)] = False
             for where in (wrong, open_end):  # what is shifted out at one end may come in at the other
                 same = shifted[where] == recorded[where]
                 if (
-                    np.count_nonzero(where) >= TRAIT_MIN_SHARE * held.size
+                    np.count_nonzero(where) >= TRAIT_MIN_SHARE * wrong_codes.size
                     and same.mean() >= TRAIT_MIN_SHARE
-                    and not chance(max(usual, COINCIDENCE_MIN_SHARE), int(same.sum()), STALE_CHOICES)
+                    and not chance(max(usual_share, COINCIDENCE_MIN_SHARE), int(same.sum()), STALE_CHOICES)
                 ):
-                    way = "before" if distance > 0 else "after"
-                    far = f"{plural(abs(distance), name)} {way}"
-                    yield Trait(pattern="stale", detail=f"the wrong elements hold the values of {far}")
+                    direction = "before" if distance > 0 else "after"
+                    distance_text = f"{plural(abs(distance), name)} {direction}"
+                    yield Trait(pattern="stale", detail=f"the wrong elements hold the values of {distance_text}")
                     return
 
 
-def _part(axis: int, distance: int, rank: int) -> tuple[slice, ...]:
-    """Return the indices that rolling by a distance fills from the other end."""
+def _rolled_in(axis: int, distance: int, rank: int) -> tuple[slice, ...]:
+    """Return an index of the elements that rolling by a distance fills from the other end."""
     ends = slice(0, distance) if distance > 0 else slice(distance, None)
     return tuple(ends if other == axis else slice(None) for other in range(rank))
 
@@ -394,32 +398,32 @@ def _ties(evidence: CodesOfTensor) -> Iterator[Trait]:
 
 
 def _growing(evidence: CodesOfTensor) -> Iterator[Trait]:
-    """Find errors where sums or their summands are large, by how often a wrong element outranks a right one."""
+    """Find errors at large sums or large summands, by how often a wrong element outranks a right one."""
     error, wrong = evidence.error, evidence.wrong
     if wrong.all() or np.abs(error).max() <= SLIGHT_ERROR_CODES:
         return
     sizes = [size for size in (evidence.magnitude, evidence.sums) if size is not None]
-    above = max((_outranks(_spread(size[wrong]), _spread(size[~wrong])) for size in sizes), default=0.0)
-    hit = min(int(np.count_nonzero(wrong)), int(np.count_nonzero(~wrong)))
-    if above < LARGE_SUMS_MIN_RANK_SHARE or hit < LARGE_SUMS_MIN_ELEMENTS:
+    rank_share = max((_outranks(_spread(size[wrong]), _spread(size[~wrong])) for size in sizes), default=0.0)
+    group_size = min(int(np.count_nonzero(wrong)), int(np.count_nonzero(~wrong)))
+    if rank_share < LARGE_SUMS_MIN_RANK_SHARE or group_size < LARGE_SUMS_MIN_ELEMENTS:
         return
     # Saturating sums lose magnitude, so that what is wrong lies closer to the zero point; wrapped sums jump.
     expected = evidence.expected.astype(np.int64)[wrong] - evidence.zero_point
     recorded = evidence.recorded.astype(np.int64)[wrong] - evidence.zero_point
     jumps = float(np.mean((np.sign(expected) * np.sign(recorded) < 0) & (np.abs(error[wrong]) > JUMP_MIN_CODES)))
-    way = ", and often of the other sign" if jumps > JUMP_MIN_SHARE else ""
-    looked_at = (
+    sign_text = ", and often of the other sign" if jumps > JUMP_MIN_SHARE else ""
+    limit_text = (
         f", of at most {RANKED_MAX_ELEMENTS} of either kind"
         if max(wrong.sum(), (~wrong).sum()) > RANKED_MAX_ELEMENTS
         else ""
     )
-    ranked = f"({above:.0%} of wrong ones outrank right ones{looked_at})"
-    detail = f"wrong where the sums or their products are large {ranked}{way}"
+    ranked = f"({rank_share:.0%} of wrong ones outrank right ones{limit_text})"
+    detail = f"wrong where the sums or their products are large {ranked}{sign_text}"
     yield Trait(pattern="growing", detail=detail)
 
 
 def _spread(values: np.ndarray) -> np.ndarray:
-    """Return the values, or as many of them as are ranked, evenly spread."""
+    """Return the values, or an evenly spaced sample of them if there are too many to rank."""
     checkpoint()
     if values.size <= RANKED_MAX_ELEMENTS:
         return values
@@ -430,14 +434,14 @@ def _outranks(high: np.ndarray, low: np.ndarray) -> float:
     """Return the probability that a value of `high` exceeds one of `low` (Mann and Whitney 1947); ties count half."""
     ordered = np.sort(low, axis=None)
     flat = high.ravel()
-    below = np.searchsorted(ordered, flat, side="left") + np.searchsorted(ordered, flat, side="right")
-    return float(below.mean() / 2 / ordered.size)
+    rank_sums = np.searchsorted(ordered, flat, side="left") + np.searchsorted(ordered, flat, side="right")
+    return float(rank_sums.mean() / 2 / ordered.size)
 
 
-def _slight(evidence: CodesOfTensor) -> Iterator[Trait]:
+def _off_by_one(evidence: CodesOfTensor) -> Iterator[Trait]:
     if np.abs(evidence.error).max() > SLIGHT_ERROR_CODES:
         return
-    spared = _spared(evidence)
+    spared = _count_spared(evidence)
     if spared > NO_ROUNDING_SPARED_RATIO * int(np.count_nonzero(evidence.wrong)):
         detail = f"off by one code, while {spared} right elements lie closer to a tie and are as large"
         yield Trait(pattern="altered", detail=detail)
@@ -445,8 +449,8 @@ def _slight(evidence: CodesOfTensor) -> Iterator[Trait]:
         yield Trait(pattern="off_by_one", detail="off by one code")
 
 
-def _spared(evidence: CodesOfTensor) -> int:
-    """Count the right elements that another rounding would have changed sooner than half of the wrong ones."""
+def _count_spared(evidence: CodesOfTensor) -> int:
+    """Count right elements that another rounding would have changed before half of the wrong ones."""
     if evidence.distance is None:
         return 0
     wrong = evidence.wrong

@@ -1,8 +1,8 @@
 """The backend "executorch": ExecuTorch with the delegate XNNPACK, or with its portable kernels.
 
-A program file (.pte) is run as it is: ETDump gives what each instruction wrote. A call of a delegate is one
-instruction. An exported program (.pt2) is lowered here, twice: as it is, and with its tensors as further outputs, which
-shows what a delegate computes inside. The outputs of both are compared bit for bit.
+A program file (.pte) is run unchanged: ETDump contains the results of each instruction. A call of a delegate is one
+instruction. An exported program (.pt2) is lowered here twice: unchanged, and with its tensors as further outputs, which
+shows the inside of a delegate. The outputs of both are compared bit for bit.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 __all__ = ["DELEGATES", "ExecuTorchBackend", "ExportedRun", "PteRun", "backend", "record"]
 
 DELEGATES = ("xnnpack", "portable")
-"""What runs an exported program."""
+"""Delegates of exported programs."""
 
 _OPTIONS = (
     OptionSpec(
@@ -57,12 +57,12 @@ _OPTIONS = (
 
 
 class PteRun:
-    """A program file made ready to run and be recorded.
+    """A program file, ready to run and be recorded.
 
     Args:
         model: The program.
-        facts: What is known of the run.
-        method: The method that is run.
+        facts: Facts of the run.
+        method: The method to run.
         weights: Whether constants are recorded.
     """
 
@@ -79,7 +79,7 @@ class PteRun:
             yield from ((name, self._model.constant(name)) for name in self._model.constants)
 
     def plain(self, feed: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Run the program once without trace and give its outputs.
+        """Run the program once without trace and return its outputs.
 
         Raises:
             BackendError: ExecuTorch failed.
@@ -89,11 +89,11 @@ class PteRun:
         return self._named(self._loaded.run([feed[name] for name in self.graph.inputs]))
 
     def restart(self) -> None:
-        """Forget the state that plain runs left in the program."""
+        """Reset the state that plain runs left in the program."""
         self._loaded = None
 
     def record(self, feeds: Feeds, recorder: Recorder, on_progress: OnProgress | None = None) -> None:
-        """Run all samples and steps and put what ETDump has of them into the recorder.
+        """Run all samples and steps and record the tensors of ETDump.
 
         Raises:
             BackendError: ExecuTorch failed, or its runtime has no tracer.
@@ -105,9 +105,9 @@ class PteRun:
         for sample in range(feeds.samples):
             loaded = Loaded(self._model.content, self._method, traced=room)
             given = [feeds.feed(sample, step) for step in range(feeds.steps)]
-            made = [self._named(loaded.run([feed[name] for name in self.graph.inputs])) for feed in given]
+            outputs_of_steps = [self._named(loaded.run([feed[name] for name in self.graph.inputs])) for feed in given]
             events, buffer = trace_of(loaded) if traced else ([], b"")
-            for step, (feed, outputs) in enumerate(zip(given, made, strict=True)):
+            for step, (feed, outputs) in enumerate(zip(given, outputs_of_steps, strict=True)):
                 inner = dict(self._model.tensors(events[step], buffer)) if step < len(events) else {}
                 recorder.at(sample, step)
                 for name, array in {**inner, **outputs, **feed}.items():
@@ -117,13 +117,13 @@ class PteRun:
             if on_progress is not None:
                 on_progress(sample + 1, feeds.samples, f"sample {sample}")
 
-    def _unseen(self, seen: Mapping[str, Any]) -> list[str]:
-        made = (name for node in self.graph.nodes for name in node.outputs if name)
-        return [name for name in made if name not in seen and name not in self.outputs]
+    def _unseen(self, recorded: Mapping[str, Any]) -> list[str]:
+        outputs = (name for node in self.graph.nodes for name in node.outputs if name)
+        return [name for name in outputs if name not in recorded and name not in self.outputs]
 
-    def _named(self, made: Sequence[np.ndarray | None]) -> dict[str, np.ndarray]:
-        named = zip(self._model.output_names, made, strict=False)
-        return {name: array for name, array in named if name and array is not None and not self.graph.is_constant(name)}
+    def _named(self, arrays: Sequence[np.ndarray | None]) -> dict[str, np.ndarray]:
+        pairs = zip(self._model.output_names, arrays, strict=False)
+        return {name: array for name, array in pairs if name and array is not None and not self.graph.is_constant(name)}
 
     def close(self) -> None:
         """Free the program; safe to call twice."""
@@ -131,12 +131,12 @@ class PteRun:
 
 
 class ExportedRun:
-    """An exported program made ready to run and be recorded.
+    """An exported program, ready to run and be recorded.
 
     Args:
         program: The program, a `torch.export.ExportedProgram`.
         delegate: One of `DELEGATES`.
-        facts: What is known of it before it is lowered.
+        facts: Facts of the program before it is lowered.
         weights: Whether constants are recorded.
 
     Raises:
@@ -155,9 +155,9 @@ class ExportedRun:
         self.inputs: tuple[TensorInfo, ...] = tuple(self._exported.inputs)
         self.outputs: tuple[str, ...] = self.graph.outputs
         self._weights = weights
-        self._tapped = self._plain
+        self._lower_tapped = self._plain
         if facts.taps != "outputs" and self._exported.taps:
-            self._tapped = _tapped(program, delegate, self._exported)
+            self._lower_tapped = _lower_tapped(program, delegate, self._exported)
         self._loaded: Loaded | None = None
 
     def constants(self) -> Iterator[tuple[str, np.ndarray]]:
@@ -166,7 +166,7 @@ class ExportedRun:
             yield from self._exported.constants.items()
 
     def plain(self, feed: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Run the untapped program once and give its outputs.
+        """Run the untapped program once and return its outputs.
 
         Raises:
             BackendError: ExecuTorch failed.
@@ -176,7 +176,7 @@ class ExportedRun:
         return self._named(self._loaded.run([feed[name] for name in self.graph.inputs]), ())
 
     def restart(self) -> None:
-        """Forget the state that plain runs left in the program."""
+        """Reset the state that plain runs left in the program."""
         if self._exported.states:
             self._loaded = None
 
@@ -189,41 +189,41 @@ class ExportedRun:
         everything = self.facts.taps != "outputs"
         for name, reason in self._exported.skipped.items() if everything else ():
             recorder.skip(name, reason)
-        taps = tuple(self._exported.taps[name] for name in self._tapped.taps)
-        kept = self._exported.states
-        first = {name: array_of(self._exported.value(name)) for name in kept}
+        taps = tuple(self._exported.taps[name] for name in self._lower_tapped.taps)
+        state_outputs = self._exported.states
+        first = {name: array_of(self._exported.value(name)) for name in state_outputs}
         loaded = None
         for sample in range(feeds.samples):
             states = first if everything else {}
-            if loaded is None or kept:
-                loaded = Loaded(self._tapped.content, "forward")
+            if loaded is None or state_outputs:
+                loaded = Loaded(self._lower_tapped.content, "forward")
             for step in range(feeds.steps):
                 feed = feeds.feed(sample, step)
-                made = self._named(loaded.run([feed[name] for name in self.graph.inputs]), taps)
+                arrays = self._named(loaded.run([feed[name] for name in self.graph.inputs]), taps)
                 recorder.at(sample, step)
-                for name, array in {**states, **made, **feed}.items():
+                for name, array in {**states, **arrays, **feed}.items():
                     recorder.put(name, array)
-                states = {name: made[new] for name, new in kept.items() if new in made}
+                states = {name: arrays[new] for name, new in state_outputs.items() if new in arrays}
                 if on_progress is not None:
                     on_progress(sample * feeds.steps + step + 1, feeds.samples * feeds.steps, f"sample {sample}")
 
-    def _named(self, made: Sequence[np.ndarray | None], taps: Sequence[str]) -> dict[str, np.ndarray]:
+    def _named(self, arrays: Sequence[np.ndarray | None], taps: Sequence[str]) -> dict[str, np.ndarray]:
         names = (*self._exported.output_names, *taps)
-        if len(made) != len(names):
+        if len(arrays) != len(names):
             raise BackendError(
-                f"The lowered program has {len(made)} outputs where {len(names)} were expected.",
+                f"The lowered program has {len(arrays)} outputs where {len(names)} were expected.",
                 hint="Write --taps outputs to record inputs and outputs alone.",
             )
-        named = zip(names, made, strict=True)
-        return {name: array for name, array in named if name and array is not None and not self.graph.is_constant(name)}
+        pairs = zip(names, arrays, strict=True)
+        return {name: array for name, array in pairs if name and array is not None and not self.graph.is_constant(name)}
 
     def close(self) -> None:
         """Free the program; safe to call twice."""
         self._loaded = None
 
 
-def _tapped(program: Any, delegate: str, exported: DelegatedGraph) -> Lowered:
-    """Lower a program with all taps that the delegate bears."""
+def _lower_tapped(program: Any, delegate: str, exported: DelegatedGraph) -> Lowered:
+    """Lower a program with all taps that the delegate accepts."""
     try:
         return lowered(program, delegate, tuple(exported.taps))
     except BackendError:
@@ -268,11 +268,13 @@ class ExecuTorchBackend:
             facts = _facts(model.name, digest, taps, {"delegate": chosen["delegate"]})
             return ExportedRun(_exported_program(model), chosen["delegate"], facts, weights=weights)
         program = Pte(content, model.name, chosen["method"])
-        held = "; ".join(f"{count} {name}" for name, count in program.delegates.items()) or "none"
+        delegates = "; ".join(f"{count} {name}" for name, count in program.delegates.items()) or "none"
         note = (
-            {"note": "what a delegate runs inside is not in the trace: record the .pt2 file"} if held != "none" else {}
+            {"note": "what a delegate runs inside is not in the trace: record the .pt2 file"}
+            if delegates != "none"
+            else {}
         )
-        facts = _facts(model.name, digest, taps, {"method": chosen["method"], "delegates": held, **note})
+        facts = _facts(model.name, digest, taps, {"method": chosen["method"], "delegates": delegates, **note})
         return PteRun(program, facts, method=chosen["method"], weights=weights)
 
 
@@ -350,7 +352,7 @@ def record(
     from qdebug.recording.recorder import Recorder
 
     chosen = check_options("executorch", _OPTIONS, {"delegate": partitioner})
-    calls = [tuple(map(_laid_out, call)) for call in ([args] if isinstance(args, tuple) else args)]
+    calls = [tuple(map(_with_regular_strides, call)) for call in ([args] if isinstance(args, tuple) else args)]
     with errors("PyTorch cannot export the model", "Check that torch.export.export(model, args) works by itself."):
         if isinstance(program, torch.nn.Module):
             program = torch.export.export(program, calls[0], strict=True)
@@ -375,8 +377,8 @@ def record(
         return recorder.fidelity
 
 
-def _laid_out(tensor: Any) -> Any:
-    """Return a tensor that ExecuTorch takes: numpy gives a dimension of one element a stride of 0."""
+def _with_regular_strides(tensor: Any) -> Any:
+    """Return a tensor that ExecuTorch accepts: numpy gives a dimension of one element a stride of 0."""
     import torch
 
     return tensor.clone(memory_format=torch.contiguous_format) if 0 in tensor.stride() else tensor

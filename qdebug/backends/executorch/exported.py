@@ -46,24 +46,24 @@ def lowered(program: Any, delegate: str, taps: Sequence[str] = ()) -> Lowered:
     Raises:
         BackendError: ExecuTorch cannot lower it.
     """
-    what = f"ExecuTorch cannot lower the program{' with its tensors as outputs' if taps else ''}"
-    with errors(what, _LOWERS if not taps else "Write --taps outputs to record inputs and outputs alone."):
+    failure = f"ExecuTorch cannot lower the program{' with its tensors as outputs' if taps else ''}"
+    with errors(failure, _LOWERS if not taps else "Write --taps outputs to record inputs and outputs alone."):
         import executorch.kernels.quantized  # noqa: F401  registers quantized_decomposed
         import torch
         from executorch.devtools.intermediate_output_tap import FULL_TENSOR, strip_taps_, tap_intermediate_outputs_
         from executorch.exir import to_edge_transform_and_lower
 
-        source, made = copy.deepcopy(program), ()
+        source, tapped_names = copy.deepcopy(program), ()
         if taps:
-            wanted = frozenset(taps)
-            source, specs = tap_intermediate_outputs_(source, [(lambda node: node.name in wanted, FULL_TENSOR)])
-            made = tuple(spec.node_name for spec in specs)
+            tap_names = frozenset(taps)
+            source, specs = tap_intermediate_outputs_(source, [(lambda node: node.name in tap_names, FULL_TENSOR)])
+            tapped_names = tuple(spec.node_name for spec in specs)
         with torch.no_grad():  # a buffer that the program changes may want a gradient
             edge = to_edge_transform_and_lower(source, partitioner=_partitioners(delegate))
             placement = dict(_placed(edge.exported_program(), {node.name for node in program.graph.nodes}))
             strip_taps_(edge)
             content = edge.to_executorch().buffer
-    return Lowered(content=bytes(content), taps=made, placement=placement)
+    return Lowered(content=bytes(content), taps=tapped_names, placement=placement)
 
 
 def _partitioners(delegate: str) -> list[Any]:
@@ -75,21 +75,21 @@ def _partitioners(delegate: str) -> list[Any]:
 
 
 def _placed(program: Any, names: set[str]) -> Iterator[tuple[str, str]]:
-    """Yield where nodes of the exported program run; a delegate comes last where a node became several."""
+    """Yield the placement of nodes of the exported program; a delegate comes last for a split node."""
     module = program.graph_module
     delegated: list[tuple[str, str]] = []
     for node in module.graph.nodes:
-        held: Any = getattr(module, str(node.target), None) if node.op == "get_attr" else None
-        if hasattr(held, "original_module"):
-            inner = held.original_module.graph.nodes
-            delegated += [(name, held.backend_id) for each in inner for name in _ancestors(each) if name in names]
+        submodule: Any = getattr(module, str(node.target), None) if node.op == "get_attr" else None
+        if hasattr(submodule, "original_module"):
+            inner = submodule.original_module.graph.nodes
+            delegated += [(name, submodule.backend_id) for each in inner for name in _ancestors(each) if name in names]
         elif node.op == "call_function" and node.target is not operator.getitem:
             yield from ((name, PORTABLE) for name in _ancestors(node) if name in names)
     yield from delegated
 
 
 def _ancestors(node: Any) -> Iterator[str]:
-    """Yield the names of the nodes that a node was made of."""
+    """Yield the names of the nodes that a node was derived from."""
     waiting = list(node.meta.get("from_node") or ())
     while waiting:
         source = waiting.pop()

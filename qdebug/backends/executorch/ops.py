@@ -38,11 +38,11 @@ SCALAR_TYPES: Mapping[str, str] = MappingProxyType(
 
 @contextmanager
 def errors(what: str, hint: str) -> Iterator[None]:
-    """Turn exceptions of ExecuTorch into one sentence, with what its native code printed; keep both quiet else.
+    """Convert exceptions of ExecuTorch into one sentence, with its native output; drop that output otherwise.
 
     Args:
-        what: What failed.
-        hint: What to do then.
+        what: The failed action.
+        hint: A remedy.
     """
     printed: list[str] = []
     before = logging.root.manager.disable
@@ -55,9 +55,9 @@ def errors(what: str, hint: str) -> Iterator[None]:
         raise
     except Exception as error:  # whatever PyTorch and ExecuTorch raise
         native = [line.partition("] ")[2] for line in printed if ".cpp:" in line and "cpuinfo" not in line]
-        said = "; ".join((" ".join(str(error).split()) or type(error).__name__, *dict.fromkeys(native)))
-        said = said if len(said) <= 300 else f"{said[:297]}..."
-        raise BackendError(f"{what}: {said.rstrip('.')}.", hint=hint) from error
+        message = "; ".join((" ".join(str(error).split()) or type(error).__name__, *dict.fromkeys(native)))
+        message = message if len(message) <= 300 else f"{message[:297]}..."
+        raise BackendError(f"{what}: {message.rstrip('.')}.", hint=hint) from error
     finally:
         logging.disable(before)
 
@@ -66,12 +66,12 @@ _RUNS = "Check that the program runs in executorch.runtime itself."
 
 
 class Loaded:
-    """A program that is loaded into the runtime.
+    """A program loaded into the runtime.
 
     Args:
         content: The bytes of a .pte file.
-        method: The method that is run.
-        traced: Bytes of the buffer that ETDump has for what instructions write; 0 for a run without trace.
+        method: The method to run.
+        traced: Bytes of ETDump's buffer for results of instructions; 0 for a run without trace.
     """
 
     def __init__(self, content: bytes, method: str, *, traced: int = 0) -> None:

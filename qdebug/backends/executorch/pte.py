@@ -95,12 +95,12 @@ class Pte:
 
     @property
     def delegates(self) -> Mapping[str, int]:
-        """How many nodes are calls of each delegate."""
-        found: dict[str, int] = {}
+        """Number of calls of each delegate."""
+        calls: dict[str, int] = {}
         for node in self.graph.nodes:
             if node.domain == DELEGATE_DOMAIN:
-                found[node.op] = found.get(node.op, 0) + 1
-        return found
+                calls[node.op] = calls.get(node.op, 0) + 1
+        return calls
 
     @property
     def traced_bytes(self) -> int:
@@ -146,18 +146,20 @@ class Pte:
         return name
 
     def _read(self, index: int) -> str:
-        """Return the name of a tensor that an instruction reads; a constant or a state gets its name here."""
+        """Return the name of a tensor that an instruction reads; constants and states are named here."""
         if index not in self._called:
             tensor = self._plan.values[index].val
-            said = getattr(tensor.extra_tensor_info, "fully_qualified_name", None) if tensor.extra_tensor_info else None
+            qualified_name = (
+                getattr(tensor.extra_tensor_info, "fully_qualified_name", None) if tensor.extra_tensor_info else None
+            )
             if tensor.data_buffer_idx and tensor.allocation_info is None:
-                name = self._declare(index, said or f"constant_{index}", Role.CONSTANT)
+                name = self._declare(index, qualified_name or f"constant_{index}", Role.CONSTANT)
                 if self._infos[name].dtype is None:
                     self.skipped[name] = f"its elements are {tensor.scalar_type.name.lower()}"
                 else:
                     self._constants[name] = index
             else:
-                name = self._declare(index, said or f"state_{index}")
+                name = self._declare(index, qualified_name or f"state_{index}")
                 self.skipped[name] = "ExecuTorch shows no values of a state before a run"
         return self._called[index]
 
@@ -184,41 +186,43 @@ class Pte:
         operator = self._plan.operators[call.op_index]
         schema = _schema(operator.name, operator.overload)
         title = self._names.unique(operator.name.rpartition("::")[2].strip("_"))
-        named = zip(schema.arguments, map(self._value, call.args), strict=False)
-        every = {argument.name: value for argument, value in named}
+        pairs = zip(schema.arguments, map(self._value, call.args), strict=False)
+        every = {argument.name: value for argument, value in pairs}
         given = {argument.name: every[argument.name] for argument in schema.arguments if not argument.is_out}
         written = [argument.name for argument in schema.arguments if argument.is_out] or [
             argument.name for argument in schema.arguments if argument.alias_info and argument.alias_info.is_write
         ]
-        found = arguments(schema, given, node=title, name_of=self._ref_name)
-        beside = [self._infos[name].dtype or "" for name in found.inputs if name in self._infos]
-        for name, number in found.numbers.items():
-            dtype = dtype_beside(beside, number)
+        parsed = arguments(schema, given, node=title, name_of=self._ref_name)
+        input_dtypes = [self._infos[name].dtype or "" for name in parsed.inputs if name in self._infos]
+        for name, number in parsed.numbers.items():
+            dtype = dtype_beside(input_dtypes, number)
             self._constants[name] = number.astype(dtype)
             self._infos[name] = TensorInfo(name=name, shape=(), dtype=dtype, role=Role.CONSTANT)
-        read = self._ref_name(given.get("input"))
+        input_name = self._ref_name(given.get("input"))
         outputs = self._written([_refs(every[name]) for name in written], title)
-        if read is not None and "::dequantize" in operator.name:
-            self._note(read, operator.name, given)
+        if input_name is not None and "::dequantize" in operator.name:
+            self._note(input_name, operator.name, given)
         if outputs and "::quantize" in operator.name:
             self._note(outputs[0], operator.name, given)
         return Node(
-            name=title, op=operator.name, inputs=found.inputs, outputs=outputs, attrs=found.attrs, placement=PORTABLE
+            name=title, op=operator.name, inputs=parsed.inputs, outputs=outputs, attrs=parsed.attrs, placement=PORTABLE
         )
 
     def _written(self, outs: Sequence[Sequence[int]], title: str) -> tuple[str, ...]:
         names: list[tuple[str, ...]] = []
         for group in outs:
-            made: list[str] = []
+            inner_names: list[str] = []
             for index in group:
-                first = not names and not made
-                made.append(self._declare(index, title if first else f"{title}:{sum(map(len, names)) + len(made)}"))
-            names.append(tuple(made))
+                first = not names and not inner_names
+                inner_names.append(
+                    self._declare(index, title if first else f"{title}:{sum(map(len, names)) + len(inner_names)}")
+                )
+            names.append(tuple(inner_names))
         self._writes.append(tuple(names))
         return tuple(name for group in names for name in group)
 
     def _delegate(self, call: Any) -> Node:
-        """A delegate's arguments are its inputs, then its outputs: those that nothing has written before."""
+        """Translate a delegate call: its arguments are its inputs, then its outputs, unwritten until then."""
         kind = self._plan.delegates[call.delegate_index].id
         title = self._names.unique(kind)
         inputs: list[str] = []
@@ -229,8 +233,8 @@ class Pte:
             if type(value).__name__ != "Tensor":
                 groups.append(())
                 continue
-            fresh = index not in self._called and not (value.data_buffer_idx and value.allocation_info is None)
-            if fresh:
+            is_output = index not in self._called and not (value.data_buffer_idx and value.allocation_info is None)
+            if is_output:
                 name = self._declare(index, f"{title}:{len(outputs)}" if outputs else title)
                 outputs.append(name)
                 groups.append((name,))
@@ -271,14 +275,14 @@ class Pte:
 
     def _known(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """Return arguments with constants as arrays."""
-        found = {}
+        resolved = {}
         for name, value in given.items():
-            named = self._ref_name(value)
-            found[name] = self.constant(named) if named in self._constants else value
-        return found
+            constant_name = self._ref_name(value)
+            resolved[name] = self.constant(constant_name) if constant_name in self._constants else value
+        return resolved
 
     def _note(self, name: str, op: str, given: Mapping[str, Any]) -> None:
-        """Note the scale of codes that an operator makes or reads."""
+        """Note the scale of codes that an operator writes or reads."""
         info = self._infos[name]
         quant = quant_stated(op, self._known({**given, "input": None}), info.dtype or "", info.shape)
         if quant is not None and info.quant is None:
@@ -287,10 +291,10 @@ class Pte:
     # -- a run -------------------------------------------------------------------------------------------------------
 
     def tensors(self, events: Sequence[Any], buffer: bytes) -> Iterator[tuple[str, np.ndarray]]:
-        """Yield what a run wrote, instruction by instruction.
+        """Yield the results of a run, instruction by instruction.
 
         Args:
-            events: Debug events of one run, as ETDump has them.
+            events: Debug events of one run, from ETDump.
             buffer: The elements.
         """
         by_instruction: dict[int, list[Any]] = {}
@@ -299,8 +303,8 @@ class Pte:
                 by_instruction.setdefault(event.instruction_id, []).append(event.debug_entry)
         for number, groups in enumerate(self._writes):
             for names, entry in zip(groups, by_instruction.get(number, ()), strict=False):
-                held = entry.tensor_list.tensors if entry.tensor_list is not None else [entry.tensor]
-                for name, tensor in zip(names, held, strict=False):
+                entry_tensors = entry.tensor_list.tensors if entry.tensor_list is not None else [entry.tensor]
+                for name, tensor in zip(names, entry_tensors, strict=False):
                     if (array := _elements(tensor, buffer)) is not None:
                         yield name, array
 
@@ -337,7 +341,7 @@ def _schema(name: str, overload: str) -> Any:
     """Return the schema of an operator.
 
     Raises:
-        BackendError: PyTorch does not know the operator.
+        BackendError: PyTorch does not have the operator.
     """
     with errors(
         f"Operator {name!r} of the program is not known here",
@@ -348,13 +352,13 @@ def _schema(name: str, overload: str) -> Any:
         import executorch.kernels.quantized  # noqa: F401  registers quantized_decomposed
         import torch
 
-        space, _, own = name.partition("::")
-        called = getattr(getattr(torch.ops, space), own)
+        space, _, base_name = name.partition("::")
+        called = getattr(getattr(torch.ops, space), base_name)
         return getattr(called, overload or "default")._schema  # noqa: SLF001  as torch.fx reads it
 
 
 def _elements(tensor: Any, buffer: bytes) -> np.ndarray | None:
-    """Return what ETDump holds of a tensor; None if it holds nothing of it."""
+    """Return the elements of a tensor in ETDump; None if there are none."""
     kind = None if tensor is None else SCALAR_TYPES.get(tensor.scalar_type.name)
     if kind is None:
         return None
@@ -377,19 +381,19 @@ def trace_of(loaded: Loaded) -> tuple[list[list[Any]], bytes]:
     with tempfile.TemporaryDirectory(prefix="qdebug-") as folder:
         etdump, buffer = Path(folder) / "run.etdp", Path(folder) / "run.bin"
         loaded.write_trace(str(etdump), str(buffer))
-        found: list[list[Any]] = []
+        runs: list[list[Any]] = []
         if etdump.is_file() and etdump.stat().st_size:
             with errors("ExecuTorch's trace cannot be read", _TRACER):
                 from executorch.devtools.etdump.serialize import deserialize_from_etdump_flatcc
 
                 dump = deserialize_from_etdump_flatcc(etdump.read_bytes())
             blocks = [[each.debug_event for each in run.events or () if each.debug_event] for run in dump.run_data]
-            found = [block for block in blocks if block]
-        if not found:
+            runs = [block for block in blocks if block]
+        if not runs:
             raise BackendError(
                 "ExecuTorch's trace of the run is empty: its runtime was built without the event tracer.", hint=_TRACER
             )
-        return found, buffer.read_bytes() if buffer.is_file() else b""
+        return runs, buffer.read_bytes() if buffer.is_file() else b""
 
 
 _TRACER = (

@@ -1,12 +1,12 @@
 """The backend "litert": LiteRT (TensorFlow Lite) with the kernels of XNNPACK, its own or its reference ones.
 
-XNNPACK runs a part of the graph as one fused plan that keeps no tensor between. Faithful taps make a quarter of the
+XNNPACK runs a part of the graph as one fused plan without intermediate tensors. Faithful taps make a quarter of the
 tensors at a time outputs of the model, never two neighbours, and compare the outputs with a plain run each time: a
-tensor that cannot be looked at without changing the outputs is left out and listed. Without XNNPACK every operator is
-run by itself, and all tensors are kept in one run.
+tensor that cannot be tapped without changing the outputs is left out and listed. Without XNNPACK every operator runs by
+itself, and one run preserves all tensors.
 
-LiteRT gives each tensor a place in one arena and reuses it. Three runs tell what changes the outputs: the plain one,
-one without fusion, and one in which no memory is reused.
+LiteRT places tensors in an arena and reuses it. Three runs tell what changes the outputs: the plain one, one without
+fusion, and one without memory reuse.
 """
 
 from __future__ import annotations
@@ -61,13 +61,13 @@ _OPTIONS = (
     OptionSpec(name="threads", default="1", help="threads inside an operator"),
 )
 
-_TRIED = 4
-"""Samples for which all ways of running are compared: what fusion and memory change hardly hangs on the values."""
+_COMPARED_SAMPLES = 4
+"""Samples for which all run variants are compared: effects of fusion and memory hardly depend on the values."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Settings:
-    """What the user chose about interpreters.
+    """Interpreter settings of the user.
 
     Args:
         kernels: One of `KERNELS`.
@@ -79,7 +79,7 @@ class _Settings:
 
 
 _PATTERNS = (0xA5, 0x5A)
-"""Bytes that memory is filled with to see whether a run writes it: what is still both is not written."""
+"""Fill bytes that reveal whether a run writes memory: unwritten memory keeps both."""
 
 _FILLABLE = (np.dtype(np.float32), np.dtype(np.int8), np.dtype(np.uint8), np.dtype(np.int16))
 
@@ -92,10 +92,10 @@ class _Interpreter:
 
     Args:
         model: The model.
-        settings: What the user chose.
+        settings: Settings of the user.
         content: The bytes of a changed model; the model's own file if None.
         fused: Whether a delegate may fuse operators.
-        kept: Whether each tensor keeps memory of its own.
+        kept: Whether each tensor has memory of its own.
     """
 
     def __init__(
@@ -113,7 +113,7 @@ class _Interpreter:
         self._shapes: dict[str, tuple[int, ...]] = {}
 
     def restart(self) -> None:
-        """Forget state that the model keeps from one run to the next."""
+        """Reset state that the model keeps from one run to the next."""
         if self._model.stateful:
             self._net = None
 
@@ -124,13 +124,13 @@ class _Interpreter:
             BackendError: LiteRT refused the model, or failed.
         """
         self.prepare(feed)
-        with _errors("LiteRT failed"):
+        with _litert_errors("LiteRT failed"):
             for name, array in feed.items():
                 self._net.set_tensor(self._model.indices[name], np.ascontiguousarray(array))
             self._net.invoke()
 
     def prepare(self, feed: Mapping[str, np.ndarray]) -> None:
-        """Load the model if it is not, and give it room for inputs of these shapes.
+        """Load the model once, and allocate inputs of these shapes.
 
         Raises:
             BackendError: LiteRT refused the model.
@@ -138,7 +138,7 @@ class _Interpreter:
         shapes = {name: array.shape for name, array in feed.items()}
         if self._net is not None and shapes == self._shapes:
             return
-        with _errors("LiteRT refused the model"):
+        with _litert_errors("LiteRT refused the model"):
             if self._net is None:
                 self._net = self._loaded()
             for details in self._net.get_input_details():
@@ -163,7 +163,7 @@ class _Interpreter:
             )
 
     def parts(self) -> list[tuple[set[str], list[str]]]:
-        """Return what each part that a delegate took reads and makes."""
+        """Return the inputs and outputs of each part that a delegate took."""
         names = self._model.names
         return [
             ({names[at] for at in each["inputs"] if at >= 0}, [names[at] for at in each["outputs"] if at >= 0])
@@ -172,15 +172,15 @@ class _Interpreter:
         ]
 
     def tensor(self, name: str) -> np.ndarray | None:
-        """Return a copy of a tensor's elements; None if LiteRT has none of it."""
+        """Return a copy of a tensor's elements; None if LiteRT has none."""
         try:
-            found: np.ndarray = self._net.get_tensor(self._model.indices[name])
+            elements: np.ndarray = self._net.get_tensor(self._model.indices[name])
         except (ValueError, RuntimeError):
             return None
-        return found
+        return elements
 
     def fill(self, name: str, pattern: int) -> bool:
-        """Fill the memory of a tensor with a byte; False if it has none, or may hold indices: a run may need these."""
+        """Fill the memory of a tensor with a byte; False if it has none, or may hold indices that a run needs."""
         try:
             memory = self._net.tensor(self._model.indices[name])()
         except (ValueError, RuntimeError):
@@ -191,23 +191,23 @@ class _Interpreter:
         return True
 
     def is_filled(self, name: str, pattern: int) -> bool:
-        """Tell whether the memory of a tensor holds nothing but one byte."""
-        found = self.tensor(name)
-        return found is not None and bool(np.all(found.reshape(-1).view(np.uint8) == pattern))
+        """Return whether the memory of a tensor contains only one byte value."""
+        elements = self.tensor(name)
+        return elements is not None and bool(np.all(elements.reshape(-1).view(np.uint8) == pattern))
 
     def tensors(self, names: Sequence[str]) -> dict[str, np.ndarray]:
         """Return copies of those tensors that LiteRT has elements of."""
-        found = ((name, self.tensor(name)) for name in names)
-        return {name: array for name, array in found if array is not None}
+        pairs = ((name, self.tensor(name)) for name in names)
+        return {name: array for name, array in pairs if array is not None}
 
 
 class LiteRTRun:
-    """A model made ready to run in LiteRT and be recorded.
+    """A model, ready to run in LiteRT and be recorded.
 
     Args:
-        model: The model as it was given.
-        settings: What the user chose about interpreters.
-        facts: What is known of the run.
+        model: The model.
+        settings: Settings of the user.
+        facts: Facts of the run.
         weights: Whether constants are recorded.
     """
 
@@ -223,17 +223,17 @@ class LiteRTRun:
         self.graph = _placed(self.graph, self._delegated())
 
     def _delegated(self) -> dict[str, str]:
-        """Return where nodes run, by a tensor that they make: in a delegate, or by LiteRT's own kernels."""
-        own = "reference kernels" if self._settings.kernels == "reference" else "builtin kernels"
-        found = {name: own for node in self.graph.nodes for name in node.outputs}
+        """Return the placement of nodes by their output tensors: a delegate, or LiteRT's own kernels."""
+        kernels_name = "reference kernels" if self._settings.kernels == "reference" else "builtin kernels"
+        placements = {name: kernels_name for node in self.graph.nodes for name in node.outputs}
         if self.fuses:
             try:
                 self._plain.prepare({})
-            except BackendError:  # it is said when the model runs
+            except BackendError:  # it is reported when the model runs
                 return {}
             for inputs, outputs in self._plain.parts():
-                found |= dict.fromkeys(_between(self.graph, inputs, outputs), "XNNPACK")
-        return found
+                placements |= dict.fromkeys(_between(self.graph, inputs, outputs), "XNNPACK")
+        return placements
 
     def constants(self) -> Iterator[tuple[str, np.ndarray]]:
         """Yield the constants to record, one at a time; none if the run was opened without weights."""
@@ -243,7 +243,7 @@ class LiteRTRun:
                     yield name, self._model.constant(name)
 
     def plain(self, feed: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Run the untouched model as production would and give its outputs.
+        """Run the untouched model as in production and return its outputs.
 
         Raises:
             BackendError: LiteRT refused the model, or failed.
@@ -252,11 +252,11 @@ class LiteRTRun:
         return self._plain.tensors(self.readable(self.outputs))
 
     def restart(self) -> None:
-        """Forget the state that plain runs left in the model."""
+        """Reset the state that plain runs left in the model."""
         self._plain.restart()
 
     def record(self, feeds: Feeds, recorder: Recorder, on_progress: OnProgress | None = None) -> None:
-        """Run all samples and steps and put every tapped tensor into the recorder.
+        """Run all samples and steps and record every tapped tensor.
 
         Raises:
             BackendError: LiteRT refused the model, or failed.
@@ -272,10 +272,10 @@ class LiteRTRun:
         """Make another interpreter of the model.
 
         Args:
-            kernels: One of `KERNELS`, where not the chosen ones run.
+            kernels: One of `KERNELS`; the chosen ones if empty.
             taps: Tensors that are outputs as well.
             fused: Whether a delegate may fuse operators.
-            kept: Whether each tensor keeps memory of its own.
+            kept: Whether each tensor has memory of its own.
         """
         content = self._model.with_outputs(taps) if taps else None
         settings = replace(self._settings, kernels=kernels or self._settings.kernels)
@@ -283,12 +283,12 @@ class LiteRTRun:
 
     @property
     def variables(self) -> Sequence[str]:
-        """Tensors in which the model keeps state; a run reads what they hold before it."""
+        """Tensors with the model's state, which a run reads."""
         return self.readable(self._model.variables)
 
     @property
     def unpacked(self) -> Sequence[str]:
-        """Constants to record that operators make of packed ones; none if the run was opened without weights."""
+        """Constants to record that operators compute from packed ones; none if the run was opened without weights."""
         return self.readable(self._model.unpacked) if self._weights else []
 
     @property
@@ -302,7 +302,7 @@ class LiteRTRun:
         return self._settings.kernels == "xnnpack"
 
     def readable(self, names: Iterable[str]) -> list[str]:
-        """Return those of the tensors whose elements are numbers."""
+        """Return the tensors with numeric elements."""
         return [name for name in names if name not in self._model.unreadable and name in self.graph.tensors]
 
     def close(self) -> None:
@@ -310,8 +310,8 @@ class LiteRTRun:
         self._plain = _Interpreter(self._model, self._settings)
 
 
-class _Ways:
-    """One model run in three ways: plainly, without fusion, and with memory of its own for each tensor.
+class _RunVariants:
+    """Three runs of one model: plain, without fusion, and without memory reuse.
 
     Args:
         run: The run.
@@ -325,16 +325,16 @@ class _Ways:
         self._fusion, self._keeping, self._memory = FidelityCheck(), FidelityCheck(), FidelityCheck()
 
     def prepare(self, feed: Mapping[str, np.ndarray], *, fresh: bool) -> None:
-        """Make all ways ready for a feed; a fresh one has forgotten all states."""
-        for way in self._all():
+        """Prepare all variants for a feed; a fresh one has reset all states."""
+        for interpreter in self._all():
             if fresh:
-                way.restart()
-            way.prepare(feed)
+                interpreter.restart()
+            interpreter.prepare(feed)
 
     def run(self, feed: Mapping[str, np.ndarray], place: tuple[int, int]) -> None:
-        """Run all ways once and compare their outputs."""
-        for way in self._all():
-            way.run(feed)
+        """Run all variants once and compare their outputs."""
+        for interpreter in self._all():
+            interpreter.run(feed)
         plain, kept = self.plain.tensors(self._outputs), self.kept.tensors(self._outputs)
         split = plain if self._split is None else self._split.tensors(self._outputs)
         _compare(self._fusion, split, plain, place)
@@ -343,31 +343,33 @@ class _Ways:
 
     @property
     def sentence(self) -> str:
-        """Say in a clause what changes the outputs: fusion, or the reuse of memory."""
-        said = []
+        """A clause on what changes the outputs: fusion, or the reuse of memory."""
+        clauses = []
         if self._fusion.fidelity is Fidelity.DIFFERS:
-            said.append(f"fusion of operators changes the outputs: {self._fusion.worst}")
+            clauses.append(f"fusion of operators changes the outputs: {self._fusion.worst}")
         if self._memory.fidelity is Fidelity.DIFFERS:
-            said.append(f"reuse of memory changes the outputs: {self._keeping.worst or self._memory.worst}")
-        ways = "without fusion and with no memory reused" if self._split else "with no memory reused"
-        return "; ".join(said) or f"the same {ways}"
+            clauses.append(f"reuse of memory changes the outputs: {self._keeping.worst or self._memory.worst}")
+        variants_text = "without fusion and with no memory reused" if self._split else "with no memory reused"
+        return "; ".join(clauses) or f"the same {variants_text}"
 
     def _all(self) -> list[_Interpreter]:
         return [way for way in (self.plain, self._split, self.kept) if way is not None]
 
 
 class _Work:
-    """One recording: a first pass for what one run gives, then a few tensors of the fused plan at a time."""
+    """One recording: a first pass with the tensors of one run, then a few tensors of the fused plan at a time."""
 
     def __init__(self, run: LiteRTRun, feeds: Feeds, recorder: Recorder, on_progress: OnProgress | None) -> None:
         self._run, self._feeds, self._recorder, self._on_progress = run, feeds, recorder, on_progress
         self._moments = [(sample, step) for sample in range(feeds.samples) for step in range(feeds.steps)]
         self._outputs = run.readable(run.outputs)
-        made = dict.fromkeys(name for node in run.graph.nodes for name in node.outputs)
-        inner = [name for name in run.readable(made) if name not in self._outputs and not run.graph.is_constant(name)]
+        computed = dict.fromkeys(name for node in run.graph.nodes for name in node.outputs)
+        inner = [
+            name for name in run.readable(computed) if name not in self._outputs and not run.graph.is_constant(name)
+        ]
         faithful = run.facts.taps == "faithful" and run.fuses
         self._at_once = [] if faithful or run.facts.taps == "outputs" else inner
-        self._chunks = _apart(inner) if faithful else []
+        self._chunks = _spread_out(inner) if faithful else []
         self._first: dict[str, np.ndarray] = {}
         self._digests: dict[tuple[str, int, int], bytes] = {}
         """Outputs of the first pass, each as a hash."""
@@ -382,25 +384,31 @@ class _Work:
             self._leave_out_unwritten()
         self._first_pass()
         for chunk in self._chunks:
-            for taps, tapped in harmless_parts(chunk, self._attempt, self._refuse):
-                self._pass(taps, tapped)
-            self._tell(len(self._moments), "")
+            for taps, tapped in harmless_parts(chunk, self._try_taps, self._refuse):
+                self._record_taps(taps, tapped)
+            self._report_progress(len(self._moments), "")
         if self._repeated:
-            many = plural(self._repeated, "run")
-            self._recorder.remark(f"{many} with taps gave other outputs and were repeated by a new interpreter")
+            runs_text = plural(self._repeated, "run")
+            self._recorder.remark(f"{runs_text} with taps gave other outputs and were repeated by a new interpreter")
 
     def _first_pass(self) -> None:
-        """Record inputs, outputs and what one run keeps, and hold the ways of running against each other."""
-        every = None if self._run.facts.taps == "outputs" else _Ways(self._run)
-        main = self._run.interpreter() if every is None else every.kept if self._at_once else every.plain
+        """Record inputs, outputs and the tensors that one run preserves, and compare the run variants."""
+        all_variants = None if self._run.facts.taps == "outputs" else _RunVariants(self._run)
+        main = (
+            self._run.interpreter()
+            if all_variants is None
+            else all_variants.kept
+            if self._at_once
+            else all_variants.plain
+        )
         for sample, step in self._moments:
             feed = self._feeds.feed(sample, step)
-            ways = every if sample < _TRIED else None
-            states = self._before(main, ways, feed, step)
-            if ways is None:
+            variants = all_variants if sample < _COMPARED_SAMPLES else None
+            states = self._prepare_step(main, variants, feed, step)
+            if variants is None:
                 main.run(feed)
             else:
-                ways.run(feed, (sample, step))
+                variants.run(feed, (sample, step))
             outputs = main.tensors(self._outputs)
             self._digests.update({(name, sample, step): _digest(array) for name, array in outputs.items()})
             self._first = self._first or outputs
@@ -408,45 +416,49 @@ class _Work:
             for name, array in {**outputs, **feed, **states}.items():  # an output may be an input
                 self._put(name, array)
             self._put_all(main, self._at_once)
-            self._tell(1, f"sample {sample}")
-        if every is not None:
-            some = f" (the first {_TRIED} of {self._feeds.samples} samples)" if self._feeds.samples > _TRIED else ""
-            self._recorder.remark(every.sentence + some)
+            self._report_progress(1, f"sample {sample}")
+        if all_variants is not None:
+            sample_note = (
+                f" (the first {_COMPARED_SAMPLES} of {self._feeds.samples} samples)"
+                if self._feeds.samples > _COMPARED_SAMPLES
+                else ""
+            )
+            self._recorder.remark(all_variants.sentence + sample_note)
 
     def _put_unpacked(self) -> None:
-        """Record constants that LiteRT unpacks, as its own kernels do: XNNPACK writes them nowhere."""
+        """Record unpacked constants as LiteRT's own kernels unpack them: XNNPACK stores them nowhere."""
         if self._run.unpacked:
-            own = self._run.interpreter(kernels="builtin", kept=True)
-            own.run(self._feeds.feed(0, 0))
-            for name, array in own.tensors(self._run.unpacked).items():
+            builtin_interpreter = self._run.interpreter(kernels="builtin", kept=True)
+            builtin_interpreter.run(self._feeds.feed(0, 0))
+            for name, array in builtin_interpreter.tensors(self._run.unpacked).items():
                 self._recorder.constant(name, array)
 
     def _leave_out_unwritten(self) -> None:
-        """List tensors that keep whatever stood in their memory before the run: a delegate computes them elsewhere."""
-        kept, doubted, feed = self._run.interpreter(kept=True), self._at_once, self._feeds.feed(0, 0)
-        kept.run(feed)  # before the first run there is no memory
+        """List tensors that keep the old content of their memory: a delegate computes them elsewhere."""
+        interpreter, doubted, feed = self._run.interpreter(kept=True), self._at_once, self._feeds.feed(0, 0)
+        interpreter.run(feed)  # before the first run there is no memory
         for pattern in _PATTERNS:
-            filled = [name for name in doubted if kept.fill(name, pattern)]
-            kept.run(feed)
-            doubted = [name for name in filled if kept.is_filled(name, pattern)]
+            filled = [name for name in doubted if interpreter.fill(name, pattern)]
+            interpreter.run(feed)
+            doubted = [name for name in filled if interpreter.is_filled(name, pattern)]
         for name in doubted:
             self._recorder.skip(name, "LiteRT does not write it: a delegate computes it elsewhere")
         self._at_once = [name for name in self._at_once if name not in doubted]
 
-    def _before(
-        self, main: _Interpreter, ways: _Ways | None, feed: Mapping[str, np.ndarray], step: int
+    def _prepare_step(
+        self, main: _Interpreter, variants: _RunVariants | None, feed: Mapping[str, np.ndarray], step: int
     ) -> dict[str, np.ndarray]:
-        """Make the interpreters ready, and return the states that the run will read."""
-        if ways is not None:
-            ways.prepare(feed, fresh=step == 0)
+        """Prepare the interpreters, and return the states that the run will read."""
+        if variants is not None:
+            variants.prepare(feed, fresh=step == 0)
         else:
             if step == 0:
                 main.restart()
             main.prepare(feed)
         return main.tensors(self._run.variables)
 
-    def _attempt(self, taps: Sequence[str]) -> _Interpreter | None:
-        """Return a model that taps some tensors at once; None if its outputs are not those of the first run."""
+    def _try_taps(self, taps: Sequence[str]) -> _Interpreter | None:
+        """Return a model with some taps; None if its outputs differ from the first run."""
         tapped = self._run.interpreter(taps=taps)
         tapped.run(self._feeds.feed(0, 0))
         check = FidelityCheck()
@@ -457,14 +469,15 @@ class _Work:
         """List a tensor that cannot be tapped without changing the outputs."""
         self._recorder.skip(name, "the outputs change if it is looked at: it is fused away (see --taps all)")
 
-    def _pass(self, taps: Sequence[str], tapped: _Interpreter) -> None:
-        """Record a few tensors of the fused plan, and let changed outputs count against fidelity.
+    def _record_taps(self, taps: Sequence[str], tapped: _Interpreter) -> None:
+        """Record a few tensors of the fused plan, and count changed outputs against fidelity.
 
         LiteRT 2.3.0 sometimes gives wrong outputs from the second run of such an interpreter on, in all its runs: about
-        one interpreter in thirty on a net of two hundred tensors. A run with other outputs is repeated by a new one.
+        one interpreter in thirty on a net of two hundred tensors. A run with other outputs is repeated by a new
+        interpreter.
         """
         for number, (sample, step) in enumerate(self._moments):
-            if number:  # the first one ran when the taps were found harmless
+            if number:  # the first sample ran when the taps were tried
                 if step == 0:
                     tapped.restart()
                 tapped.run(self._feeds.feed(sample, step))
@@ -479,7 +492,7 @@ class _Work:
                 self._recorder.check(changed, plain=False)
 
     def _changed(self, tapped: _Interpreter, place: tuple[int, int]) -> dict[str, np.ndarray]:
-        """Return outputs that are not those of the first pass."""
+        """Return outputs that differ from the first pass."""
         return {
             name: array
             for name, array in tapped.tensors(self._outputs).items()
@@ -501,7 +514,7 @@ class _Work:
     def _varies(self, name: str) -> bool:
         return not self._run.graph.is_constant(name)
 
-    def _tell(self, runs: int, label: str) -> None:
+    def _report_progress(self, runs: int, label: str) -> None:
         self._done += runs
         if self._on_progress is not None:
             self._on_progress(self._done, (1 + len(self._chunks)) * len(self._moments), label)
@@ -512,20 +525,20 @@ def _digest(array: np.ndarray) -> bytes:
 
 
 def _between(graph: Graph, inputs: set[str], outputs: Sequence[str]) -> set[str]:
-    """Return the tensors that lead from some tensors to others, these included."""
-    found: set[str] = set()
+    """Return the tensors on paths from some tensors to others, these included."""
+    tensors: set[str] = set()
     left = list(outputs)
     while left:
         name = left.pop()
         node = graph.producer(name)
-        if node is not None and name not in found and name not in inputs:
-            found.add(name)
+        if node is not None and name not in tensors and name not in inputs:
+            tensors.add(name)
             left += node.inputs
-    return found
+    return tensors
 
 
 def _placed(graph: Graph, places: Mapping[str, str]) -> Graph:
-    """Return a graph that says where its nodes run."""
+    """Return a graph with the placements of its nodes."""
     nodes = [
         replace(node, placement=next((places[name] for name in node.outputs if name in places), ""))
         for node in graph.nodes
@@ -534,8 +547,8 @@ def _placed(graph: Graph, places: Mapping[str, str]) -> Graph:
     return Graph(nodes, tensors=tensors, inputs=graph.inputs, outputs=graph.outputs, name=graph.name)
 
 
-def _apart(names: Sequence[str]) -> list[Sequence[str]]:
-    """Split tensors so that those of one run lie far apart in the graph."""
+def _spread_out(names: Sequence[str]) -> list[Sequence[str]]:
+    """Split tensors so that those of one run are far apart in the graph."""
     return [names[start::_APART] for start in range(min(len(names), _APART))]
 
 
@@ -548,15 +561,15 @@ def _compare(
 
 
 @contextmanager
-def _errors(what: str) -> Iterator[None]:
-    """Turn LiteRT's exceptions into one sentence."""
+def _litert_errors(failure: str) -> Iterator[None]:
+    """Convert LiteRT's exceptions into one sentence."""
     try:
         yield
     except (RuntimeError, ValueError) as error:
         text = " ".join(str(error).split()) or f"{type(error).__name__} without a message"
         text = text if len(text) <= 300 else f"{text[:297]}..."
         raise BackendError(
-            f"{what}: {text.rstrip('.')}.", hint="Check that the model runs in ai_edge_litert's Interpreter itself."
+            f"{failure}: {text.rstrip('.')}.", hint="Check that the model runs in ai_edge_litert's Interpreter itself."
         ) from error
 
 

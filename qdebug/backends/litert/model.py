@@ -1,6 +1,6 @@
 """Read LiteRT (TensorFlow Lite) model files into graphs with quantization facts.
 
-The main subgraph is the graph. Its constants are views of the file's buffers until they are asked for.
+The main subgraph is the graph. Its constants are views of the file's buffers until they are read.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from qdebug.regular_file import open_binary
 __all__ = ["CUSTOM_DOMAIN", "ELEMENT_TYPES", "LiteRTModel", "LiteRTReader", "reader"]
 
 CUSTOM_DOMAIN = "tflite.custom"
-"""Domain of custom operators: their names mean nothing beyond the model's own runtime."""
+"""Domain of custom operators, whose names are only known to the model's own runtime."""
 
 ELEMENT_TYPES: Mapping[int, tuple[str, str | None]] = MappingProxyType(
     {
@@ -113,15 +113,15 @@ class LiteRTModel:
         for graph in self.proto.subgraphs:
             nodes = self._nodes() if graph is self._main else [None] * len(graph.operators or ())
             for operator, node in zip(graph.operators or (), nodes, strict=True):
-                said = f"subgraph {_text(graph.name)!r}" if node is None else f"{node.op} {node.name!r}"
-                for index in _run_by(operator):
-                    runners.setdefault(index, said)
-        found: dict[str, tuple[int, str]] = {}
+                runner_text = f"subgraph {_text(graph.name)!r}" if node is None else f"{node.op} {node.name!r}"
+                for index in _subgraphs_of(operator):
+                    runners.setdefault(index, runner_text)
+        subgraphs: dict[str, tuple[int, str]] = {}
         for number, graph in enumerate(self.proto.subgraphs[1:], start=1):
             name = _text(graph.name)
-            name = name if name and name not in found else f"{name or 'subgraph'}:{number}"
-            found[name] = len(graph.tensors or ()), runners.get(number, "")
-        return found
+            name = name if name and name not in subgraphs else f"{name or 'subgraph'}:{number}"
+            subgraphs[name] = len(graph.tensors or ()), runners.get(number, "")
+        return subgraphs
 
     @property
     def unrecorded(self) -> str:
@@ -134,7 +134,7 @@ class LiteRTModel:
 
     @property
     def run_graph(self) -> Graph:
-        """The graph with shapes left open where an extent varies: a recording has those of the run."""
+        """The graph with open shapes where an extent varies: a recording has the shapes of its run."""
         tensors = [
             replace(info, shape=None) if info.shape is not None and None in info.shape else info
             for info in self.graph.tensors.values()
@@ -174,7 +174,7 @@ class LiteRTModel:
             self._main.outputs = before
 
     def _unreadable(self, name: str, tensor: Any) -> str:
-        """Say why the values of a tensor cannot be recorded; "" if they can."""
+        """Return why the values of a tensor cannot be recorded; "" if they can."""
         kind, dtype = ELEMENT_TYPES.get(tensor.type, (f"type {tensor.type}", None))
         if dtype is None:
             return f"its elements are {kind.lower()}"
@@ -216,19 +216,19 @@ class LiteRTModel:
             code = self.proto.operatorCodes[operator.opcodeIndex]
             op = _operator_names().get(max(code.builtinCode, code.deprecatedBuiltinCode))
             if op in _UNPACKING and constant.issuperset(_listed(operator.inputs)):
-                made = set(_listed(operator.outputs)).difference(_listed(self._main.outputs))
-                constant |= made
-                yield from (self.names[index] for index in sorted(made))
+                computed = set(_listed(operator.outputs)).difference(_listed(self._main.outputs))
+                constant |= computed
+                yield from (self.names[index] for index in sorted(computed))
 
     def _nodes(self) -> Iterator[Node]:
-        taken: set[str] = set()
+        used_names: set[str] = set()
         for number, operator in enumerate(self._main.operators):
             code = self.proto.operatorCodes[operator.opcodeIndex]
             op = _operator_names().get(max(code.builtinCode, code.deprecatedBuiltinCode), "UNKNOWN")
             custom = op == "CUSTOM"
             outputs = tuple(self.names[index] for index in _listed(operator.outputs))
             name = f"{_text(code.customCode) if custom else op}:{outputs[0] if outputs else number}"
-            taken.add(name if name not in taken else (name := f"{name}#{number}"))
+            used_names.add(name if name not in used_names else (name := f"{name}#{number}"))
             yield Node(
                 name=name,
                 op=_text(code.customCode) if custom else op,
@@ -250,7 +250,7 @@ class LiteRTModel:
         )
 
     def _quant(self, tensor: Any, dtype: str) -> QuantParams | None:
-        """Return how the codes of a tensor stand for numbers: per tensor, per channel, or in blocks."""
+        """Return the quantization of a tensor: per tensor, per channel, or in blocks."""
         params = tensor.quantization
         if params is None or not is_integer(dtype):
             return None
@@ -347,8 +347,8 @@ def _array(tensor: Any, buffers: Sequence[Any]) -> np.ndarray:
     """Return the elements of a constant.
 
     Raises:
-        ValueError: Its buffer has fewer than its shape says, or they are no numbers.
-        IndexError: A place of a sparse one lies outside its shape.
+        ValueError: Its buffer is too short for its shape, or has no numbers.
+        IndexError: An index of a sparse constant lies outside its shape.
     """
     dtype, shape = ELEMENT_TYPES.get(tensor.type, ("", None))[1], _listed(tensor.shape)
     if dtype is None:
@@ -357,7 +357,7 @@ def _array(tensor: Any, buffers: Sequence[Any]) -> np.ndarray:
     content = np.frombuffer(b"" if data is None else memoryview(data), np.uint8)
     if tensor.sparsity is None:
         return _elements(content, dtype, math.prod(shape)).reshape(shape)
-    places = _places(tensor.sparsity, shape)
+    places = _sparse_indices(tensor.sparsity, shape)
     dense = np.zeros(shape, logical_dtype(dtype))
     dense[places] = _elements(content, dtype, len(places[0]))
     return dense
@@ -379,14 +379,14 @@ def _elements(content: np.ndarray, dtype: str, count: int) -> np.ndarray:
     return codes.astype(logical_dtype(dtype))
 
 
-def _places(sparsity: Any, shape: Sequence[int]) -> tuple[np.ndarray, ...]:
-    """Return where the stored elements of a sparse constant stand, an index array for each dimension.
+def _sparse_indices(sparsity: Any, shape: Sequence[int]) -> tuple[np.ndarray, ...]:
+    """Return the index arrays of the stored elements of a sparse constant, one for each dimension.
 
-    Dimensions are walked in the order that the file gives, those of blocks among them; each is dense, or lists its
-    places for each place of the dimensions before it. Source: tensorflow/lite/schema/schema.fbs, SparsityParameters.
+    Dimensions are traversed in the order of the file, including those of blocks; each is dense, or lists its indices
+    for each index of the dimensions before it. Source: tensorflow/lite/schema/schema.fbs, SparsityParameters.
     """
     walked = np.zeros(1, np.int64)
-    found: list[np.ndarray] = []
+    index_arrays: list[np.ndarray] = []
     most = math.prod(shape)
     for level in sparsity.dimMetadata:
         if level.format == 0:
@@ -405,10 +405,10 @@ def _places(sparsity: Any, shape: Sequence[int]) -> tuple[np.ndarray, ...]:
             owner = np.repeat(np.arange(len(walked)), counts)
             walked = np.arange(counts.sum()) + np.repeat(segments[walked] - np.cumsum(counts) + counts, counts)
             place = indices[walked]
-        found = [*(before[owner] for before in found), place]
+        index_arrays = [*(before[owner] for before in index_arrays), place]
     result = [np.zeros(len(walked), np.int64) for _ in shape]
     blocks = {len(shape) + number: of for number, of in enumerate(_listed(sparsity.blockMap))}
-    levels = list(zip(_listed(sparsity.traversalOrder), sparsity.dimMetadata, found, strict=True))
+    levels = list(zip(_listed(sparsity.traversalOrder), sparsity.dimMetadata, index_arrays, strict=True))
     for dimension, _, place in levels:
         if dimension not in blocks:
             result[dimension] += place
@@ -419,15 +419,15 @@ def _places(sparsity: Any, shape: Sequence[int]) -> tuple[np.ndarray, ...]:
     return tuple(result)
 
 
-def _run_by(operator: Any) -> list[int]:
+def _subgraphs_of(operator: Any) -> list[int]:
     """Return the subgraphs that an operator runs: branches, conditions, bodies."""
     options = [vars(each) for each in (operator.builtinOptions, operator.builtinOptions2) if each is not None]
-    named = (item for values in options for item in values.items())
-    return [int(value) for key, value in named if key.lower().endswith(("subgraphindex", "subgraph")) and value > 0]
+    items = (item for values in options for item in values.items())
+    return [int(value) for key, value in items if key.lower().endswith(("subgraphindex", "subgraph")) and value > 0]
 
 
 def _listed(values: Any) -> list[Any]:
-    """Return a vector of the object model as a list; it is None where the file has none."""
+    """Return a vector of the object model as a list; empty if the file has None."""
     return [] if values is None else list(values)
 
 
@@ -436,15 +436,15 @@ def _text(name: Any) -> str:
 
 
 def _tensor_names(tensors: Sequence[Any]) -> tuple[str, ...]:
-    """Return a unique name for each tensor: its own, with its index added where the name is empty or repeats."""
-    taken = {_text(tensor.name) for tensor in tensors}
+    """Return a unique name for each tensor: its own, with its index added if the name is empty or repeats."""
+    own_names = {_text(tensor.name) for tensor in tensors}
     used: set[str] = set()
     names: list[str] = []
     for index, tensor in enumerate(tensors):
-        name = own = _text(tensor.name)
-        if not own or own in used:
-            name = f"{own or 'tensor'}:{index}"
-            while name in taken or name in used:
+        name = own_name = _text(tensor.name)
+        if not own_name or own_name in used:
+            name = f"{own_name or 'tensor'}:{index}"
+            while name in own_names or name in used:
                 name += "'"
         used.add(name)
         names.append(name)
@@ -460,16 +460,16 @@ def _is_constant(tensor: Any, buffers: Sequence[Any]) -> bool:
 
 def _attrs(options: Any) -> dict[str, AttrValue]:
     """Return the options of an operator by the schema's names, with the schema's words for numbered kinds."""
-    found: dict[str, AttrValue] = {}
+    attrs: dict[str, AttrValue] = {}
     for key, value in vars(options).items() if options is not None else ():
         name = _WORD_STARTS.sub("_", key).lower()
-        said = _said(name, value, mirrored=type(options).__name__ == "MirrorPadOptionsT")
-        if said is not None:
-            found[name] = said
-    return found
+        plain_value = _attribute_value(name, value, mirrored=type(options).__name__ == "MirrorPadOptionsT")
+        if plain_value is not None:
+            attrs[name] = plain_value
+    return attrs
 
 
-def _said(name: str, value: Any, *, mirrored: bool) -> AttrValue | None:
+def _attribute_value(name: str, value: Any, *, mirrored: bool) -> AttrValue | None:
     if name == "fused_activation_function":
         return _activation_names().get(value, str(value))
     words = _PADDINGS if name == "padding" else _MIRRORS if mirrored and name == "mode" else ()

@@ -1,4 +1,4 @@
-"""Write a graph in TensorFlow Lite's words, and its constants, as a LiteRT model file."""
+"""Write a graph with TensorFlow Lite's operators, and its constants, as a LiteRT model file."""
 
 from __future__ import annotations
 
@@ -80,42 +80,44 @@ def write(graph: Graph, constants: Mapping[str, np.ndarray], path: Path) -> None
 def _tensor(schema: Any, info: TensorInfo) -> Any:
     if info.shape is None or None in info.shape:
         raise ValueError(f"the tensor {info.name!r} has no shape")
-    made = schema.TensorT()
-    made.name, made.shape = info.name.encode(), list(info.shape)
-    made.type = next(number for number, (_, dtype) in ELEMENT_TYPES.items() if dtype == info.dtype)
+    tensor = schema.TensorT()
+    tensor.name, tensor.shape = info.name.encode(), list(info.shape)
+    tensor.type = next(number for number, (_, dtype) in ELEMENT_TYPES.items() if dtype == info.dtype)
     if info.quant is not None:
-        made.quantization = _quantization(schema, info.quant)
-    return made
+        tensor.quantization = _quantization(schema, info.quant)
+    return tensor
 
 
 def _quantization(schema: Any, quant: QuantParams) -> Any:
-    made = schema.QuantizationParametersT()
-    made.scale = quant.scale.reshape(-1).astype(np.float32)
-    made.zeroPoint = np.broadcast_to(quant.zero_point.reshape(-1), made.scale.shape).astype(np.int64)
-    made.quantizedDimension = quant.axis or 0
-    return made
+    quantization = schema.QuantizationParametersT()
+    quantization.scale = quant.scale.reshape(-1).astype(np.float32)
+    quantization.zeroPoint = np.broadcast_to(quant.zero_point.reshape(-1), quantization.scale.shape).astype(np.int64)
+    quantization.quantizedDimension = quant.axis or 0
+    return quantization
 
 
 def _code(schema: Any, op: str) -> Any:
-    made = schema.OperatorCodeT()
-    made.builtinCode, made.version = getattr(schema.BuiltinOperator, op), _VERSIONS.get(op, _INT8_VERSION)
-    made.deprecatedBuiltinCode = min(made.builtinCode, 127)
-    return made
+    code = schema.OperatorCodeT()
+    code.builtinCode, code.version = getattr(schema.BuiltinOperator, op), _VERSIONS.get(op, _INT8_VERSION)
+    code.deprecatedBuiltinCode = min(code.builtinCode, 127)
+    return code
 
 
 def _operator(schema: Any, node: Node, code: int, index: Mapping[str, int]) -> Any:
-    made = schema.OperatorT()
-    made.opcodeIndex = code
-    made.inputs, made.outputs = [index[name] for name in node.inputs], [index[name] for name in node.outputs]
+    operator = schema.OperatorT()
+    operator.opcodeIndex = code
+    operator.inputs, operator.outputs = [index[name] for name in node.inputs], [index[name] for name in node.outputs]
     name = _OPTIONS.get(node.op, f"{_joined(node.op)}Options")
     if name:
-        made.builtinOptionsType = getattr(schema.BuiltinOptions, name)
-        made.builtinOptions = getattr(schema, f"{name}T")()
+        operator.builtinOptionsType = getattr(schema.BuiltinOptions, name)
+        operator.builtinOptions = getattr(schema, f"{name}T")()
         for key, value in node.attrs.items():
             words = getattr(schema, _WORDS[key]) if key in _WORDS else None
             joined = _joined(key)
-            setattr(made.builtinOptions, joined[0].lower() + joined[1:], getattr(words, str(value)) if words else value)
-    return made
+            setattr(
+                operator.builtinOptions, joined[0].lower() + joined[1:], getattr(words, str(value)) if words else value
+            )
+    return operator
 
 
 def _joined(name: str) -> str:

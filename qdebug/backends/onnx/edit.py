@@ -1,6 +1,6 @@
-"""Changes nodes of a quantized ONNX model: weights in float or with more scales, wider codes, a corrected bias.
+"""Change nodes of a quantized ONNX model: float weights or more scales, wider codes, a corrected bias.
 
-It edits what quantizers of the format QDQ write: QuantizeLinear and DequantizeLinear around nodes of the float net.
+It edits models of QDQ quantizers: QuantizeLinear and DequantizeLinear around nodes of the float net.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ _WIDE_OPSET, _AXIS_OPSET = 21, 13
 
 
 def edit(model: Path, edits: Sequence[NodeEdit], out: Path) -> None:
-    """Write a copy of a model with some of its nodes changed.
+    """Write a copy of a model with some changed nodes.
 
     Args:
         model: The quantized model.
-        edits: What is changed.
+        edits: The changes.
         out: The file to write.
 
     Raises:
@@ -43,8 +43,8 @@ def edit(model: Path, edits: Sequence[NodeEdit], out: Path) -> None:
 
     proto = _loaded(model)
     editor = _Editor(proto)
-    for each in edits:
-        editor.apply(each)
+    for node_edit in edits:
+        editor.apply(node_edit)
     editor.clean()
     try:
         onnx.checker.check_model(proto)
@@ -54,7 +54,7 @@ def edit(model: Path, edits: Sequence[NodeEdit], out: Path) -> None:
 
 
 def tensors(model: Path) -> frozenset[str]:
-    """Return the names of the tensors that the nodes of a model make: an edit is of one of these.
+    """Return the names of the tensors that the nodes of a model compute; edits refer to these.
 
     Args:
         model: The quantized model.
@@ -70,7 +70,7 @@ def _loaded(model: Path, *, weights: bool = True) -> onnx.ModelProto:
 
     try:
         return onnx.load(model, load_external_data=weights)
-    except Exception as error:  # protobuf raises what it likes
+    except Exception as error:  # protobuf may raise anything
         raise BackendError(f"{model.name!r} cannot be read as an ONNX model: {error}") from error
 
 
@@ -87,29 +87,29 @@ class _Editor:
         self._number = 0
         self._opset = next((each.version for each in proto.opset_import if each.domain in ("", "ai.onnx")), 1)
 
-    def apply(self, wanted: NodeEdit) -> None:
+    def apply(self, node_edit: NodeEdit) -> None:
         """Change one node."""
-        main, quantizer = self._found(wanted)
-        if wanted.weight is not None:
-            self._set_weight(main, wanted)
-        if wanted.wide_sum:
+        main, quantizer = self._find(node_edit)
+        if node_edit.weight is not None:
+            self._set_weight(main, node_edit)
+        if node_edit.wide_sum:
             self._unsign_weight(main)
-        if wanted.bias is not None:
-            self._set_bias(main, wanted.bias, wanted.bias_codes)
-        if wanted.quant is not None and quantizer is not None:
-            self._requantize(quantizer, wanted.quant)
-        if wanted.keep_float and quantizer is not None:
-            self._bypass(quantizer, self._clamped(quantizer, wanted.clamp))
+        if node_edit.bias is not None:
+            self._set_bias(main, node_edit.bias, node_edit.bias_codes)
+        if node_edit.quant is not None and quantizer is not None:
+            self._requantize(quantizer, node_edit.quant)
+        if node_edit.keep_float and quantizer is not None:
+            self._bypass(quantizer, self._clamped(quantizer, node_edit.clamp))
 
     def clean(self) -> None:
-        """Drop nodes and constants that nothing reads any more."""
-        kept = {each.name for each in self._graph.output}
+        """Drop nodes and constants without readers."""
+        read_names = {each.name for each in self._graph.output}
         for node in reversed(list(self._graph.node)):
-            if kept.isdisjoint(node.output):
+            if read_names.isdisjoint(node.output):
                 self._graph.node.remove(node)
             else:
-                kept.update(node.input)
-        for each in [each for each in self._graph.initializer if each.name not in kept]:
+                read_names.update(node.input)
+        for each in [each for each in self._graph.initializer if each.name not in read_names]:
             self._graph.initializer.remove(each)
 
     # -- finding -----------------------------------------------------------------------------------------------------
@@ -120,37 +120,37 @@ class _Editor:
     def _readers(self, tensor: str) -> list[Any]:
         return [node for node in self._graph.node if tensor in node.input]
 
-    def _found(self, wanted: NodeEdit) -> tuple[Any, Any]:
+    def _find(self, node_edit: NodeEdit) -> tuple[Any, Any]:
         """Return the node, and the quantizer of its result or None."""
-        quantizer = self._maker(wanted.tensor)
+        quantizer = self._maker(node_edit.tensor)
         if quantizer is None:
             raise BackendError(
-                f"The model has no tensor {wanted.tensor!r}: it is not the one that was recorded, or is not of the "
+                f"The model has no tensor {node_edit.tensor!r}: it is not the one that was recorded, or is not of the "
                 "format QDQ.",
                 hint="Record the quantized model as it is: --backend onnxruntime:opt=none.",
             )
         if quantizer.op_type != _Q:
-            if wanted.quant is not None:
-                raise BackendError(f"{wanted.tensor!r} is made by {quantizer.op_type}, which takes no other codes.")
+            if node_edit.quant is not None:
+                raise BackendError(f"{node_edit.tensor!r} is made by {quantizer.op_type}, which takes no other codes.")
             return quantizer, None
         main = self._maker(quantizer.input[0])
-        product = wanted.wide_sum or any(each is not None for each in (wanted.weight, wanted.bias))
+        product = node_edit.wide_sum or any(each is not None for each in (node_edit.weight, node_edit.bias))
         while main is not None and product and (len(main.input) == 1 or operators.of(main.op_type).activation):
             main = self._maker(main.input[0])
         if main is None and product:
-            raise BackendError(f"Nothing in the model computes what {wanted.tensor!r} is rounded from.")
+            raise BackendError(f"Nothing in the model computes what {node_edit.tensor!r} is rounded from.")
         return main, quantizer
 
     # -- changing ----------------------------------------------------------------------------------------------------
 
-    def _constant(self, array: np.ndarray, what: str) -> str:
+    def _constant(self, array: np.ndarray, title: str) -> str:
         from onnx import numpy_helper
 
         self._number += 1
-        name = f"qdebug/{what}/{self._number}"
-        made = numpy_helper.from_array(np.ascontiguousarray(array), name)
-        self._graph.initializer.append(made)
-        self._constants[name] = made
+        name = f"qdebug/{title}/{self._number}"
+        proto = numpy_helper.from_array(np.ascontiguousarray(array), name)
+        self._graph.initializer.append(proto)
+        self._constants[name] = proto
         return name
 
     def _value(self, name: str) -> np.ndarray:
@@ -163,8 +163,8 @@ class _Editor:
     def _insert(self, before: Any, node: Any) -> None:
         self._graph.node.insert(list(self._graph.node).index(before), node)
 
-    def _set_weight(self, main: Any, wanted: NodeEdit) -> None:
-        weight, codes = np.asarray(wanted.weight, np.float32), wanted.codes
+    def _set_weight(self, main: Any, node_edit: NodeEdit) -> None:
+        weight, codes = np.asarray(node_edit.weight, np.float32), node_edit.codes
         if codes is None:
             main.input[1] = self._constant(weight, "weight")
             return
@@ -197,7 +197,7 @@ class _Editor:
         main.input[2] = self._dequantized(main, names, codes.axis)
 
     def _unsign_weight(self, main: Any) -> None:
-        """Keep a weight in unsigned codes: sums of two products of uint8 and int8 overflow 16 bits on some processors.
+        """Convert a weight to unsigned codes: sums of two uint8 * int8 products overflow 16 bits on some processors.
 
         https://onnxruntime.ai/docs/performance/model-optimizations/quantization.html, "When to use reduce-range".
         """
@@ -216,19 +216,19 @@ class _Editor:
         main.input[1] = self._dequantized(main, names, axis if scales.size > 1 else None)
 
     def _dequantized(self, before: Any, names: Sequence[str], axis: int | None) -> str:
-        """Put a DequantizeLinear of constants before a node, and return its result."""
+        """Insert a DequantizeLinear of constants before a node, and return its result."""
         from onnx import helper
 
         output = f"{names[0]}/real"
-        made = helper.make_node(_DQ, names, [output], name=output)
+        node = helper.make_node(_DQ, names, [output], name=output)
         if axis is not None:
-            made.attribute.append(helper.make_attribute("axis", axis))
-            self._know(made, since=_AXIS_OPSET)
-        self._insert(before, made)
+            node.attribute.append(helper.make_attribute("axis", axis))
+            self._require_opset(node, since=_AXIS_OPSET)
+        self._insert(before, node)
         return output
 
-    def _know(self, node: Any, *, since: int) -> None:
-        """Take a node from ONNX Runtime's own domain where the standard's knows what is asked of it later alone."""
+    def _require_opset(self, node: Any, *, since: int) -> None:
+        """Move a node to ONNX Runtime's domain if the model's operator set is older than a version."""
         if self._opset >= since:
             return
         node.domain = _CONTRIB
@@ -236,7 +236,7 @@ class _Editor:
             self._proto.opset_import.add(domain=_CONTRIB, version=1)
 
     def _requantize(self, quantizer: Any, quant: QuantParams) -> None:
-        """Let a quantizer, and all that reads its codes, use others."""
+        """Change the codes of a quantizer, and of all its readers."""
         scale = self._constant(np.asarray(quant.scale[0], np.float32), "scale")
         zero = self._constant(np.asarray(quant.zero_point[0], quant.dtype), "zero")
         wide = np.dtype(quant.dtype).itemsize > 1
@@ -249,10 +249,10 @@ class _Editor:
             else:
                 node.input.append(zero)
             if wide:
-                self._know(node, since=_WIDE_OPSET)
+                self._require_opset(node, since=_WIDE_OPSET)
 
     def _clamped(self, quantizer: Any, clamp: tuple[float | None, float | None]) -> str:
-        """Return what a result is without its codes: a quantizer may have left a Relu or Clip to them."""
+        """Return a result without its codes: a quantizer may have absorbed a Relu or Clip into them."""
         from onnx import helper
 
         if clamp == (None, None):
@@ -263,7 +263,7 @@ class _Editor:
         return output
 
     def _bypass(self, quantizer: Any, real: str) -> None:
-        """Let all that reads the codes as real numbers read what they were rounded from."""
+        """Redirect all readers of the dequantized codes to the unrounded values."""
         for reader in self._readers(quantizer.output[0]):
             if reader.op_type != _DQ:
                 raise BackendError(f"{reader.op_type} {reader.name!r} reads codes that are to stay real numbers.")

@@ -1,4 +1,4 @@
-"""Read ONNX model files into graphs with quantization facts; constants stay in their file until asked for."""
+"""Read ONNX model files into graphs with quantization facts; constants stay in their file until they are read."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["OnnxModel", "OnnxReader", "node_names", "read_proto", "reader"]
 
 _MOST_INFERRED = 1 << 30
 """Bytes of a model whose shapes are inferred: the library serializes it, and 2 GB is the end of that."""
-_SMALL = 1 << 20  # elements of a constant that may be a scale: more are never looked into for facts
+_SMALL = 1 << 20  # maximum elements of a constant that may be a scale
 
 
 class OnnxModel:
@@ -30,9 +30,9 @@ class OnnxModel:
 
     Args:
         path: The file.
-        proto: Its `onnx.ModelProto`, external data not loaded.
-        name: Name to show; the file's name if left out.
-        changed: Whether the model is no longer what the file holds.
+        proto: Its `onnx.ModelProto`, without external data.
+        name: Name to show; the file's name by default.
+        changed: Whether the model differs from the file.
     """
 
     def __init__(self, path: Path, proto: Any, *, name: str = "", changed: bool = False) -> None:
@@ -53,7 +53,7 @@ class OnnxModel:
             shapes: The shapes, by input.
 
         Raises:
-            InputError: A shape is given for something that is no input, or does not fit the model.
+            InputError: A name is no input, or a shape does not fit the model.
         """
         check_shapes([self.graph.tensors[name] for name in self.graph.inputs], shapes)
         proto = type(self.proto)()
@@ -61,11 +61,11 @@ class OnnxModel:
         inputs = {value.name: value.type.tensor_type.shape.dim for value in proto.graph.input}
         extents: dict[str, int] = {}
         for name, shape in shapes.items():
-            for dim, said, extent in zip(inputs[name], self.extent_names[name], shape, strict=True):
-                extents.setdefault(said, extent)
+            for dim, extent_name, extent in zip(inputs[name], self.extent_names[name], shape, strict=True):
+                extents.setdefault(extent_name, extent)
                 dim.dim_value = extent
-        named = [dim for value in (*proto.graph.input, *proto.graph.output) for dim in value.type.tensor_type.shape.dim]
-        for dim in named:
+        dims = [dim for value in (*proto.graph.input, *proto.graph.output) for dim in value.type.tensor_type.shape.dim]
+        for dim in dims:
             extent = extents.get(_extent_name(dim.dim_param), 0) if dim.dim_param else 0
             if extent and _extent_name(dim.dim_param):
                 dim.dim_value = extent
@@ -90,7 +90,7 @@ class OnnxModel:
         }
 
     def with_shapes(self) -> OnnxModel:
-        """Return the model with the shapes that ONNX's shape inference finds; itself where it fails."""
+        """Return the model with the shapes of ONNX's shape inference; the same model if that fails."""
         import onnx
 
         if self.proto.ByteSize() > _MOST_INFERRED:
@@ -118,7 +118,7 @@ class OnnxModel:
     def extent_names(self) -> dict[str, tuple[str, ...]]:
         """Names of the dimensions of each input; "" for one without a name.
 
-        Exporters write "?" or "None" for every dimension that they do not know: that is no name.
+        Exporters write "?" or "None" for unknown dimensions, which are no names.
         """
         inputs = [value for value in self.proto.graph.input if value.name not in self._protos]
         return {
@@ -139,7 +139,7 @@ class OnnxModel:
         used = {*inputs, *outputs, *(name for node in nodes for name in (*node.inputs, *node.outputs))}
         graph = Graph(
             nodes,
-            tensors=[info for name, info in tensors.items() if name in used],  # value_info may name what is gone
+            tensors=[info for name, info in tensors.items() if name in used],  # value_info may name removed tensors
             inputs=inputs,
             outputs=outputs,
             name=proto.name,
@@ -162,17 +162,17 @@ class OnnxModel:
 
     def _tensors(self) -> dict[str, TensorInfo]:
         graph = self.proto.graph
-        known: dict[str, TensorInfo] = {}
+        infos: dict[str, TensorInfo] = {}
         for values, role in (
             (graph.value_info, Role.ACTIVATION),
             (graph.output, Role.OUTPUT),
             (graph.input, Role.INPUT),
         ):
             for value in values:
-                known[value.name] = _described(value, role)
+                infos[value.name] = _described(value, role)
         for name, value in self._protos.items():
-            known[name] = _described_constant(name, value)
-        return known
+            infos[name] = _described_constant(name, value)
+        return infos
 
     def _small_constant(self, name: str) -> np.ndarray | None:
         value = self._protos.get(name)
@@ -223,8 +223,8 @@ def read_proto(path: Path) -> Any:
     return proto
 
 
-def _extent_name(said: str) -> str:
-    return said if said != "None" and any(character.isalnum() for character in said) else ""
+def _extent_name(text: str) -> str:
+    return text if text != "None" and any(character.isalnum() for character in text) else ""
 
 
 def _no_model(path: Path) -> UsageError:
@@ -232,7 +232,7 @@ def _no_model(path: Path) -> UsageError:
 
 
 def replace_tensors(graph: Graph, changed: Mapping[str, TensorInfo]) -> Graph:
-    """Return the same graph with some tensors described otherwise."""
+    """Return the same graph with other descriptions of some tensors."""
     return Graph(
         graph.nodes,
         tensors=[changed.get(name, info) for name, info in graph.tensors.items()],
@@ -244,28 +244,28 @@ def replace_tensors(graph: Graph, changed: Mapping[str, TensorInfo]) -> Graph:
 
 
 def node_names(nodes: Sequence[Any]) -> tuple[str, ...]:
-    """Return each node a unique name: its own, else operator and first output; a number is added to repeated ones."""
-    taken = {node.name for node in nodes if node.name}
+    """Return a unique name for each node: its own, else operator and first output, numbered if repeated."""
+    own_names = {node.name for node in nodes if node.name}
     used: set[str] = set()
     names: list[str] = []
     for node in nodes:
         first = next((output for output in node.output if output), "")
-        wanted = node.name or f"{node.op_type}:{first}"
-        name, number = wanted, 1
-        while name in used or (name in taken and name != node.name):
+        base_name = node.name or f"{node.op_type}:{first}"
+        name, number = base_name, 1
+        while name in used or (name in own_names and name != node.name):
             number += 1
-            name = f"{wanted}#{number}"
+            name = f"{base_name}#{number}"
         used.add(name)
         names.append(name)
     return tuple(names)
 
 
 def _node(node: Any, name: str) -> Node:
-    reads = dict.fromkeys((*_scope_reads(node),))
+    outer_reads = dict.fromkeys((*_scope_reads(node),))
     return Node(
         name=name,
         op=node.op_type,
-        inputs=(*node.input, *(read for read in reads if read not in node.input)),
+        inputs=(*node.input, *(read for read in outer_reads if read not in node.input)),
         outputs=tuple(node.output),
         attrs=MappingProxyType({attr.name: value for attr in node.attribute if (value := _attr(attr)) is not None}),
         domain="" if node.domain == "ai.onnx" else node.domain,
@@ -293,7 +293,7 @@ def _attr(attr: Any) -> AttrValue | None:
 
 
 def _scope_reads(node: Any) -> Iterator[str]:
-    """Yield the tensors that a node's subgraphs read from around them."""
+    """Yield the outer tensors that a node's subgraphs read."""
     for attr in node.attribute:
         for graph in (attr.g, *attr.graphs) if attr.type in (attr.GRAPH, attr.GRAPHS) else ():
             inside = {value.name for value in (*graph.input, *graph.initializer)}
@@ -308,13 +308,13 @@ def _is_constant(node: Any) -> bool:
 
 
 def _constant_protos(graph: Any) -> dict[str, Any]:
-    """Return each constant's TensorProto, or a plain number or list where a Constant node keeps one."""
-    found: dict[str, Any] = {proto.name: proto for proto in graph.initializer}
-    found.update({proto.values.name: proto for proto in graph.sparse_initializer})
+    """Return each constant's TensorProto, or the plain number or list of a Constant node."""
+    protos: dict[str, Any] = {proto.name: proto for proto in graph.initializer}
+    protos.update({proto.values.name: proto for proto in graph.sparse_initializer})
     for node in graph.node:
         if _is_constant(node) and node.attribute:
             attr = node.attribute[0]
-            found[node.output[0]] = {
+            protos[node.output[0]] = {
                 "value": lambda attr=attr: attr.t,
                 "sparse_value": lambda attr=attr: attr.sparse_tensor,
                 "value_float": lambda attr=attr: np.float32(attr.f),
@@ -322,7 +322,7 @@ def _constant_protos(graph: Any) -> dict[str, Any]:
                 "value_int": lambda attr=attr: np.int64(attr.i),
                 "value_ints": lambda attr=attr: np.array(attr.ints, np.int64),
             }.get(attr.name, lambda: None)()
-    return found
+    return protos
 
 
 def _is_numeric(value: Any) -> bool:
@@ -339,8 +339,8 @@ def _described(value: Any, role: Role) -> TensorInfo:
     shape = None
     if tensor.HasField("shape"):
         # Some exporters write -1 where an extent varies.
-        known = (dim.dim_value if dim.HasField("dim_value") else -1 for dim in tensor.shape.dim)
-        shape = tuple(extent if extent >= 0 else None for extent in known)
+        dims = (dim.dim_value if dim.HasField("dim_value") else -1 for dim in tensor.shape.dim)
+        shape = tuple(extent if extent >= 0 else None for extent in dims)
     return TensorInfo(name=value.name, shape=shape, dtype=ELEMENT_TYPES.get(tensor.elem_type), role=role)
 
 

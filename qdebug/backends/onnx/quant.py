@@ -1,4 +1,4 @@
-"""Which tensors of an ONNX graph are another form of another one: its codes, or these dequantized."""
+"""Find the tensors of an ONNX graph that are the codes of another tensor, or these dequantized."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ __all__ = ["stands_for"]
 
 
 def stands_for(nodes: Sequence[Node], outputs: Sequence[str] = ()) -> dict[str, str]:
-    """Return, for each tensor that holds another one's values as codes or dequantized, the name of that other one.
+    """Return, for each tensor with another tensor's values as codes or dequantized, that tensor's name.
 
-    For q = QuantizeLinear(x) and d = DequantizeLinear(q) both stand for x; where codes come out of an
-    integer operator, they stand for what DequantizeLinear makes of them. An output of the graph is what
-    the others stand for: its name is part of the model's interface, theirs are not.
+    For q = QuantizeLinear(x) and d = DequantizeLinear(q) both stand for x; codes from an integer operator stand for the
+    result of their DequantizeLinear. An output of the graph represents the others: its name is part of the model's
+    interface, theirs are not.
 
     Args:
         nodes: In topological order.

@@ -1,4 +1,4 @@
-"""Kernels for rarer ONNX operators: the reference implementation that comes with the onnx package computes the node."""
+"""Kernels for rarer ONNX operators, computed by the reference implementation of the onnx package."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 from qdebug.errors import KernelError
 from qdebug.model import Node
-from qdebug.replay.extents import Amount, refuse_beyond
+from qdebug.replay.extents import Cost, refuse_beyond
 from qdebug.replay.registry import Call, Kernel
 
 __all__ = ["kernel_of"]
@@ -17,7 +17,7 @@ __all__ = ["kernel_of"]
 _RANDOM = frozenset(
     {"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"}
 )
-"""Operators that give something else each time: a replay of them says nothing."""
+"""Random operators, whose replay proves nothing."""
 _WHOLE = frozenset(
     {
         "AffineGrid",
@@ -44,8 +44,8 @@ _WHOLE = frozenset(
 )
 """Operators that the reference implementation computes with whole arrays. It loops over the elements for others: with
 onnx 1.23, 3 us each for RoiAlign, MaxUnpool, Col2Im and TfIdfVectorizer."""
-_MOST_SETTINGS = 16
-"""Most values of an input that says how large the output is."""
+_MAX_SETTINGS = 16
+"""Maximum values of an input that determines the output size."""
 
 
 def kernel_of(op: str, domain: str) -> Kernel | None:
@@ -86,13 +86,13 @@ def _compute(call: Call) -> tuple[np.ndarray, ...]:
     """Run one node as a model of its own.
 
     Raises:
-        RefusedSizeError: That would take too much memory, or too many turns of a loop in Python.
+        RefusedSizeError: It would take too much memory, or too many iterations of a Python loop.
         KernelError: The reference implementation cannot compute it.
     """
     from onnx import defs, helper, numpy_helper
 
     inputs = [f"x{position}" if array is not None else "" for position, array in enumerate(call.inputs)]
-    outputs = [f"y{position}" for position in range(call.outputs)]  # also those that the node leaves out
+    outputs = [f"y{position}" for position in range(call.outputs)]  # including outputs that the node leaves out
     feed = {name: array for name, array in zip(inputs, call.inputs, strict=True) if array is not None}
     attrs: dict[str, Any] = {
         name: numpy_helper.from_array(value) if isinstance(value, np.ndarray) else value
@@ -100,26 +100,26 @@ def _compute(call: Call) -> tuple[np.ndarray, ...]:
     }
     try:
         node = helper.make_node(call.op, inputs, outputs, **attrs)
-        named = Node(name=call.node, op=call.op, outputs=tuple(outputs))
+        described = Node(name=call.node, op=call.op, outputs=tuple(outputs))
         extent = _extent(call, node, feed)
-        refuse_beyond(named, call.shapes(), extent)
-        refuse_beyond(named, (), Amount(None, 0, _turns(call, extent)))  # no tensor is large enough for slow loops
+        refuse_beyond(described, call.shapes(), extent)
+        refuse_beyond(described, (), Cost(None, 0, _turns(call, extent)))  # no tensor is large enough for slow loops
         evaluator = _evaluator(node, feed, min(call.opset, defs.onnx_opset_version()))
-        found = evaluator.run(None, feed)
+        results = evaluator.run(None, feed)
     except (KernelError, MemoryError):
         raise
-    except Exception as error:  # whatever is wrong with the node, it is the node that cannot be replayed
+    except Exception as error:  # any error means that this node cannot be replayed
         raise KernelError(
             f"Node {call.node!r} ({call.op}) cannot be computed by the reference implementation of ONNX: "
             f"{str(error).rstrip('.') or type(error).__name__}."
         ) from error
-    return tuple(np.asarray(array) for array in found)
+    return tuple(np.asarray(array) for array in results)
 
 
-def _extent(call: Call, node: Any, feed: dict[str, np.ndarray]) -> Amount:
-    """Return what computing a node comes to, by ONNX's own inference of shapes, and by its settings where that ends.
+def _extent(call: Call, node: Any, feed: dict[str, np.ndarray]) -> Cost:
+    """Estimate the cost of a node by ONNX's shape inference, and by its settings if that fails.
 
-    Attributes may ask for further loops in each element, such as the samples of a RoiAlign.
+    Attributes may request further loops for each element, such as the samples of a RoiAlign.
     """
     from onnx import defs, helper, numpy_helper
     from onnx.shape_inference import infer_node_outputs
@@ -130,16 +130,18 @@ def _extent(call: Call, node: Any, feed: dict[str, np.ndarray]) -> Amount:
     }
     settings = {name: numpy_helper.from_array(array) for name, array in feed.items() if _is_setting(array)}
     version = min(call.opset, defs.onnx_opset_version())
-    found = infer_node_outputs(defs.get_schema(call.op, version), node, types, settings)
-    sizes = [_elements(kind) for kind in found.values()]
-    asked = [prod(abs(int(value)) for value in array.reshape(-1)) for array in feed.values() if _is_setting(array)]
+    inferred = infer_node_outputs(defs.get_schema(call.op, version), node, types, settings)
+    sizes = [_elements(kind) for kind in inferred.values()]
+    requested_sizes = [
+        prod(abs(int(value)) for value in array.reshape(-1)) for array in feed.values() if _is_setting(array)
+    ]
     loops = [abs(value) for value in call.attrs.values() if type(value) is int]
-    elements = max(asked, default=1) if None in sizes or not sizes else max(filter(None, sizes), default=0)
-    return Amount(elements, elements * max(loops, default=1) ** 2)
+    elements = max(requested_sizes, default=1) if None in sizes or not sizes else max(filter(None, sizes), default=0)
+    return Cost(elements, elements * max(loops, default=1) ** 2)
 
 
-def _turns(call: Call, extent: Amount) -> int:
-    """Return how often the reference implementation goes round its own loops."""
+def _turns(call: Call, extent: Cost) -> int:
+    """Return the number of iterations of the reference implementation's own loops."""
     if call.op in _WHOLE:
         return 0
     largest = max([extent.elements or 0, *map(prod, call.shapes())])
@@ -150,14 +152,14 @@ def _turns(call: Call, extent: Amount) -> int:
 
 
 def _is_setting(array: np.ndarray) -> bool:
-    return array.dtype == np.int64 and array.size <= _MOST_SETTINGS and array.ndim < 2
+    return array.dtype == np.int64 and array.size <= _MAX_SETTINGS and array.ndim < 2
 
 
 def _elements(kind: Any) -> int | None:
-    """Return the elements of an inferred type; None if not all extents are known."""
+    """Return the elements of an inferred type; None if an extent is unknown."""
     dims = kind.tensor_type.shape.dim
-    known = kind.tensor_type.HasField("shape") and all(dim.HasField("dim_value") for dim in dims)
-    return prod(dim.dim_value for dim in dims) if known else None
+    is_known = kind.tensor_type.HasField("shape") and all(dim.HasField("dim_value") for dim in dims)
+    return prod(dim.dim_value for dim in dims) if is_known else None
 
 
 def _evaluator(node: Any, feed: dict[str, np.ndarray], opset: int) -> Any:

@@ -29,13 +29,13 @@ def write(graph: Graph, constants: Mapping[str, np.ndarray], path: Path) -> None
         path: The file to write.
 
     Raises:
-        BackendError: A part of the graph has no form in ONNX, or the file cannot be written.
+        BackendError: A part of the graph has no equivalent in ONNX, or the file cannot be written.
     """
     import onnx
     from onnx import helper, numpy_helper
 
     try:
-        made = helper.make_graph(
+        graph_proto = helper.make_graph(
             [_node(helper, node) for node in graph.nodes],
             graph.name or "graph",
             [_value(helper, graph, name) for name in graph.inputs],
@@ -43,17 +43,17 @@ def write(graph: Graph, constants: Mapping[str, np.ndarray], path: Path) -> None
             [numpy_helper.from_array(np.asarray(array), name) for name, array in constants.items()],
         )
         domains = [helper.make_opsetid(domain, version) for domain, version in graph.opset.items()]
-        onnx.save(helper.make_model(made, opset_imports=domains, ir_version=_IR_VERSION), str(path))
+        onnx.save(helper.make_model(graph_proto, opset_imports=domains, ir_version=_IR_VERSION), str(path))
     except (ValueError, TypeError, KeyError, OSError) as error:
         raise BackendError(f"The graph {graph.name!r} cannot be written as an ONNX model: {error}.") from error
 
 
 def _node(helper: Any, node: Node) -> onnx.NodeProto:
     attrs = {name: list(value) if isinstance(value, tuple) else value for name, value in node.attrs.items()}
-    made: onnx.NodeProto = helper.make_node(
+    proto: onnx.NodeProto = helper.make_node(
         node.op, list(node.inputs), list(node.outputs), name=node.name, domain=node.domain, **attrs
     )
-    return made
+    return proto
 
 
 def _value(helper: Any, graph: Graph, name: str) -> onnx.ValueInfoProto:
@@ -61,5 +61,5 @@ def _value(helper: Any, graph: Graph, name: str) -> onnx.ValueInfoProto:
     if info.dtype is None or (info.shape is None and name in graph.inputs):
         raise ValueError(f"the input or output {name!r} has no dtype, or the input no shape")
     kind = helper.np_dtype_to_tensor_dtype(np.dtype(info.dtype))
-    made: onnx.ValueInfoProto = helper.make_tensor_value_info(name, kind, info.shape)
-    return made
+    proto: onnx.ValueInfoProto = helper.make_tensor_value_info(name, kind, info.shape)
+    return proto

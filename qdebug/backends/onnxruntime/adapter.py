@@ -1,9 +1,8 @@
 """The backend "onnxruntime": ONNX Runtime, recorded in the graph it really runs.
 
-Making every tensor of a model an output changes what the optimizer may fuse, and so changes the result
-that one wants to look into. Faithful taps go round this in two steps: the graph is optimized as production
-would and saved; the saved graph is tapped and run with optimization disabled. Whether the outputs equal
-those of a plain run is checked by whoever records.
+Making every tensor of a model an output changes what the optimizer may fuse, and so changes the result under
+examination. Faithful taps avoid this in two steps: the graph is optimized as in production and saved; the saved graph
+is tapped and run with optimization disabled. The recorder checks whether the outputs equal those of a plain run.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from qdebug.backends.protocol import (
     RunFacts,
     check_options,
     check_taps,
-    shapes_said,
+    shapes_text,
 )
 from qdebug.errors import BackendError, UsageError
 from qdebug.model import Graph, Recording, TensorInfo
@@ -52,12 +51,12 @@ _OPTIONS = (
 
 
 class OnnxRuntimeRun:
-    """A model made ready to run in ONNX Runtime and be recorded.
+    """A model, ready to run in ONNX Runtime and be recorded.
 
     Args:
-        source: The model as it was given.
-        settings: What the user chose about sessions.
-        facts: What is known of the run.
+        source: The model.
+        settings: Session settings of the user.
+        facts: Facts of the run.
         weights: Whether constants are recorded.
 
     Raises:
@@ -94,8 +93,8 @@ class OnnxRuntimeRun:
             return source, None, source.graph
         everything = [name for node in source.graph.nodes for name in node.outputs if name]
         executed = self._optimized(self._settings, tuple(everything) if taps == "all" else ())
-        wanted = executed.graph if taps == "faithful" else source.graph
-        names = [name for node in wanted.nodes for name in node.outputs if name]
+        tapped_graph = executed.graph if taps == "faithful" else source.graph
+        names = [name for node in tapped_graph.nodes for name in node.outputs if name]
         tapped = TappedGraph(executed.path, _with_outputs(executed, source), self._settings, names)
         if taps == "all":
             return source, tapped, source.graph
@@ -104,23 +103,23 @@ class OnnxRuntimeRun:
         return executed, tapped, graph
 
     def _named(self) -> Graph | None:
-        """Return the graph of the highest level that keeps names, where the chosen level does not."""
+        """Return the graph of the highest level that keeps names, if the chosen level does not."""
         if self._settings.level != "all" or self._settings.provider != "CPUExecutionProvider":
             return None
         return self._optimized(SessionSettings(level="extended", threads=self._settings.threads)).graph
 
     def _optimized(self, settings: SessionSettings, exposed: Sequence[str] = ()) -> OnnxModel:
-        """Save the graph that ONNX Runtime makes of the source, with more tensors as outputs if wanted."""
+        """Save the optimized graph of the source, optionally with more tensors as outputs."""
         target = self._folder / f"{settings.level}.onnx"
         options = settings.saving(target)
         if exposed:
             proto = type(self._source.proto)()
             proto.CopyFrom(self._source.proto)
             expose(proto, [name for name in exposed if name not in self._source.graph.outputs])
-            made = Session(proto.SerializeToString(), settings, options, data_folder=self._source.path.parent)
+            session = Session(proto.SerializeToString(), settings, options, data_folder=self._source.path.parent)
         else:
-            made = self._source_session(settings, options)
-        self._placements = self._placements or made.placements()
+            session = self._source_session(settings, options)
+        self._placements = self._placements or session.placements()
         return reader.open(target)
 
     def constants(self) -> Iterator[tuple[str, np.ndarray]]:
@@ -131,7 +130,7 @@ class OnnxRuntimeRun:
                     yield name, self._executed.constant(name)
 
     def plain(self, feed: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Run the untouched model as production would and give its outputs.
+        """Run the untouched model as in production and return its outputs.
 
         Raises:
             BackendError: ONNX Runtime failed.
@@ -146,17 +145,17 @@ class OnnxRuntimeRun:
         return self._plain
 
     def _source_session(self, settings: SessionSettings, options: Any) -> Session:
-        """Load the model file, or the copy of it whose free dimensions were fixed."""
+        """Load the model file, or its copy with fixed dimensions."""
         source = self._source
         if not source.changed:
             return Session(source.path, settings, options)
         return Session(source.proto.SerializeToString(), settings, options, data_folder=source.path.parent)
 
     def restart(self) -> None:
-        """Keep everything: no run leaves state behind."""
+        """Do nothing: no run leaves state behind."""
 
     def record(self, feeds: Feeds, recorder: Recorder, on_progress: OnProgress | None = None) -> None:
-        """Run all samples and steps, a chunk of tensors at a time, and put every tapped tensor into the recorder.
+        """Run all samples and steps, a chunk of tensors at a time, and record every tapped tensor.
 
         Raises:
             BackendError: ONNX Runtime failed.
@@ -175,13 +174,13 @@ class OnnxRuntimeRun:
             if reason is not None:
                 recorder.skip(name, reason)
         moments = _moments(feeds)
-        for done, (sample, step) in enumerate(moments, start=1):
+        for finished, (sample, step) in enumerate(moments, start=1):
             recorder.at(sample, step)
             feed = feeds.feed(sample, step)
             for name, array in (*feed.items(), *self.plain(feed).items()):
                 recorder.put(name, array)
             if on_progress is not None:
-                on_progress(done, len(moments), f"sample {sample}")
+                on_progress(finished, len(moments), f"sample {sample}")
 
     def close(self) -> None:
         """Free sessions and temporary files; safe to call twice."""
@@ -217,15 +216,15 @@ class _Work:
         finals = frozenset(self._tapped.finals).intersection(self._tapped.taps)
         for number, chunk in enumerate(self._tapped.plan(self._feeds.feed(0, 0)) or [[]]):
             session = self._tapped.run(chunk)
-            # Every run gives the final outputs; those of the first are recorded, the others compared with them.
-            wanted = frozenset(chunk).difference(finals) if number else frozenset(chunk) | finals
+            # Every run returns the final outputs; those of the first are recorded, the others are compared with them.
+            names = frozenset(chunk).difference(finals) if number else frozenset(chunk) | finals
             for sample, step in self._moments:
                 feed = self._feeds.feed(sample, step)
                 self._recorder.at(sample, step)
                 for name, array in feed.items() if number == 0 else ():
                     self._recorder.put(name, array)
                 for name, array in session.tensors(feed):
-                    if name in wanted:
+                    if name in names:
                         self._put(name, array, first=(sample, step) == self._moments[0])
                     if name in finals:
                         self._compare(name, array, sample, step)
@@ -239,7 +238,7 @@ class _Work:
             self._recorder.constant(name, array)
 
     def _compare(self, name: str, array: np.ndarray, sample: int, step: int) -> None:
-        """Let a final output that differs from the one recorded with the first chunk count against fidelity."""
+        """Count a final output that differs from the one recorded with the first chunk against fidelity."""
         digest = blake2b(np.ascontiguousarray(array).view(np.uint8).data, digest_size=16).digest()
         if self._digests.setdefault((name, sample, step), digest) != digest:
             self._recorder.check({name: array}, plain=False)
@@ -252,15 +251,15 @@ class _Work:
 
 
 def _placed(graph: Graph, placements: Mapping[str, str]) -> Graph:
-    """Return a graph that says where its nodes run.
+    """Return a graph with the placements of its nodes.
 
-    Providers take nodes before their own fusions: a fused node runs where the nodes ran that were folded into it.
+    Providers take nodes before their own fusions: a fused node runs where its source nodes were placed.
     """
     everywhere = set(placements.values())
     nodes = []
     for node in graph.nodes:
-        found = {placements[name] for name in (node.name, *node.origin) if name in placements} or everywhere
-        nodes.append(replace(node, placement=next(iter(found))) if len(found) == 1 else node)
+        providers = {placements[name] for name in (node.name, *node.origin) if name in placements} or everywhere
+        nodes.append(replace(node, placement=next(iter(providers))) if len(providers) == 1 else node)
     return Graph(
         nodes,
         tensors=graph.tensors.values(),
@@ -276,11 +275,11 @@ def _moments(feeds: Feeds) -> list[tuple[int, int]]:
 
 
 def _with_outputs(executed: OnnxModel, source: OnnxModel) -> Any:
-    """Return the saved graph's proto with the source's outputs alone."""
+    """Return the saved graph's proto with only the source's outputs."""
     proto = executed.proto
-    kept = [value for value in proto.graph.output if value.name in source.graph.outputs]
+    source_outputs = [value for value in proto.graph.output if value.name in source.graph.outputs]
     del proto.graph.output[:]
-    proto.graph.output.extend(kept)
+    proto.graph.output.extend(source_outputs)
     return proto
 
 
@@ -328,14 +327,14 @@ class OnnxRuntimeBackend:
         settings.check_provider()
         source = reader.open(model)
         if shapes:
-            source, chosen = source.fixed(shapes), {**chosen, "shapes": shapes_said(shapes)}
-        return _ready(source, settings, chosen, taps, weights=weights)
+            source, chosen = source.fixed(shapes), {**chosen, "shapes": shapes_text(shapes)}
+        return _run_at_level(source, settings, chosen, taps, weights=weights)
 
 
-def _ready(
+def _run_at_level(
     source: OnnxModel, settings: SessionSettings, chosen: Mapping[str, str], taps: str, *, weights: bool
 ) -> OnnxRuntimeRun:
-    """Make a model ready at the chosen level, or at the next lower one whose graph ONNX Runtime itself takes.
+    """Return a run at the chosen level, or at the highest lower one whose graph ONNX Runtime itself accepts.
 
     Its optimizer may write nodes that the model's operator set does not have.
     """
@@ -346,10 +345,10 @@ def _ready(
         facts = _facts(source, used, {**chosen, "opt": level}, taps)
         if refused is not None:
             why = refused.message.partition(": ")[2] or refused.message
-            said = (
+            note = (
                 f"opt={level} was used instead of opt={settings.level}, whose graph ONNX Runtime itself refuses: {why}"
             )
-            facts = replace(facts, options={**facts.options, "note": said.rstrip(".")})
+            facts = replace(facts, options={**facts.options, "note": note.rstrip(".")})
         try:
             return OnnxRuntimeRun(source, used, facts, weights=weights)
         except BackendError as error:

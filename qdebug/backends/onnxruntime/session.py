@@ -1,8 +1,8 @@
 """ONNX Runtime sessions: settings, errors in one sentence, values of every element type.
 
-Read every tensor out of a running graph, a few at a time, so that memory holds only those few. The graph is run as it
-is, optimization disabled, once for each chunk of tensors. Making a tensor an output of a graph that is no longer
-optimized changes where it is kept and nothing else; so that this can be checked, each run also gives the final outputs.
+Tensors are read out of a running graph in chunks, so that memory holds only a few. The graph is run unoptimized, once
+for each chunk of tensors. Making a tensor of an already optimized graph an output only changes its storage; as a check,
+each run also returns the final outputs.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _ELEMENT_NUMBERS = {name: number for number, name in ELEMENT_TYPES.items()}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionSettings:
-    """What the user chose about a session.
+    """Session settings of the user.
 
     Args:
         level: One of `LEVELS`.
@@ -50,7 +50,7 @@ class SessionSettings:
     provider: str = "CPUExecutionProvider"
 
     def options(self, level: str = "") -> Any:
-        """Make session options as production would, at the chosen or another level."""
+        """Return session options as in production, at the chosen or another level."""
         import onnxruntime
 
         options = onnxruntime.SessionOptions()
@@ -62,7 +62,7 @@ class SessionSettings:
         return options
 
     def saving(self, target: Path) -> Any:
-        """Make session options that also save the optimized graph, with its weights in a file beside it."""
+        """Return session options that also save the optimized graph, with its weights in a separate file."""
         options = self.options()
         options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
         options.optimized_model_filepath = str(target)
@@ -73,9 +73,9 @@ class SessionSettings:
         return options
 
     def lean(self) -> Any:
-        """Make session options that run a graph as it is, hand memory back at once and let no thread spin between runs.
+        """Return session options that run a graph unoptimized, free memory at once and never spin threads.
 
-        A thread that spins takes the time of whoever takes the tensors in, which is most of the time of a recording.
+        A spinning thread takes time from the consumer of the tensors, which dominates the time of a recording.
         """
         options = self.options("none")
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
@@ -104,7 +104,7 @@ class Session:
 
     Args:
         model: Path of a model file, or a serialized model.
-        settings: What the user chose.
+        settings: Settings of the user.
         options: Session options made from them.
         data_folder: Folder of external data, for a serialized model.
 
@@ -121,14 +121,14 @@ class Session:
             options.add_session_config_entry(
                 "session.model_external_initializers_file_folder_path", str(data_folder.resolve())
             )
-        with _errors("ONNX Runtime refused the model"):
+        with _session_errors("ONNX Runtime refused the model"):
             self._session = onnxruntime.InferenceSession(
                 model if isinstance(model, bytes) else str(model), options, providers=[settings.provider]
             )
         self.types: Mapping[str, str] = {value.name: value.type for value in self._session.get_outputs()}
 
     def placements(self) -> dict[str, str]:
-        """Return the provider that each node of the model was given to; nothing if this ONNX Runtime does not say."""
+        """Return the provider of each node; empty if this ONNX Runtime does not report it."""
         ask = getattr(self._session, "get_provider_graph_assignment_info", None)
         try:
             return {node.name: part.ep_name for part in (ask() if ask else ()) for node in part.get_nodes()}
@@ -136,19 +136,19 @@ class Session:
             return {}
 
     def run(self, feed: Mapping[str, np.ndarray], names: Sequence[str]) -> Iterator[tuple[str, np.ndarray]]:
-        """Run once and give the outputs asked for, one at a time.
+        """Run once and yield the requested outputs, one at a time.
 
         Args:
             feed: One array per input.
-            names: Outputs that hold numbers, see `types`.
+            names: Outputs with numeric elements, see `types`.
 
         Yields:
-            Name and elements; the array is valid until the next one is asked for.
+            Name and elements; the array is valid until the next one is requested.
 
         Raises:
             BackendError: ONNX Runtime failed.
         """
-        with _errors("ONNX Runtime failed to run the model"):
+        with _session_errors("ONNX Runtime failed to run the model"):
             values = self._session.run_with_ort_values(
                 list(names), {name: _value(array) for name, array in feed.items()}
             )
@@ -158,7 +158,7 @@ class Session:
             yield name, _array(value)
 
     def profile(self) -> Path:
-        """Stop profiling and give the file that holds the profile."""
+        """Stop profiling and return the file of the profile."""
         return Path(self._session.end_profiling())
 
 
@@ -177,7 +177,7 @@ def _array(value: Any) -> np.ndarray:
     """View a value's memory; numpy's own conversion lacks the short float and packed types."""
     dtype = RUNTIME_TYPES[value.data_type()]
     shape = tuple(value.shape())
-    size = packed_bytes(dtype, shape)  # ONNX Runtime itself tells it from 1.23 on only
+    size = packed_bytes(dtype, shape)  # ONNX Runtime itself reports it only since 1.23
     if size == 0:
         return unpack(b"", dtype, shape)
     buffer: Any = (ctypes.c_ubyte * size).from_address(value.data_ptr())
@@ -189,8 +189,8 @@ _ERRORS_FROM = "onnxruntime.capi.onnxruntime_pybind11_state"
 
 
 @contextmanager
-def _errors(what: str) -> Iterator[None]:
-    """Turn ONNX Runtime's exceptions, which share no base of their own, into one sentence."""
+def _session_errors(failure: str) -> Iterator[None]:
+    """Convert ONNX Runtime's exceptions, which have no common base class, into one sentence."""
     try:
         yield
     except Exception as error:
@@ -199,7 +199,7 @@ def _errors(what: str) -> Iterator[None]:
         text = " ".join(str(error).split())
         text = text.split(" : ", 3)[-1] if text.startswith("[ONNXRuntimeError]") else text
         text = text if len(text) <= 300 else f"{text[:297]}..."
-        raise BackendError(f"{what}: {text.rstrip('.')}.", hint=_hint()) from error
+        raise BackendError(f"{failure}: {text.rstrip('.')}.", hint=_hint()) from error
 
 
 def _hint() -> str:
@@ -210,18 +210,18 @@ def _hint() -> str:
 
 
 BUDGET = 64 << 20
-"""Bytes of tapped tensors that one run may give."""
+"""Maximum bytes of tapped tensors of one run."""
 
 _UNKNOWN_SIZE = BUDGET // 8
 
 
 class TappedGraph:
-    """A saved graph whose tensors can be asked for.
+    """A saved graph with readable tensors.
 
     Args:
-        path: The graph, external data beside it.
-        proto: Its `onnx.ModelProto`, external data not loaded; changed by use.
-        settings: What the user chose about sessions.
+        path: The graph, with external data beside it.
+        proto: Its `onnx.ModelProto`, without external data; changed by use.
+        settings: Settings of the user.
         taps: Tensors to read, in topological order.
 
     Raises:
@@ -261,7 +261,7 @@ class TappedGraph:
         return chunks([*first, *(name for name in self.taps if name not in first)], self._sizes(feed))
 
     def _sizes(self, feed: Mapping[str, np.ndarray]) -> dict[str, int]:
-        """Return the bytes of each tensor, from ONNX Runtime's profile of one run: node by node, output by output."""
+        """Return the bytes of each tensor, from ONNX Runtime's profile of one run."""
         session = self._session((), profile=self._path.with_name("profile"))
         for _ in session.run(feed, self.finals[:1]):
             pass
@@ -283,32 +283,32 @@ class TappedGraph:
 
 
 class TapRun:
-    """One session that gives one chunk of tensors and the final outputs; `close` it before the next one is made."""
+    """A session that returns one chunk of tensors and the final outputs; `close` it before making the next one."""
 
     def __init__(self, session: Session, names: Sequence[str]) -> None:
         self._session: Session | None = session
         self._names = names
 
     def tensors(self, feed: Mapping[str, np.ndarray]) -> Iterator[tuple[str, np.ndarray]]:
-        """Run once and give the tensors.
+        """Run once and yield the tensors.
 
         Yields:
-            Name and elements; the array is valid until the next one is asked for.
+            Name and elements; the array is valid until the next one is requested.
 
         Raises:
             BackendError: ONNX Runtime failed.
         """
         if self._session is not None:
             yield from self._session.run(feed, self._names)
-            _trim()
+            _return_freed_memory()
 
     def close(self) -> None:
-        """Free the session, and give the memory it used back to the system."""
+        """Free the session, and return its memory to the system."""
         self._session = None
-        _trim()
+        _return_freed_memory()
 
 
-def _trim() -> None:
+def _return_freed_memory() -> None:
     """Make glibc return freed memory: otherwise it keeps large blocks, and each run adds its own."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
@@ -316,38 +316,38 @@ def _trim() -> None:
 
 
 def expose(proto: Any, names: Sequence[str]) -> None:
-    """Make tensors outputs of a model; their types are left for the runtime to find."""
+    """Make tensors outputs of a model; the runtime infers their types."""
     for name in names:
         proto.graph.output.add().name = name
 
 
 def mend_subgraphs(graph: Any, outer: frozenset[str] = frozenset()) -> None:
-    """Make what ONNX Runtime writes of a model with subgraphs a model that it takes back.
+    """Repair a model with subgraphs that ONNX Runtime wrote and does not accept.
 
-    It writes a constant that a Constant in there gives as well, where large constants go to a file of their own; and it
-    calls a Cast that it adds inside as one that it adds outside.
+    It duplicates a constant of an inner Constant node if large constants go to a separate file; and it gives an inner
+    added Cast the name of an outer added Cast.
 
     Args:
         graph: A `GraphProto`, changed in place.
-        outer: Names that the graphs around it define.
+        outer: Names that the enclosing graphs define.
     """
-    known = outer | {value.name for value in graph.input} | {constant.name for constant in graph.initializer}
-    known |= {name for node in graph.node for name in node.output}
+    outer_names = outer | {value.name for value in graph.input} | {constant.name for constant in graph.initializer}
+    outer_names |= {name for node in graph.node for name in node.output}
     for node in graph.node:
         for attribute in node.attribute:
             for inner in (attribute.g, *attribute.graphs):
-                made = {name for other in inner.node for name in other.output if name}
-                kept = [constant for constant in inner.initializer if constant.name not in made]
-                if len(kept) < len(inner.initializer):
+                inner_outputs = {name for other in inner.node for name in other.output if name}
+                kept_constants = [constant for constant in inner.initializer if constant.name not in inner_outputs]
+                if len(kept_constants) < len(inner.initializer):
                     del inner.initializer[:]
-                    inner.initializer.extend(kept)
-                for name in sorted(made & known):
+                    inner.initializer.extend(kept_constants)
+                for name in sorted(inner_outputs & outer_names):
                     _rename(inner, name, f"{inner.name}/{name}")
-                mend_subgraphs(inner, known)
+                mend_subgraphs(inner, outer_names)
 
 
 def _rename(graph: Any, old: str, new: str) -> None:
-    """Call a tensor otherwise in a graph and those inside it."""
+    """Rename a tensor in a graph and its subgraphs."""
     for value in (*graph.output, *graph.value_info):
         if value.name == old:
             value.name = new
@@ -362,14 +362,14 @@ def _rename(graph: Any, old: str, new: str) -> None:
 
 
 def unreadable(kind: str) -> str | None:
-    """Say why values of a runtime type cannot be recorded; None if they can."""
+    """Return why values of a runtime type cannot be recorded; None if they can."""
     if kind in RUNTIME_TYPES:
         return None
     return "its elements are text" if kind == "tensor(string)" else f"its values are {kind or 'of no known type'}"
 
 
 def chunks(names: Sequence[str], sizes: Mapping[str, int], budget: int = BUDGET) -> list[list[str]]:
-    """Split names into runs whose sizes stay within a budget; a larger one stands alone."""
+    """Split names into consecutive chunks within a budget; a larger one is alone."""
     result: list[list[str]] = []
     filled = 0
     for name in names:

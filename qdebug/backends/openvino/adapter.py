@@ -2,7 +2,7 @@
 
 OpenVINO fuses operations when it compiles a model. Faithful taps make the results of executed layers outputs of the
 model, all at once if that changes nothing, else in parts, until a budget of time and runs is spent. A tensor that
-cannot be looked at without changing it, or that the budget left no time for, is left out and listed.
+cannot be tapped without changing it, or that the budget does not cover, is left out and listed.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from qdebug.backends.protocol import (
     RunFacts,
     check_options,
     check_taps,
-    shapes_said,
+    shapes_text,
 )
 from qdebug.backends.tap_search import PlainLayer, TappedRun, TapSearch
 from qdebug.errors import UsageError
@@ -61,19 +61,19 @@ _OPTIONS = (
 )
 
 _GRID = 1e-3
-"""Steps that real values which OpenVINO makes of codes may be off the codes: it multiplies in float32."""
+"""Tolerance, in steps, of real values that OpenVINO dequantizes: it multiplies in float32."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Settings:
-    """What the user chose.
+    """Settings of the user.
 
     Args:
         device: The device.
         precision: One of the choices of the option.
         threads: Threads; 0 for OpenVINO's own choice.
-        tap_seconds: Processor time for the search for taps that change nothing.
-        tap_runs: Compiled models that are tried in it.
+        tap_seconds: Processor time for the search for harmless taps.
+        tap_runs: Maximum number of compiled models in it.
     """
 
     device: str
@@ -98,8 +98,8 @@ class _Compiled:
 
     Args:
         source: The model.
-        settings: What the user chose.
-        taps: Tensors that are outputs as well, with the results they are.
+        settings: Settings of the user.
+        taps: Tensors that are outputs as well, with their results in the model.
     """
 
     def __init__(self, source: OpenVINOModel, settings: _Settings, taps: Mapping[str, Port]) -> None:
@@ -119,12 +119,12 @@ class _Compiled:
             self._request = self.compiled.create_infer_request()
 
     def restart(self) -> None:
-        """Forget state that the model keeps from one run to the next."""
+        """Reset state that the model keeps from one run to the next."""
         if self._stateful:
             self._request.reset_state()
 
     def run(self, feed: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Run once and return copies of the outputs that hold numbers.
+        """Run once and return copies of the numeric outputs.
 
         Raises:
             BackendError: OpenVINO failed.
@@ -133,23 +133,23 @@ class _Compiled:
             for index, name in enumerate(self._inputs):
                 self._request.set_input_tensor(index, _tensor(feed[name], self._types[index]))
             self._request.infer()
-            found: dict[str, np.ndarray] = {}
+            outputs: dict[str, np.ndarray] = {}
             for index, name in enumerate(self._names):
                 tensor = self._request.get_output_tensor(index)
                 dtype = DTYPES.get(tensor.get_element_type().get_type_name())
-                if dtype is not None and name not in found:
+                if dtype is not None and name not in outputs:
                     data = np.array(tensor.data).reshape(-1).view(np.uint8) if tensor.get_size() else b""
-                    found[name] = unpack(data, dtype, tuple(tensor.get_shape()))
-        return found
+                    outputs[name] = unpack(data, dtype, tuple(tensor.get_shape()))
+        return outputs
 
 
 class OpenVINORun:
-    """A model made ready to run in OpenVINO and be recorded.
+    """A model, ready to run in OpenVINO and be recorded.
 
     Args:
         source: The model.
-        settings: What the user chose.
-        facts: What is known of the run.
+        settings: Settings of the user.
+        facts: Facts of the run.
         weights: Whether constants are recorded.
 
     Raises:
@@ -182,9 +182,9 @@ class OpenVINORun:
         return str(self._ready().compiled.get_property("INFERENCE_PRECISION_HINT").get_type_name())
 
     def _effective(self) -> dict[str, Any]:
-        """Return what OpenVINO made of the options."""
+        """Return the options as OpenVINO applied them."""
         compiled, used_precision = self._ready().compiled, self._used_precision()
-        found: dict[str, Any] = {
+        options: dict[str, Any] = {
             "effective_precision": used_precision,
             "asked_for": self.settings.device,
             "execution_devices": ", ".join(compiled.get_property("EXECUTION_DEVICES")),
@@ -195,8 +195,8 @@ class OpenVINORun:
         if self.source.bodies:
             notes.append(f"graphs that these operations run are not recorded: {', '.join(self.source.bodies)}")
         if self.executed is not None and self.executed.inserted:
-            found["inserted"] = ", ".join(f"{kind} x{n}" for kind, n in sorted(self.executed.inserted.items()))
-        return {**found, **({"note": "; ".join(notes)} if notes else {})}
+            options["inserted"] = ", ".join(f"{kind} x{n}" for kind, n in sorted(self.executed.inserted.items()))
+        return {**options, **({"note": "; ".join(notes)} if notes else {})}
 
     def compile(self, taps: Mapping[str, Port]) -> _Compiled:
         """Compile the model with further outputs."""
@@ -208,22 +208,22 @@ class OpenVINORun:
         return self._plain
 
     def plain_layers(self) -> list[PlainLayer]:
-        """Return the layers of the plain run, with their inputs and the results that can be tapped."""
+        """Return the layers of the plain run, with their inputs and tappable results."""
         layers = [layer for layer in self.layers if layer.operations]
         places: dict[str, list[int]] = {}
         for place, layer in enumerate(layers):
             places.setdefault(layer.operations[-1], []).append(place)
-        seen = {**self.taps(), **self.source.output_ports}
-        made: dict[str, list[str]] = {}
-        for tensor, (name, _) in seen.items():
-            made.setdefault(name, []).append(tensor)
-        read = _layers_read(self.source, places)
-        found = []
+        ports = {**self.taps(), **self.source.output_ports}
+        results_of: dict[str, list[str]] = {}
+        for tensor, (name, _) in ports.items():
+            results_of.setdefault(name, []).append(tensor)
+        layers_read = _layers_read(self.source, places)
+        result = []
         for place, (layer, form) in enumerate(zip(layers, self.forms(self.layers), strict=True)):
-            before = frozenset(each for name in layer.operations for each in read[name]) - {place}
-            results = tuple(made.get(layer.operations[-1], ()))
-            found.append(PlainLayer(reads=before, results=results, form=form))
-        return found
+            before = frozenset(each for name in layer.operations for each in layers_read[name]) - {place}
+            results = tuple(results_of.get(layer.operations[-1], ()))
+            result.append(PlainLayer(reads=before, results=results, form=form))
+        return result
 
     def plain_operations(self) -> list[tuple[str, ...]]:
         """Return the operations of each layer of the plain run, in the order of `plain_layers`."""
@@ -232,29 +232,31 @@ class OpenVINORun:
     def forms(self, layers: Sequence[Layer]) -> list[tuple[Layer, ...]]:
         """Return, for each layer of the plain run in order, the compiled layers that do its work.
 
-        A layer that is there as in the plain run stands alone: others of its name make real values or another type of
-        its result, for an output. Where a result is looked at, OpenVINO may leave it in float32, which the layers
-        that read it round as the plain run does: it counts as the plain run's, once it is rounded.
+        A layer that equals the plain run's stands alone: others of its name compute real values or another type of its
+        result, for an output. A tapped result may stay in float32, which its readers round as in the plain run: it
+        counts as the plain run's, once it is rounded.
         """
         computing: dict[str, list[Layer]] = {}
-        for layer in map(_form, layers):
+        for layer in map(_computation_form, layers):
             for name in layer.operations:
                 computing.setdefault(name, []).append(layer)
-        found = []
-        for plain in map(_form, self.layers):
+        result = []
+        for plain in map(_computation_form, self.layers):
             made = tuple(dict.fromkeys(each for name in plain.operations for each in computing.get(name, ())))
-            if plain.result in _NARROW:
+            if plain.result in _SHORT_TYPES:
                 wide = replace(plain, result="f32")
                 made = tuple(plain if each == wide else each for each in made)
             if plain.operations:
                 further = {name for each in made if each != plain for name in each.operations}
-                found.append((plain,) if plain in made and further <= {plain.operations[-1]} else made)
-        return found
+                result.append((plain,) if plain in made and further <= {plain.operations[-1]} else made)
+        return result
 
-    def narrow(self) -> dict[str, str]:
-        """Return the tapped tensors that the plain run hands on in a short float type, with the type."""
-        ends = {layer.operations[-1]: _form(layer).result for layer in self.layers if layer.operations}
-        return {tensor: DTYPES[ends[name]] for tensor, (name, _) in self.taps().items() if ends.get(name) in _NARROW}
+    def short_types(self) -> dict[str, str]:
+        """Return the tapped tensors that the plain run passes on in a short float type, with the type."""
+        ends = {layer.operations[-1]: _computation_form(layer).result for layer in self.layers if layer.operations}
+        return {
+            tensor: DTYPES[ends[name]] for tensor, (name, _) in self.taps().items() if ends.get(name) in _SHORT_TYPES
+        }
 
     def constants(self) -> Iterator[tuple[str, np.ndarray]]:
         """Yield the constants to record, one at a time; none if the run was opened without weights."""
@@ -266,7 +268,7 @@ class OpenVINORun:
             yield from self.executed.constants.items()
 
     def plain(self, feed: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Run the untouched model as production would and give its outputs.
+        """Run the untouched model as in production and return its outputs.
 
         Raises:
             BackendError: OpenVINO failed.
@@ -274,25 +276,25 @@ class OpenVINORun:
         return self._ready().run(feed)
 
     def restart(self) -> None:
-        """Forget the state that plain runs left in the model."""
+        """Reset the state that plain runs left in the model."""
         self._ready().restart()
 
     def taps(self) -> dict[str, Port]:
-        """Return the tensors to tap beside the outputs, in topological order."""
+        """Return the tensors to tap besides the outputs, in topological order."""
         if self.facts.taps == "outputs":
             return {}
         if self.executed is not None:
-            found: Mapping[str, Port] = self.executed.taps
+            ports: Mapping[str, Port] = self.executed.taps
         else:
-            made = {name for node in self.graph.nodes for name in node.outputs if name}
-            found = {name: value for value, name in self.source.names.items() if name in made}
-        return {name: value for name, value in found.items() if name not in self.outputs and self._is_readable(name)}
+            computed = {name for node in self.graph.nodes for name in node.outputs if name}
+            ports = {name: value for value, name in self.source.names.items() if name in computed}
+        return {name: value for name, value in ports.items() if name not in self.outputs and self._is_readable(name)}
 
     def _is_readable(self, name: str) -> bool:
         return name not in self.source.unreadable
 
     def record(self, feeds: Feeds, recorder: Recorder, on_progress: OnProgress | None = None) -> None:
-        """Run all samples and steps and put every tapped tensor into the recorder.
+        """Run all samples and steps and record every tapped tensor.
 
         Raises:
             BackendError: OpenVINO failed.
@@ -311,20 +313,20 @@ class OpenVINORun:
         self._plain = None
 
 
-_NARROW = ("bf16", "f16")
-"""Types of results that OpenVINO may leave in float32 where they are looked at."""
+_SHORT_TYPES = ("bf16", "f16")
+"""Types of results that OpenVINO may leave in float32 when tapped."""
 
 
-def _form(layer: Layer) -> Layer:
-    """Return how a layer computes: without its name, and each element type once, whichever number of layers read it.
+def _computation_form(layer: Layer) -> Layer:
+    """Return how a layer computes: without its name, and each element type once for any number of readers.
 
-    What makes codes makes the same whole numbers, whether it hands them on as integers or not. What only moves elements
-    does the same in any precision, once its result is rounded to that of the plain run.
+    A layer that computes codes gives equal whole numbers, as integers or not. A layer that only moves elements gives
+    equal results in any precision, once they are rounded to that of the plain run.
     """
     kinds = set(layer.result.split(","))
     if layer.kind == "FakeQuantize" and kinds <= {"f32", "u8", "i8"}:
         kinds = {"codes"}
-    if layer.kind in _MOVES and {layer.precision, *kinds} <= {"f32", *_NARROW}:
+    if layer.kind in _MOVES and {layer.precision, *kinds} <= {"f32", *_SHORT_TYPES}:
         return replace(layer, name="", kernel="", precision="", result="")
     return replace(layer, name="", result=",".join(sorted(kinds)))
 
@@ -334,9 +336,9 @@ _MOVES = frozenset(("Concatenation", "Gather", "Pad", "Reshape", "Split", "Strid
 
 
 def _layers_read(source: OpenVINOModel, places: Mapping[str, Sequence[int]]) -> Mapping[str, frozenset[int]]:
-    """Return the layers that each operation reads from, through operations that no layer ends with.
+    """Return the layers that each operation reads from, through operations that end no layer.
 
-    An operation within a layer may be computed by another one as well, which reads what it reads.
+    An operation within a layer may be computed by another layer as well, which reads its inputs.
 
     Args:
         source: The model.
@@ -347,26 +349,26 @@ def _layers_read(source: OpenVINOModel, places: Mapping[str, Sequence[int]]) -> 
         for name, operation in source.operations.items()
         if operation.get_type_name() == "Assign"
     }
-    found: dict[str, frozenset[int]] = {}
+    read_by_name: dict[str, frozenset[int]] = {}
     for _ in range(2):  # a state is read before it is written
         for name, operation in source.operations.items():
             titles = [value.get_node().get_friendly_name() for value in operation.input_values()]
             if operation.get_type_name() == "ReadValue":
                 titles += written.get(operation.get_variable_id(), [])
-            before = [places.get(title) or found.get(title, frozenset()) for title in titles]
-            found[name] = frozenset(place for each in before for place in each)
-    return found
+            before = [places.get(title) or read_by_name.get(title, frozenset()) for title in titles]
+            read_by_name[name] = frozenset(place for each in before for place in each)
+    return read_by_name
 
 
 class _Work:
-    """One recording: the outputs first, then taps, in the fewest runs that change no recorded value."""
+    """One recording: the outputs first, then taps, in the fewest runs without changes of recorded values."""
 
     def __init__(self, run: OpenVINORun, feeds: Feeds, recorder: Recorder, on_progress: OnProgress | None) -> None:
         self._run, self._feeds, self._recorder, self._on_progress = run, feeds, recorder, on_progress
         self._moments = [(sample, step) for sample in range(feeds.samples) for step in range(feeds.steps)]
         self._taps = run.taps()
         self._codes = {} if run.executed is None else run.executed.codes
-        self._narrow = run.narrow()
+        self._narrow = run.short_types()
         self._finals: dict[str, bytes] = {}
         """Values of the outputs at the first moment, by their hashes."""
         self._outputs: dict[str, bytes] = {}
@@ -379,10 +381,12 @@ class _Work:
         if self._run.facts.taps == "all":
             self._record_all()
             return
-        self._outputs = self._pass([], self._run.compile({}), outputs=True)
+        self._outputs = self._record_pass([], self._run.compile({}), outputs=True)
         if not self._taps:
             return
-        search = TapSearch(self._run.plain_layers(), list(self._taps), self._outputs if self._is_steady() else {})
+        search = TapSearch(
+            self._run.plain_layers(), list(self._taps), self._outputs if self._is_deterministic() else {}
+        )
         budget = _Budget(self._run.settings)
         self._search(search, budget)
         runs = self._write_proven(search, budget)
@@ -395,11 +399,11 @@ class _Work:
         self._recorder.remark(f"{plural(len(self._taps), 'tap')} in {plural(runs, 'run')}{left}")
 
     def _record_all(self) -> None:
-        """Record all tensors of the model in one run, and mark those that this changed."""
+        """Record all tensors of the model in one run, and mark those changed by the taps."""
         tapped, layers = self._run.compile(self._taps), self._run.plain_layers()
         forms = self._run.forms(layers_of(tapped.compiled, self._run.source))
-        digests = self._pass(list(self._taps), tapped, watched=list(self._taps), outputs=True)
-        self._outputs = self._pass([], self._run.compile({}))
+        digests = self._record_pass(list(self._taps), tapped, watched=list(self._taps), outputs=True)
+        self._outputs = self._record_pass([], self._run.compile({}))
         self._finals = {name: _digest(array) for name, array in self._run.plain(self._feeds.feed(0, 0)).items()}
         ends = [name for layer in layers for name in layer.results if name in self._taps]
         search = TapSearch(layers, ends, self._outputs)
@@ -419,48 +423,48 @@ class _Work:
         while (self._tried == 0 or budget.lasts(self._tried)) and (taps := search.choose()):
             self._try(taps, search, budget, record=record)
 
-    def _is_steady(self) -> bool:
-        """Tell whether the plain model gives the same outputs as before for the same inputs."""
+    def _is_deterministic(self) -> bool:
+        """Return whether the plain model gives equal outputs again for the same inputs."""
         self._run.restart()
-        found = self._run.plain(self._feeds.feed(0, 0))
-        return all(_digest(found[name]) == digest for name, digest in self._finals.items())
+        outputs = self._run.plain(self._feeds.feed(0, 0))
+        return all(_digest(outputs[name]) == digest for name, digest in self._finals.items())
 
     def _try(self, taps: Sequence[str], search: TapSearch, budget: _Budget, *, record: bool) -> None:
-        """Run the model with some taps, and record the values that are proved to be those of the plain run."""
+        """Run the model with some taps, and record the values that provably equal the plain run's."""
         self._tried += 1
-        self._tell(search, budget)
+        self._report_progress(search, budget)
         tapped = self._run.compile({name: self._taps[name] for name in taps})
         forms = self._run.forms(layers_of(tapped.compiled, self._run.source))
         expected = set(search.expected(TappedRun(taps=tuple(taps), forms=forms)))
         checked = [name for name in self._finals if name in expected and search.proven]
         tapped.restart()
-        found = tapped.run(self._feeds.feed(0, 0))
-        if any(_digest(found[name]) != self._finals[name] for name in checked):
+        arrays = tapped.run(self._feeds.feed(0, 0))
+        if any(_digest(arrays[name]) != self._finals[name] for name in checked):
             return
-        digests = self._pass([], tapped, watched=taps)
+        digests = self._record_pass([], tapped, watched=taps)
         if any(digests[name] != self._outputs[name] for name in checked):
             return
         search.take(TappedRun(taps=tuple(taps), forms=forms, digests=digests))
         recorded = [name for name in taps if name in expected and name not in self._kept] if record else []
         if recorded:
-            self._pass(recorded, tapped, finals=checked)
+            self._record_pass(recorded, tapped, finals=checked)
             self._kept.update(recorded)
 
     def _write_proven(self, search: TapSearch, budget: _Budget) -> int:
-        """Record the taps that were found right after their run; return the number of runs that were made in all."""
+        """Record the taps that were proven after their run; return the total number of runs."""
         runs = self._tried
         while left := [name for name in self._taps if name in search.proven and name not in self._kept]:
             best = search.best_run(left)
             if best is None or not budget.lasts_to_write():
                 break
             run, names = best
-            self._tell(search, budget)
-            self._pass(names, self._run.compile({name: self._taps[name] for name in run.taps}))
+            self._report_progress(search, budget)
+            self._record_pass(names, self._run.compile({name: self._taps[name] for name in run.taps}))
             self._kept.update(names)
             runs += 1
         return runs
 
-    def _pass(
+    def _record_pass(
         self,
         taps: Sequence[str],
         tapped: _Compiled,
@@ -474,45 +478,45 @@ class _Work:
         Args:
             taps: The taps.
             tapped: The model.
-            watched: Further taps of which the values are hashed.
-            finals: Outputs that are compared with the recorded ones.
+            watched: Further taps whose values are hashed.
+            finals: Outputs to compare with the recorded ones.
             outputs: Whether inputs and outputs are recorded.
 
         Returns:
-            Hash of the values of each output and each tap that is watched, over all samples.
+            Hash of the values of each output and each watched tap, over all samples.
         """
         hashes: dict[str, Any] = {}
         for sample, step in self._moments:
             if step == 0:
                 tapped.restart()
             feed = self._feeds.feed(sample, step)
-            found = tapped.run(feed)
+            arrays = tapped.run(feed)
             self._recorder.at(sample, step)
-            made = {name: found[name] for name in self._run.outputs if name in found}
-            varying = {name: array for name, array in made.items() if not self._run.graph.is_constant(name)}
+            output_arrays = {name: arrays[name] for name in self._run.outputs if name in arrays}
+            varying = {name: array for name, array in output_arrays.items() if not self._run.graph.is_constant(name)}
             if outputs:
-                self._finals = self._finals or {name: _digest(array) for name, array in made.items()}
+                self._finals = self._finals or {name: _digest(array) for name, array in output_arrays.items()}
                 for name, array in {**varying, **feed}.items():  # an output may be an input
                     self._put(name, array)
-            again = {name: self._stored(name, varying[name]) for name in finals if name in varying}
-            if again:
-                self._recorder.check(again, plain=False)
+            repeated = {name: self._stored(name, varying[name]) for name in finals if name in varying}
+            if repeated:
+                self._recorder.check(repeated, plain=False)
             for name in taps:
-                self._put(name, self._handed_on(name, found[name]))
-            for name in (*made, *watched):
-                hashes.setdefault(name, blake2b(digest_size=16)).update(_digest(self._handed_on(name, found[name])))
+                self._put(name, self._handed_on(name, arrays[name]))
+            for name in (*output_arrays, *watched):
+                hashes.setdefault(name, blake2b(digest_size=16)).update(_digest(self._handed_on(name, arrays[name])))
             if outputs and self._on_progress is not None:
-                done = sample * self._feeds.steps + step + 1
-                self._on_progress(done, len(self._moments), f"sample {sample}")
+                finished = sample * self._feeds.steps + step + 1
+                self._on_progress(finished, len(self._moments), f"sample {sample}")
         return {name: each.digest() for name, each in hashes.items()}
 
     def _handed_on(self, name: str, array: np.ndarray) -> np.ndarray:
-        """Return a tensor as the layers that read it in the plain run get it."""
-        narrow = self._narrow.get(name)
-        if narrow is None or array.dtype != np.float32:
+        """Return a tensor as its readers in the plain run get it."""
+        short_types = self._narrow.get(name)
+        if short_types is None or array.dtype != np.float32:
             return array
         with np.errstate(over="ignore"):
-            return array.astype(logical_dtype(narrow)).astype(np.float32)
+            return array.astype(logical_dtype(short_types)).astype(np.float32)
 
     def _put(self, name: str, array: np.ndarray) -> None:
         stored = self._stored(name, array)
@@ -522,20 +526,20 @@ class _Work:
             self._recorder.put(name, stored)
 
     def _stored(self, name: str, array: np.ndarray) -> np.ndarray | None:
-        """Return the codes of a tensor that OpenVINO hands out as real values; any other as it is."""
+        """Return the codes of a tensor that OpenVINO returns as real values; other tensors unchanged."""
         quant = self._codes.get(name)
         return array if quant is None else _as_codes(array, quant)
 
-    def _tell(self, search: TapSearch, budget: _Budget) -> None:
-        """Say how far the search for taps that change nothing has come."""
+    def _report_progress(self, search: TapSearch, budget: _Budget) -> None:
+        """Report the progress of the search for harmless taps."""
         if self._on_progress is not None:
-            done, total = len(self._taps) - len(search.open), len(self._taps)
+            settled, total = len(self._taps) - len(search.open), len(self._taps)
             spent = f"run {self._tried} of at most {budget.runs}, {budget.seconds_spent:.0f} s of {budget.seconds} s"
-            self._on_progress(done, total, f"taps that change nothing: {spent}")
+            self._on_progress(settled, total, f"taps that change nothing: {spent}")
 
 
 class _Budget:
-    """Processor time and compiled models for the search for taps that change nothing."""
+    """Processor time and compiled models for the search for harmless taps."""
 
     def __init__(self, settings: _Settings) -> None:
         self.seconds, self.runs = settings.tap_seconds, settings.tap_runs
@@ -555,11 +559,11 @@ class _Budget:
         )
 
     def lasts(self, tried: int) -> bool:
-        """Tell whether there is enough for another run."""
+        """Return whether the budget covers another run."""
         return tried < self.runs and self.seconds_spent < self.seconds
 
     def lasts_to_write(self) -> bool:
-        """Tell whether there is time to record the taps that were found: half of the budget on top."""
+        """Return whether there is time to record the proven taps: half of the budget on top."""
         return self.seconds_spent < 1.5 * self.seconds
 
 
@@ -583,7 +587,7 @@ def _tensor(array: np.ndarray, kind: Any) -> Any:
 
 
 def _as_codes(array: np.ndarray, quant: QuantParams) -> np.ndarray | None:
-    """Return the codes that real values stand for; None if they stand for none."""
+    """Return the codes of real values; None if they are no values of codes."""
     if not np.isfinite(array).all():
         return None
     steps = array.astype(np.float64) / float(quant.scale.reshape(-1)[0])
@@ -642,7 +646,7 @@ class OpenVINOBackend:
             tap_runs=_whole_number("tap_runs", chosen["tap_runs"]),
         )
         source = reader.open(model)
-        fixed = {"shapes": shapes_said(shapes)} if shapes else {}
+        fixed = {"shapes": shapes_text(shapes)} if shapes else {}
         source = source.fixed(shapes) if shapes else source
         facts = RunFacts(
             backend=self.name,

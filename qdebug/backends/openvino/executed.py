@@ -1,8 +1,8 @@
-"""Describe the graph that OpenVINO really runs in terms of the model it was made from.
+"""Describe the graph that OpenVINO really runs in terms of its source model. Begin at `describe`.
 
-An executed layer names the operations of the model that were fused into it. Only the result of the last one is made.
-What lies between two such results is shown as one node where one operator says it all (a convolution with its bias,
-its activation and its codes), else as the model's operations, the tensors between them without values.
+An executed layer names the model's operations that were fused into it; only the result of the last one exists. The part
+between two such results is shown as one node if a single operator describes it (a convolution with its bias, its
+activation and its codes), else as the model's operations, with tensors without values between them.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ _ON_CODES = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Executed:
-    """The graph that runs, and what can be looked at.
+    """The executed graph, with its taps.
 
     Args:
         graph: The graph.
-        taps: Tensors that executed layers make, in order, with the result of the model's operation they are.
-        constants: Constants of the graph that are none of the model: what OpenVINO folds.
-        fused: The layer that computes each tensor that is never made.
-        views: Tensors that hold recorded codes as real numbers, and what makes them.
-        codes: Tensors that OpenVINO makes as codes and hands out as their real values, and how those are codes.
-        inserted: How many layers of each type OpenVINO added that stand for no operation of the model.
+        taps: Tensors that executed layers compute, in order, with the result of the model's operation.
+        constants: Constants of the graph that are not in the model: those that OpenVINO folds.
+        fused: The layer that computes each tensor without values.
+        views: Tensors with recorded codes as real numbers, and their producers.
+        codes: Tensors that OpenVINO computes as codes and returns as real values, and their quantization.
+        inserted: Number of layers of each type that OpenVINO added.
     """
 
     graph: Graph
@@ -57,12 +57,12 @@ class Executed:
 
 
 def describe(source: OpenVINOModel, layers: Sequence[Layer], device: str, *, half: bool = False) -> Executed:
-    """Describe what a compiled model runs.
+    """Describe the graph of a compiled model.
 
     Args:
         source: The model.
         layers: Its executed layers.
-        device: Where they run.
+        device: Their device.
         half: Whether they compute in float16.
     """
     ends = {layer.operations[-1]: layer for layer in layers if layer.operations}
@@ -72,13 +72,13 @@ def describe(source: OpenVINOModel, layers: Sequence[Layer], device: str, *, hal
 
 
 class _Describer:
-    """Makes the graph, layer by layer.
+    """Builds the graph, layer by layer.
 
     Args:
         source: The model.
         ends: The layer that ends with each operation.
         begins: The layer that begins with each operation.
-        device: Where they run.
+        device: The device of the layers.
         half: Whether they compute in float16.
     """
 
@@ -106,7 +106,7 @@ class _Describer:
         self._origin: tuple[str, ...] = ()
 
     def describe(self, inserted: Mapping[str, int]) -> Executed:
-        """Make the whole graph."""
+        """Build the whole graph."""
         taps: dict[str, Port] = {}
         for name, operation in self._source.operations.items():
             if operation.get_type_name() == "Parameter":
@@ -135,14 +135,14 @@ class _Describer:
         )
 
     def _casts_codes(self, operation: Any) -> bool:
-        """Tell whether an operation makes real numbers of codes as they are, and is no output."""
+        """Return whether an operation casts codes to real numbers unscaled, and is no output."""
         if operation.get_type_name() != "Convert" or self._source.named(operation.output(0)) in self._source.outputs:
             return False
         info = self._infos.get(self._source.named(operation.input_value(0)))
         return info is not None and info.quant is not None and operation.get_output_element_type(0).is_real()
 
     def _end(self, operation: Any) -> None:
-        """Add what leads to the result of a layer's last operation."""
+        """Add the nodes up to the result of a layer's last operation."""
         value = operation.output(0)
         if operation.get_output_size() > 1 and any(map(used, operation.outputs()[1:])):
             self._plain(operation)
@@ -167,7 +167,7 @@ class _Describer:
             self._add(operation, node)
 
     def _reads_codes(self, operation: Any) -> bool:
-        """Tell whether an operation, or the one before an activation, is a product or reads codes and nothing else."""
+        """Return whether an operation, or the one before an activation, is a product or reads only codes."""
         if operation.get_type_name() not in _ON_CODES:
             return False
         inner = operation.input_value(0)
@@ -181,10 +181,10 @@ class _Describer:
         return bool(varying) and all(map(self._is_read_as_codes, varying))
 
     def _is_read_as_codes(self, value: Any) -> bool:
-        """Tell whether an operation reads codes in place of the real values that the model gives it."""
-        while _keeps_shape(value.get_node()) and not self._is_made(value):
+        """Return whether an operation reads codes instead of the model's real values."""
+        while _keeps_shape(value.get_node()) and not self._has_result(value):
             value = value.get_node().input_value(0)
-        if value.get_node().get_type_name() != "Parameter" and not self._is_made(value):
+        if value.get_node().get_type_name() != "Parameter" and not self._has_result(value):
             return self._codes(value) is not None or self._coded_constant(value) is not None
         info = self._infos.get(self._source.named(value))
         return info is not None and info.quant is not None
@@ -194,7 +194,7 @@ class _Describer:
 
         Args:
             end: The last operation of the layer.
-            operation: The last one before the quantizing ones.
+            operation: The last one before the quantizing operations.
             name: The tensor.
             quantized: Whether it is in codes.
         """
@@ -219,29 +219,29 @@ class _Describer:
             self._add(end, Node(name="", op="QuantizeLinear", inputs=(inner,), outputs=(name,)))
 
     def _add(self, operation: Any, node: Node) -> None:
-        """Add a node that stands for a whole layer."""
+        """Add a node for a whole layer."""
         name = operation.get_friendly_name()
         self._nodes[name] = replace(node, name=name, placement=self._placed, origin=self._origin)
 
     def _plain(self, operation: Any, *, end: Any = None, outputs: tuple[str, ...] | None = None) -> None:
-        """Add an operation as the model has it."""
-        said = self._source.node(operation)
+        """Add an operation as in the model."""
+        node = self._source.node(operation)
         values = operation.input_values()
-        if said.op in _ARRANGES:  # the extents of its result say what it does
-            values = [values[0], *(each for each in values[1:] if self._is_made(each))]
+        if node.op in _ARRANGES:  # the extents of its result say what it does
+            values = [values[0], *(each for each in values[1:] if self._has_result(each))]
         inputs = tuple(self._operand(value) for value in values)
-        name = said.name if end is None else end.get_friendly_name()
+        name = node.name if end is None else end.get_friendly_name()
         self._nodes[name] = replace(
-            said,
+            node,
             name=name,
             inputs=inputs,
-            outputs=outputs or said.outputs,
+            outputs=outputs or node.outputs,
             placement=self._placed,
             origin=self._origin,
         )
 
     def _operand(self, value: Any) -> str:
-        """Return the name of what an operation reads, and add what makes it if no layer ends there."""
+        """Return the name of an operand, and add its producer if no layer ends there."""
         name = self._source.named(value)
         coded = self._coded_constant(value)
         if coded is not None:
@@ -268,15 +268,15 @@ class _Describer:
             return codes
         if title not in self._nodes:
             if operation.get_output_size() == 1:
-                self._computed(operation, operation, _inside(name), quantized=False)
+                self._computed(operation, operation, _inner_name(name), quantized=False)
             else:
-                outputs = (_inside(self._source.named(each)) if used(each) else "" for each in operation.outputs())
+                outputs = (_inner_name(self._source.named(each)) if used(each) else "" for each in operation.outputs())
                 self._plain(operation, outputs=tuple(outputs))
             self._fused |= {each: self._layer for each in self._nodes[title].outputs if each}
-        return _inside(name)
+        return _inner_name(name)
 
     def _arranged_constant(self, value: Any) -> bool:
-        """Add a node that arranges a constant anew, and its result as a constant; False if it is none."""
+        """Add a node that rearranges a constant, and its result as a constant; False if it is none."""
         operation, name = value.get_node(), self._source.named(value)
         if operation.get_type_name() not in _ARRANGES:
             return False
@@ -303,9 +303,9 @@ class _Describer:
         return True
 
     def _arranged_codes(self, value: Any) -> bool:
-        """Add a constant of codes that several operations arrange anew after they are made real; False if it is none.
+        """Add a constant of codes that is rearranged after its dequantization; False if it is none.
 
-        Scales are arranged like the codes. They have to lie along one dimension in the end.
+        Scales are rearranged like the codes. They must lie along one dimension in the end.
         """
         chain, source = [], value
         while source.get_node().get_type_name() in (*_ARRANGES, "Transpose"):
@@ -332,55 +332,55 @@ class _Describer:
         first = tuple(slice(None) if axis in wide else 0 for axis in range(scale.ndim))
         if len(wide) > 1:
             return False
-        found = replace(quant, scale=scale[first], zero_point=zero[first], axis=wide[0] if wide else None)
+        arranged_quant = replace(quant, scale=scale[first], zero_point=zero[first], axis=wide[0] if wide else None)
         name = self._source.named(value)
         self._constants[name] = arranged
         self._infos[name] = TensorInfo(
-            name=name, shape=arranged.shape, dtype=quant.dtype, role=Role.CONSTANT, quant=found
+            name=name, shape=arranged.shape, dtype=quant.dtype, role=Role.CONSTANT, quant=arranged_quant
         )
         return True
 
-    def _is_made(self, value: Any) -> bool:
-        """Tell whether a result is one of the graph by itself."""
+    def _has_result(self, value: Any) -> bool:
+        """Return whether a result is a tensor of the graph."""
         operation = value.get_node()
         return operation.get_type_name() in ("Constant", "Parameter") or operation.get_friendly_name() in self._ends
 
     def _is_inner(self, value: Any) -> bool:
-        """Tell whether a result is made within a layer, and nothing else reads it but the shape of it."""
+        """Return whether a result is inside a layer, and has no other reader except of its shape."""
         title = value.get_node().get_friendly_name()
         readers = [each.get_node().get_type_name() for each in value.get_target_inputs()]
-        made = not self._is_made(value) and not self._folded.has(title)
-        return made and readers.count("ShapeOf") >= len(readers) - 1
+        is_inside = not self._has_result(value) and not self._folded.has(title)
+        return is_inside and readers.count("ShapeOf") >= len(readers) - 1
 
     # Biases
 
     def _bias(self, operation: Any) -> tuple[Any, str] | None:
-        """Return the product that an addition adds a bias to, and the bias; None if it is no such addition."""
+        """Return the product that an addition adds a bias to, and the bias; None for other additions."""
         if operation.get_type_name() != "Add":
             return None
-        for scaled, other in (operation.input_values(), operation.input_values()[::-1]):
+        for scaled, summand in (operation.input_values(), operation.input_values()[::-1]):
             data = self._without_factor(scaled)
             product = data.get_node()
             if product.get_type_name() in _PRODUCTS and self._is_inner(data):
                 size = (extents(data) or (None,))[1 if product.get_type_name() != "MatMul" else -1]
                 flat = product.get_type_name() == "MatMul" and len(extents(data) or ()) != 2
-                bias = None if flat else self._flat_constant(other, size)
+                bias = None if flat else self._flat_constant(summand, size)
                 return None if bias is None else (data, bias)
         return None
 
     def _without_factor(self, value: Any) -> Any:
-        """Return what a result is 1 times of, seen from it."""
+        """Return the operand of multiplications by 1."""
         operation = value.get_node()
         if operation.get_type_name() != "Multiply" or operation.get_friendly_name() in self._ends:
             return value
-        for data, other in (operation.input_values(), operation.input_values()[::-1]):
-            factor = self._known(other)
+        for data, operand in (operation.input_values(), operation.input_values()[::-1]):
+            factor = self._known(operand)
             if factor is not None and factor.size and bool(np.all(factor == 1)):
                 return data
         return value
 
     def _flat_constant(self, value: Any, size: int | None) -> str | None:
-        """Return the constant of one dimension that a bias is, seen through what only arranges it."""
+        """Return the one-dimensional constant of a bias, through operations that only rearrange it."""
         value = self._without_factor(value)
         while value.get_node().get_type_name() in _ARRANGES:
             coded = self._coded_constant(value)
@@ -408,21 +408,21 @@ class _Describer:
     # Quantization
 
     def _coded_constant(self, value: Any) -> str | None:
-        """Return the constant of codes that a result is the real values of; its scale is noted."""
-        found = self._dequantized(value)
-        if found is None or found[0].get_node().get_type_name() != "Constant":
+        """Return the constant of codes that is dequantized to a result; its scale is noted."""
+        dequantized = self._dequantized(value)
+        if dequantized is None or dequantized[0].get_node().get_type_name() != "Constant":
             return None
-        codes, quant = found
+        codes, quant = dequantized
         name = self._source.named(codes)
         self._infos[name] = replace(self._source.described(name, codes), quant=quant)
         return name
 
     def _codes(self, value: Any) -> str | None:
-        """Return the tensor of codes that a result is the real values of, if a layer makes it or it is fed."""
-        found = self._dequantized(value)
-        if found is None:
+        """Return the tensor of codes that is dequantized to a result, if a layer computes it or it is an input."""
+        dequantized = self._dequantized(value)
+        if dequantized is None:
             return None
-        codes, quant = found
+        codes, quant = dequantized
         name = self._source.named(codes)
         if codes.get_node().get_friendly_name() in self._ends:
             return name if name in self._infos else None
@@ -434,18 +434,18 @@ class _Describer:
         return before.name if before is not None and same else None  # codes of the same scale again
 
     def _same_codes(self, operation: Any) -> str | None:
-        """Return the tensor of codes that a FakeQuantize leaves as they are; None if it is none of that kind."""
+        """Return the tensor of codes that a FakeQuantize leaves unchanged; None if it changes them."""
         if operation.get_type_name() != "FakeQuantize":
             return None
         data = self._operand(operation.input_value(0))
-        known = self._infos.get(data)
-        if known is None or known.quant is None:
+        info = self._infos.get(data)
+        if info is None or info.quant is None:
             return None
-        again = self._grid(operation, known.quant.dtype)
-        return data if again == known.quant else None
+        grid = self._grid(operation, info.quant.dtype)
+        return data if grid == info.quant else None
 
     def _dequantized(self, value: Any) -> tuple[Any, QuantParams] | None:
-        """Return the codes that a result is the real values of, and their scale: Convert, Subtract, Multiply."""
+        """Return the codes that are dequantized to a result, and their scale: Convert, Subtract, Multiply."""
         scale = zero = None
         rank = len(extents(value) or ())
         for _ in range(_CHAIN):
@@ -462,20 +462,20 @@ class _Describer:
                 return _quant_of(codes, dtype, scale, zero)
             if kind not in ("Multiply", "Subtract"):
                 return None
-            known = self._known(operation.input_value(1))
-            if known is None or (kind == "Multiply") is not (scale is None):
+            parameter = self._known(operation.input_value(1))
+            if parameter is None or (kind == "Multiply") is not (scale is None):
                 return None
             if kind == "Multiply":
-                scale = known
+                scale = parameter
             elif zero is None:
-                zero = known
+                zero = parameter
             else:
                 return None
             value = operation.input_value(0)
         return None
 
     def _known(self, value: Any) -> np.ndarray | None:
-        """Return the elements of a constant or of what is folded to one."""
+        """Return the elements of a constant, folded or not."""
         operation = value.get_node()
         if operation.get_type_name() == "Constant":
             return elements(operation) if operation.get_element_type().get_type_name() in DTYPES else None
@@ -483,12 +483,12 @@ class _Describer:
         return self._folded.values(name) if self._folded.has(name) else None
 
     def _read_scale(self, operation: Any, layer: Layer | None) -> None:
-        """Note the scale of a layer's result, if it is in codes: by what reads it, else by what quantizes it."""
+        """Note the scale of a layer's result in codes: from its reader, else from its quantizer."""
         value = operation.output(0)
         name = self._source.named(value)
         dtype = DTYPES.get(value.get_element_type().get_type_name(), "")
         if not is_integer(dtype):
-            self._hand_out(operation, layer)
+            self._note_codes_handed_out(operation, layer)
             return
         quant = None
         for reader in value.get_target_inputs():
@@ -497,13 +497,13 @@ class _Describer:
         if quant is not None:
             self._infos[name] = replace(self._source.described(name, value), quant=quant)
 
-    def _hand_out(self, operation: Any, layer: Layer | None) -> None:
-        """Note the scale of a result that a layer makes as codes, though the model has real values there."""
+    def _note_codes_handed_out(self, operation: Any, layer: Layer | None) -> None:
+        """Note the scale of a result that a layer computes as codes, though the model has real values there."""
         value = operation.output(0)
         dtype = DTYPES.get(layer.result, "") if layer is not None else ""
         real = None if is_integer(dtype) else self._dequantized(value)
         if layer is not None and (real is not None or operation.get_type_name() == "FakeQuantize"):
-            dtype = dtype if is_integer(dtype) else self._read_as(value)
+            dtype = dtype if is_integer(dtype) else self._dtype_read(value)
         single = operation.get_output_size() == 1 or operation.get_type_name() == "MaxPool"
         name = self._source.named(value)
         if dtype not in ("int8", "uint8") or not single or name in self._source.outputs:
@@ -513,27 +513,25 @@ class _Describer:
             quant = self._grid(operation, dtype, same=False)
         elif operation.get_type_name() in _KEEPS_CODES:
             data = self._operand(operation.input_value(0))
-            known = self._infos.get(data)
-            quant = (
-                known.quant if known is not None and known.quant is not None and known.quant.dtype == dtype else None
-            )
+            info = self._infos.get(data)
+            quant = info.quant if info is not None and info.quant is not None and info.quant.dtype == dtype else None
         if quant is not None and not quant.per_channel:
             self._handed_out[name] = quant
             self._infos[name] = replace(self._source.described(name, value), dtype=dtype, quant=quant)
 
-    def _read_as(self, value: Any) -> str:
-        """Return the dtype of codes that a layer reads real values in: OpenVINO hands it the codes themselves."""
+    def _dtype_read(self, value: Any) -> str:
+        """Return the dtype of codes in which a layer reads real values: OpenVINO passes the codes themselves."""
         titles = [reader.get_node().get_friendly_name() for reader in value.get_target_inputs()]
-        found = [DTYPES.get(self._begins[title].precision, "") for title in titles if title in self._begins]
-        return next((dtype for dtype in found if is_integer(dtype)), "")
+        dtypes = [DTYPES.get(self._begins[title].precision, "") for title in titles if title in self._begins]
+        return next((dtype for dtype in dtypes if is_integer(dtype)), "")
 
     def _grid(self, operation: Any, dtype: str, *, same: bool = True) -> QuantParams | None:
-        """Return the codes whose real values a FakeQuantize gives; None where it has several ranges.
+        """Return the codes of a FakeQuantize's results; None if it has several ranges.
 
         Args:
             operation: The FakeQuantize.
             dtype: Logical dtype of the codes.
-            same: Whether its result must be its input but for rounding.
+            same: Whether its result must equal its input up to rounding.
         """
         bounds = [self._known(value) for value in operation.input_values()[1:]]
         if any(each is None or each.size != 1 for each in bounds):
@@ -550,9 +548,9 @@ class _Describer:
 
     def _scale_of_reader(self, reader: Any, codes: Any) -> QuantParams | None:
         for _ in range(_CHAIN):
-            found = self._dequantized(reader.output(0))
-            if found is not None:
-                return found[1] if port(found[0]) == port(codes) else None
+            dequantized = self._dequantized(reader.output(0))
+            if dequantized is not None:
+                return dequantized[1] if port(dequantized[0]) == port(codes) else None
             after = list(reader.output(0).get_target_inputs())
             if reader.get_type_name() not in ("Convert", "Subtract") or len(after) != 1:
                 return None
@@ -560,7 +558,7 @@ class _Describer:
         return None
 
     def _scale_of_maker(self, operation: Any, dtype: str) -> QuantParams | None:
-        """Return the scale that a FakeQuantize and a Convert make codes with."""
+        """Return the scale with which a FakeQuantize and a Convert compute codes."""
         if operation.get_type_name() != "Convert":
             return None
         quantizing = operation.input_value(0).get_node()
@@ -580,10 +578,10 @@ class _Describer:
         return QuantParams(dtype=dtype, scale=scale, zero_point=np.array(zero), qmin=round(first), qmax=round(last))
 
     def _quantized_data(self, operation: Any) -> Any:
-        """Return what is quantized to codes by a Convert and a FakeQuantize before it; None if nothing is."""
+        """Return the data that a FakeQuantize and a Convert quantize; None if there is none."""
         if operation.get_type_name() == "FakeQuantize":
-            known = self._infos.get(self._source.named(operation.output(0)))
-            quant = None if known is None else known.quant
+            info = self._infos.get(self._source.named(operation.output(0)))
+            quant = None if info is None else info.quant
             same = quant is not None and self._grid(operation, quant.dtype) is not None
             return operation.input_value(0) if same else None
         if operation.get_type_name() != "Convert":
@@ -602,7 +600,7 @@ _CHAIN = 4
 
 
 def _quant_of(codes: Any, dtype: str, scale: np.ndarray, zero: np.ndarray | None) -> tuple[Any, QuantParams] | None:
-    """Return codes and their scale; None where it has an axis of several and others of more than one."""
+    """Return codes and their quantization; None for scales along several axes."""
     zero = np.zeros(1) if zero is None else zero
     wide = [axis for axis, extent in enumerate(scale.shape) if extent > 1]
     if len(wide) > 1 or (zero.size > 1 and zero.shape != scale.shape):
@@ -626,19 +624,19 @@ _GIVES_WHOLE = frozenset(("FakeQuantize", "Round", "Floor", "Ceiling", "Clamp", 
 
 
 def _is_cast(operation: Any) -> bool:
-    """Tell whether an operation cuts real numbers to whole ones: a cast of the model's, which makes no codes."""
+    """Return whether an operation truncates real numbers: a cast of the model, which makes no codes."""
     if operation.get_type_name() != "Convert" or not operation.get_input_element_type(0).is_real():
         return False
     return operation.input_value(0).get_node().get_type_name() not in _GIVES_WHOLE
 
 
-def _inside(name: str) -> str:
-    """Name a tensor that is never made: the model's own name is one that a recording could have values of."""
+def _inner_name(name: str) -> str:
+    """Return a name for a tensor without values: a recording could have values under the model's name."""
     return f"{name} (fused)"
 
 
 def _keeps_shape(operation: Any) -> bool:
-    """Tell whether an operation that arranges elements leaves them as they are."""
+    """Return whether an operation that arranges elements leaves them unchanged."""
     if operation.get_type_name() not in _ARRANGES:
         return False
     before, after = extents(operation.input_value(0)), extents(operation.output(0))
@@ -646,7 +644,7 @@ def _keeps_shape(operation: Any) -> bool:
 
 
 def _activation(operation: Any) -> dict[str, AttrValue]:
-    """Return an activation as an attribute of the product before it; nothing if the operation is none."""
+    """Return an activation as an attribute of the product before it; empty for other operations."""
     if operation.get_type_name() == "Relu":
         return {"activation": "Relu", "activation_params": ()}
     if operation.get_type_name() == "Clamp":

@@ -19,10 +19,10 @@ class Layer:
 
     Args:
         name: Its name in the runtime model.
-        operations: The model's operations that were fused into it, in order; none of one that OpenVINO added.
+        operations: The model's operations fused into it, in order; empty if OpenVINO added it.
         kind: Its type, such as "FullyConnected".
         kernel: The implementation, such as "brgconv_avx2_f32".
-        precision: What it computes in.
+        precision: Its precision of computation.
         layout: Order of the dimensions of its results in memory, such as "acdb".
         result: Element type of its results.
     """
@@ -42,24 +42,24 @@ class Layer:
 
 def layers_of(compiled: Any, source: OpenVINOModel) -> list[Layer]:
     """Return the layers of a compiled model in the order of their execution."""
-    found = []
+    layers = []
     for layer in compiled.get_runtime_model().get_ordered_ops():
         facts = layer.get_rt_info()
-        said = {name: str(facts[name].astype(str)) if name in facts else "" for name in _FACTS}
-        if said["layerType"] in _HELPERS:
+        facts_text = {name: str(facts[name].astype(str)) if name in facts else "" for name in _FACTS}
+        if facts_text["layerType"] in _HELPERS:
             continue
-        found.append(
+        layers.append(
             Layer(
                 name=layer.get_friendly_name(),
-                operations=tuple(_originals(said["originalLayersNames"], source)),
-                kind=said["layerType"],
-                kernel=said["primitiveType"],
-                precision=said["runtimePrecision"],
-                layout=said["outputLayouts"],
-                result=said["outputPrecisions"],
+                operations=tuple(_originals(facts_text["originalLayersNames"], source)),
+                kind=facts_text["layerType"],
+                kernel=facts_text["primitiveType"],
+                precision=facts_text["runtimePrecision"],
+                layout=facts_text["outputLayouts"],
+                result=facts_text["outputPrecisions"],
             )
         )
-    return found
+    return layers
 
 
 _FACTS = ("originalLayersNames", "layerType", "primitiveType", "runtimePrecision", "outputLayouts", "outputPrecisions")
@@ -71,7 +71,7 @@ _MOVED = re.compile(r"(_original|\.\d+)$")
 
 def _originals(text: str, source: OpenVINOModel) -> list[str]:
     """Split names at commas, which may also be part of a name."""
-    parts, found, start = text.split(","), [], 0
+    parts, names, start = text.split(","), [], 0
     while start < len(parts):
         for stop in range(len(parts), start, -1):
             name = ",".join(parts[start:stop])
@@ -79,8 +79,8 @@ def _originals(text: str, source: OpenVINOModel) -> list[str]:
                 name = _MOVED.sub("", name)
             operation = source.operations.get(name)
             if operation is not None and operation.get_type_name() not in ("Constant", "Parameter", "Result"):
-                found.append(name)
+                names.append(name)
                 start = stop - 1
                 break
         start += 1
-    return found
+    return names

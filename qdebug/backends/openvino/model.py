@@ -1,4 +1,4 @@
-"""Read model files with OpenVINO: its own IR, and ONNX and LiteRT files as it understands them."""
+"""Read model files with OpenVINO: its own IR, and ONNX and LiteRT files as OpenVINO converts them."""
 
 from __future__ import annotations
 
@@ -122,8 +122,8 @@ class OpenVINOModel:
             shapes: The shapes, by input.
 
         Raises:
-            InputError: A shape is given for something that is no input, or does not fit the model.
-            BackendError: OpenVINO finds that no layer takes what follows from them.
+            InputError: A name is no input, or a shape does not fit the model.
+            BackendError: OpenVINO refuses the resulting shapes.
         """
         check_shapes([self.input_info(self.names[port(value)], value) for value in self.model.inputs], shapes)
         values = {self.names[port(value)]: value for value in self.model.inputs}
@@ -139,7 +139,7 @@ class OpenVINOModel:
         """Return the elements of one constant.
 
         Raises:
-            UsageError: No constant has this name, or its elements are of no type that is known.
+            UsageError: No constant has this name, or its element type is unknown.
         """
         if name not in self._constants or name in self.unreadable:
             why = f": {self.unreadable[name]}" if name in self.unreadable else ""
@@ -153,7 +153,7 @@ class OpenVINOModel:
 
     @property
     def bodies(self) -> Sequence[str]:
-        """Operations that run further graphs, which are not looked into."""
+        """Operations that run further graphs, which are not examined."""
         return [name for name, operation in self.operations.items() if operation.get_type_name() in _BODIES]
 
     def named(self, value: Any) -> str:
@@ -171,34 +171,34 @@ class OpenVINOModel:
         )
 
     def as_graph(self, nodes: Sequence[Node], more: Sequence[TensorInfo] = ()) -> Graph:
-        """Make a graph of nodes between this model's inputs and outputs.
+        """Return a graph of nodes between this model's inputs and outputs.
 
         Args:
             nodes: The nodes.
-            more: Tensors that are known better than the model says, or not in the model.
+            more: Descriptions of tensors that override the model's, or are not in it.
         """
-        known = {info.name: info for info in more}
-        wanted = {*self.inputs, *self.outputs, *(name for node in nodes for name in (*node.inputs, *node.outputs))}
+        infos = {info.name: info for info in more}
+        names = {*self.inputs, *self.outputs, *(name for node in nodes for name in (*node.inputs, *node.outputs))}
         for operation in self.operations.values():
             for value in operation.outputs():
                 name = self.named(value)
-                if name in wanted and name not in known:
-                    known[name] = self.described(name, value)
+                if name in names and name not in infos:
+                    infos[name] = self.described(name, value)
         return Graph(
             nodes,
-            tensors=known.values(),
+            tensors=infos.values(),
             inputs=self.inputs,
             outputs=self.outputs,
             name=self.model.get_friendly_name(),
         )
 
     def input_info(self, name: str, value: Any) -> TensorInfo:
-        """Describe an input: None where any extent goes."""
+        """Describe an input: None for a free extent."""
         dtype = DTYPES.get(value.get_element_type().get_type_name())
         return TensorInfo(name=name, shape=extents(value), dtype=dtype, role=Role.INPUT)
 
     def described(self, name: str, value: Any) -> TensorInfo:
-        """Describe a result of an operation; a shape with extents that vary is left open."""
+        """Describe a result of an operation; a shape with varying extents is left open."""
         constant = value.get_node().get_type_name() == "Constant"
         roles = ((name in self.inputs, Role.INPUT), (name in self.outputs, Role.OUTPUT), (constant, Role.CONSTANT))
         shape = extents(value)
@@ -265,25 +265,25 @@ def extents(value: Any) -> tuple[int | None, ...] | None:
 
 
 def used(value: Any) -> bool:
-    """Tell whether anything reads a result of an operation."""
+    """Return whether a result of an operation has a reader."""
     return bool(value.get_target_inputs())
 
 
 @contextmanager
-def errors(what: str) -> Iterator[None]:
-    """Turn OpenVINO's exceptions into one sentence."""
+def errors(failure: str) -> Iterator[None]:
+    """Convert OpenVINO's exceptions into one sentence."""
     try:
         yield
     except (RuntimeError, ValueError, TypeError) as error:
-        text = _telling(str(error)) or f"{type(error).__name__} without a message"
+        text = _essential_text(str(error)) or f"{type(error).__name__} without a message"
         text = text if len(text) <= 300 else f"{text[:297]}..."
         raise BackendError(
-            f"{what}: {text.rstrip('.')}.", hint="Check that the model compiles in OpenVINO itself."
+            f"{failure}: {text.rstrip('.')}.", hint="Check that the model compiles in OpenVINO itself."
         ) from error
 
 
-def _telling(text: str) -> str:
-    """Return the part of a message that says what is wrong: OpenVINO puts the places in its code before it."""
+def _essential_text(text: str) -> str:
+    """Return the essential part of a message, without OpenVINO's source locations."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     if "Summary:" in lines:
         lines = lines[lines.index("Summary:") + 1 :]
@@ -293,25 +293,25 @@ def _telling(text: str) -> str:
 
 
 def port(value: Any) -> Port:
-    """Return what a result of an operation is known by."""
+    """Return the identity of a result of an operation."""
     return value.get_node().get_friendly_name(), value.get_index()
 
 
 def _by_name(model: Any) -> dict[str, Any]:
-    """Return the operations but results by their names; one whose name repeats is renamed."""
-    found: dict[str, Any] = {}
+    """Return the operations by their names, without Result nodes; repeated names are changed."""
+    operations_by_name: dict[str, Any] = {}
     for operation in model.get_ordered_ops():
         if operation.get_type_name() == "Result":
             continue
         name, number = operation.get_friendly_name(), 1
         title = name
-        while title in found:
+        while title in operations_by_name:
             number += 1
             title = f"{name}#{number}"
         if title != name:
             operation.set_friendly_name(title)
-        found[title] = operation
-    return found
+        operations_by_name[title] = operation
+    return operations_by_name
 
 
 def _is_node(operation: Any) -> bool:
@@ -319,29 +319,29 @@ def _is_node(operation: Any) -> bool:
 
 
 def _tensor_names(operations: Any) -> dict[Port, str]:
-    """Name every result: as the model does, else by its operation. A name that repeats gets a number."""
-    named: dict[Port, str] = {}
+    """Name every result: as in the model, else by its operation. A repeated name gets a number."""
+    names: dict[Port, str] = {}
     bare: list[Any] = []
-    taken: set[str] = set()
+    used_names: set[str] = set()
     for operation in operations:
         for value in operation.outputs():
-            free = [name for name in sorted(value.get_names()) if name not in taken]
+            free = [name for name in sorted(value.get_names()) if name not in used_names]
             if free:
-                named[port(value)] = free[0]
-                taken.add(free[0])
+                names[port(value)] = free[0]
+                used_names.add(free[0])
             else:
                 bare.append(value)
     for value in bare:
         name, index = port(value)
         single = value.get_node().get_output_size() == 1
-        wanted = title = name if single else f"{name}:{index}"
+        base_name = title = name if single else f"{name}:{index}"
         number = 1
-        while title in taken:
+        while title in used_names:
             number += 1
-            title = f"{wanted}#{number}"
-        taken.add(title)
-        named[name, index] = title
-    return named
+            title = f"{base_name}#{number}"
+        used_names.add(title)
+        names[name, index] = title
+    return names
 
 
 def _attrs(operation: Any) -> dict[str, AttrValue]:
@@ -363,11 +363,11 @@ def _attrs(operation: Any) -> dict[str, AttrValue]:
 
 
 class Folded:
-    """Values of operations with one result that depend on no input of the model, worked out when they are asked for.
+    """Values of operations with one result that depend on no input of the model, computed on demand.
 
     Args:
         source: The model.
-        half: Whether OpenVINO computes in float16: it then rounds constants to that before it folds them.
+        half: Whether OpenVINO computes in float16: it then rounds constants to that before folding.
     """
 
     def __init__(self, source: OpenVINOModel, *, half: bool = False) -> None:
@@ -379,16 +379,16 @@ class Folded:
         fixed: set[str] = set()
         for name, operation in source.operations.items():
             inputs = operation.input_values()
-            known = [value.get_node().get_friendly_name() in fixed or _is_constant(value) for value in inputs]
+            is_folded = [value.get_node().get_friendly_name() in fixed or _is_constant(value) for value in inputs]
             shaped = operation.get_type_name() == "ShapeOf" and operation.input(0).get_partial_shape().is_static
-            if not shaped and (not inputs or not all(known) or operation.get_type_name() in _RANDOM):
+            if not shaped and (not inputs or not all(is_folded) or operation.get_type_name() in _RANDOM):
                 continue
             fixed.add(name)
             if operation.get_output_size() == 1 and operation.get_output_element_type(0).get_type_name() in DTYPES:
                 self._names.add(name)
 
     def has(self, name: str) -> bool:
-        """Tell whether an operation depends on no input."""
+        """Return whether an operation depends on no input."""
         return name in self._names
 
     def values(self, name: str) -> np.ndarray:
@@ -404,11 +404,11 @@ class Folded:
                 manager.register_pass(ConvertFP32ToFP16())
             manager.register_pass(ConstantFolding())
             manager.run_passes(part)
-            found = part.get_results()[0].input_value(0).get_node()
-            if found.get_type_name() == "Constant":
-                values = elements(found)
+            folded_node = part.get_results()[0].input_value(0).get_node()
+            if folded_node.get_type_name() == "Constant":
+                values = elements(folded_node)
                 self._values[name] = values.astype(np.float32) if self._half and is_single else values
-            else:  # some are marked to be left alone
+            else:  # some are marked as not foldable
                 whole = openvino.Model([self._operations[name].output(0)], [], "whole")
                 compiled = openvino.Core().compile_model(whole, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
                 self._values[name] = np.array(compiled({})[0])

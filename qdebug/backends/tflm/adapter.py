@@ -1,8 +1,8 @@
-"""The backend "tflm": TensorFlow Lite Micro, whose reference kernels are what microcontrollers run.
+"""The backend "tflm": TensorFlow Lite Micro, whose reference kernels run on microcontrollers.
 
 TFLM runs every operator of the file by itself, in one arena that is reused. A recorded run gives each tensor memory of
-its own, and its outputs are compared with those of a run in a reused arena. Names, graph and quantization come from
-the model file.
+its own, and its outputs are compared with those of a run in a reused arena. Names, graph and quantization come from the
+model file.
 """
 
 from __future__ import annotations
@@ -44,16 +44,16 @@ _OPTIONS = (
 )
 
 _OWN_ARENA = 1024
-"""Bytes that TFLM needs for itself: with a few hundred it ends the process instead of saying that they are too few."""
+"""Bytes that TFLM needs for itself: with a few hundred it kills the process instead of raising an error."""
 _LEAST_ARENA = 1 << 16
-_MOST_ARENA = 1 << 31
+_MAX_ARENA = 1 << 31
 """Bytes of the first arena that is tried, and of the last: it doubles as long as TFLM says that some are missing."""
 
 _MISSING = re.compile(r"Requested: \d+, available:? \d+, missing: (\d+)")
-"""What TFLM prints when its arena is too small."""
+"""Message of TFLM when its arena is too small."""
 
 _NO_KERNEL = "Failed to get registration"
-"""What TFLM prints when it has no kernel for an operator."""
+"""Message of TFLM when it has no kernel for an operator."""
 
 
 class _Interpreter:
@@ -61,8 +61,8 @@ class _Interpreter:
 
     Args:
         model: The model.
-        kept: Whether each tensor keeps memory of its own.
-        arena: Bytes of the arena; 0 finds them.
+        kept: Whether each tensor has memory of its own.
+        arena: Bytes of the arena; 0 to determine them.
     """
 
     def __init__(self, model: LiteRTModel, *, kept: bool, arena: int = 0) -> None:
@@ -73,7 +73,7 @@ class _Interpreter:
         self._grows = not arena
 
     def restart(self) -> None:
-        """Forget state that the model keeps from one run to the next; custom operators may have some."""
+        """Reset state that the model keeps from one run to the next; custom operators may have some."""
         if self._stateful:
             self._net = None
 
@@ -92,9 +92,9 @@ class _Interpreter:
                 missing = [int(count) for count in _MISSING.findall(" ".join(printed))]
                 if not missing:
                     raise self._refused(error, printed) from error
-                if not self._grows or self.arena >= _MOST_ARENA:
+                if not self._grows or self.arena >= _MAX_ARENA:
                     raise self._too_small(max(missing)) from error
-                self.arena = min(max(2 * self.arena, self.arena + max(missing)), _MOST_ARENA)
+                self.arena = min(max(2 * self.arena, self.arena + max(missing)), _MAX_ARENA)
 
     def _loaded(self) -> Any:
         from tflite_micro import runtime
@@ -117,10 +117,10 @@ class _Interpreter:
         )
 
     def _too_small(self, missing: int) -> BackendError:
-        own = "Write --backend tflm without arena= to let it find a size, or give a larger one."
+        arena_hint = "Write --backend tflm without arena= to let it find a size, or give a larger one."
         return BackendError(
             f"An arena of {self.arena} bytes is too small for {self._model.name!r}: TFLM lacks at least {missing}.",
-            hint="Try another runtime: --backend litert:kernels=reference." if self._grows else own,
+            hint="Try another runtime: --backend litert:kernels=reference." if self._grows else arena_hint,
         )
 
     def run(self, feed: Mapping[str, np.ndarray]) -> None:
@@ -150,10 +150,10 @@ class _Interpreter:
         return np.asarray(self._net.get_output(self._model.graph.outputs.index(name)))
 
     def tensor(self, name: str) -> np.ndarray:
-        """Return a copy of the elements of any tensor; each one must have kept memory of its own.
+        """Return a copy of the elements of any tensor; each must have memory of its own.
 
         Raises:
-            BackendError: TFLM cannot give it.
+            BackendError: TFLM cannot return it.
         """
         try:
             return np.asarray(self._net.GetTensor(self._model.indices[name], 0)["tensor_data"])
@@ -162,12 +162,12 @@ class _Interpreter:
 
 
 class TFLMRun:
-    """A model made ready to run in TFLM and be recorded.
+    """A model, ready to run in TFLM and be recorded.
 
     Args:
-        model: The model as it was given.
-        plain: Its interpreter as production has it, loaded.
-        facts: What is known of the run.
+        model: The model.
+        plain: Its interpreter as in production, loaded.
+        facts: Facts of the run.
         weights: Whether constants are recorded.
     """
 
@@ -188,7 +188,7 @@ class TFLMRun:
                     yield name, self._model.constant(name)
 
     def plain(self, feed: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Run the model once in a reused arena, as production does, and give its outputs.
+        """Run the model once in a reused arena, as in production, and return its outputs.
 
         Raises:
             BackendError: TFLM failed.
@@ -197,11 +197,11 @@ class TFLMRun:
         return {name: self._plain.output(name) for name in self._readable(self.outputs)}
 
     def restart(self) -> None:
-        """Forget the state that plain runs left in the model."""
+        """Reset the state that plain runs left in the model."""
         self._plain.restart()
 
     def record(self, feeds: Feeds, recorder: Recorder, on_progress: OnProgress | None = None) -> None:
-        """Run all samples and steps and put every tensor into the recorder.
+        """Run all samples and steps and record every tensor.
 
         Raises:
             BackendError: TFLM failed.
@@ -211,15 +211,15 @@ class TFLMRun:
                 recorder.skip(name, reason)
         net = _Interpreter(self._model, kept=True)
         everything = self.facts.taps != "outputs"
-        made = [name for node in self.graph.nodes for name in node.outputs] if everything else []
+        node_outputs = [name for node in self.graph.nodes for name in node.outputs] if everything else []
         given = {*self.graph.inputs, *self._model.variables}
         tapped = [
             name
-            for name in self._readable((*made, *self.outputs))
+            for name in self._readable((*node_outputs, *self.outputs))
             if name not in given and not self.graph.is_constant(name)
         ]
         moments = [(sample, step) for sample in range(feeds.samples) for step in range(feeds.steps)]
-        for done, (sample, step) in enumerate(moments, start=1):
+        for finished, (sample, step) in enumerate(moments, start=1):
             if step == 0:
                 net.restart()
                 net.load()
@@ -231,7 +231,7 @@ class TFLMRun:
                 recorder.put(name, array)
             self._put(net, tapped, recorder)
             if on_progress is not None:
-                on_progress(done, len(moments), f"sample {sample}")
+                on_progress(finished, len(moments), f"sample {sample}")
         if everything and self._weights:  # constants that an operator unpacks are tensors that a run writes
             for name in self._readable(self._model.unpacked):
                 recorder.constant(name, net.tensor(name))
@@ -244,7 +244,7 @@ class TFLMRun:
                 recorder.skip(name, str(error))
 
     def _readable(self, names: Iterable[str]) -> list[str]:
-        """Return those of the tensors whose elements are numbers, each once."""
+        """Return the tensors with numeric elements, each once."""
         unreadable, tensors = self._model.unreadable, self.graph.tensors
         return [name for name in dict.fromkeys(names) if name not in unreadable and name in tensors]
 
@@ -253,12 +253,12 @@ class TFLMRun:
         self._plain = _Interpreter(self._model, kept=False)
 
 
-def _failed(what: str, error: Exception, printed: list[str]) -> BackendError:
-    """Say in one sentence what TFLM said in its exception and what it printed."""
-    said = "; ".join((str(error).rstrip("."), *dict.fromkeys(printed)))
-    said = said if len(said) <= 300 else f"{said[:297]}..."
+def _failed(failure: str, error: Exception, printed: list[str]) -> BackendError:
+    """Return an error with TFLM's exception and its printed messages in one sentence."""
+    message = "; ".join((str(error).rstrip("."), *dict.fromkeys(printed)))
+    message = message if len(message) <= 300 else f"{message[:297]}..."
     return BackendError(
-        f"{what}: {said.rstrip('.')}.", hint="Check that the model runs in tflite_micro's Interpreter itself."
+        f"{failure}: {message.rstrip('.')}.", hint="Check that the model runs in tflite_micro's Interpreter itself."
     )
 
 
@@ -307,13 +307,13 @@ class TFLMBackend:
 
 
 def _arena(text: str) -> int:
-    """Return the bytes of the arena; 0 if TFLM is to find them."""
+    """Return the bytes of the arena; 0 if TFLM determines them."""
     if text == "auto":
         return 0
-    if not text.isdecimal() or not _OWN_ARENA <= int(text) <= _MOST_ARENA:
+    if not text.isdecimal() or not _OWN_ARENA <= int(text) <= _MAX_ARENA:
         raise UsageError(
             f"Option 'arena' of backend 'tflm' is {text!r}; "
-            f"expected auto or a number of bytes from {_OWN_ARENA} to {_MOST_ARENA}.",
+            f"expected auto or a number of bytes from {_OWN_ARENA} to {_MAX_ARENA}.",
             hint="Write --backend tflm to let it find a size.",
         )
     return int(text)

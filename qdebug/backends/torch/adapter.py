@@ -1,7 +1,7 @@
-"""The backend "torch": PyTorch, a program that torch.export made, or any module while it is called.
+"""The backend "torch": PyTorch, an exported program of torch.export, or any module while it is called.
 
-A program is run node by node, with the names, attributes and source lines that torch.export gives its nodes. The plain
-run is the program's own module, or the call of the user's module.
+A program is run node by node, with the names, attributes and source lines of torch.export. The plain run is the
+program's own module, or the call of the user's module.
 """
 
 from __future__ import annotations
@@ -50,11 +50,11 @@ _RUNS = "Check that the program runs: torch.export.load(FILE).module()(...)."
 
 
 class TorchRun:
-    """An exported program made ready to run and be recorded.
+    """An exported program, ready to run and be recorded.
 
     Args:
         exported: The program with its graph.
-        facts: What is known of the run.
+        facts: Facts of the run.
         weights: Whether constants are recorded.
     """
 
@@ -73,7 +73,7 @@ class TorchRun:
             yield from self._exported.constants.items()
 
     def plain(self, feed: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Call the program's module as production would and give its outputs.
+        """Call the program's module as in production and return its outputs.
 
         Raises:
             BackendError: PyTorch failed.
@@ -87,23 +87,23 @@ class TorchRun:
                 self._reset()
             args, kwargs = self._exported.call_of({name: tensor_of(array) for name, array in feed.items()})
             leaves = pytree.tree_leaves(self._module(*args, **kwargs))
-        named = zip(self._exported.output_names, leaves, strict=True)
+        pairs = zip(self._exported.output_names, leaves, strict=True)
         return {
-            name: array_of(leaf).copy() for name, leaf in named if name in self.outputs and unreadable(leaf) is None
+            name: array_of(leaf).copy() for name, leaf in pairs if name in self.outputs and unreadable(leaf) is None
         }
 
     def restart(self) -> None:
-        """Put the first values back into buffers that the program changes."""
+        """Restore the initial values of buffers that the program changes."""
         if self._module is not None:
             self._reset()
 
     def _reset(self) -> None:
-        held = {name: buffer for name, buffer in self._module.named_buffers() if name in self._first}
-        for name, buffer in held.items():
+        buffers = {name: buffer for name, buffer in self._module.named_buffers() if name in self._first}
+        for name, buffer in buffers.items():
             buffer.copy_(self._first[name])
 
     def record(self, feeds: Feeds, recorder: Recorder, on_progress: OnProgress | None = None) -> None:
-        """Run all samples and steps node by node and put every tapped tensor into the recorder.
+        """Run all samples and steps node by node and record every tapped tensor.
 
         Raises:
             BackendError: PyTorch failed.
@@ -164,11 +164,11 @@ class TorchBackend:
             digest = sha256(file.read()).hexdigest()
 
         def facts(way: str, notes: Iterable[str]) -> RunFacts:
-            made = [node.meta.get("val") for node in program.graph.nodes]
-            devices = [each.device for each in made if hasattr(each, "device")]
-            found = facts_of(way, notes, taps=taps, devices=devices)
-            options = {**found.options, "compile": chosen["compile"]}
-            return replace(found, model=model.name, model_sha256=digest, options=options)
+            values = [node.meta.get("val") for node in program.graph.nodes]
+            devices = [value.device for value in values if hasattr(value, "device")]
+            base_facts = facts_of(way, notes, taps=taps, devices=devices)
+            options = {**base_facts.options, "compile": chosen["compile"]}
+            return replace(base_facts, model=model.name, model_sha256=digest, options=options)
 
         with torch_errors("PyTorch refused the program", _RUNS), unlogged():
             if chosen["compile"] == INDUCTOR:
@@ -197,7 +197,7 @@ def _loaded(path: Path) -> Any:
 
 
 def _names_operators(path: Path) -> bool:
-    """Tell whether a program has operators of torchao; False of what is no archive."""
+    """Return whether a program has operators of torchao; False if it is no archive."""
     try:
         with open_binary(path) as file, zipfile.ZipFile(file) as archive:
             texts = [archive.read(name) for name in archive.namelist() if name.endswith(".json")]

@@ -1,8 +1,8 @@
-"""Copying tensors of a GPU to the host, behind what makes them on the stream that makes them.
+"""Copy tensors of a GPU to the host, on the stream of their producer.
 
 The copy goes into page-locked ("pinned") memory, which a GPU writes without the host's help, and an event of the stream
-tells when it is done: https://docs.pytorch.org/docs/stable/notes/cuda.html, "Use pinned memory buffers". One buffer is
-used again and again, so that the memory in use is bounded.
+signals completion: https://docs.pytorch.org/docs/stable/notes/cuda.html, "Use pinned memory buffers". One buffer is
+reused, which bounds the memory in use.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def on_host(tensor: Any) -> Any:
         tensor: A tensor of any device.
 
     Returns:
-        The tensor itself if it is on the host. Of a GPU's, one that is valid until the thread's next call.
+        A host tensor itself; the copy of a GPU tensor is valid until the thread's next call.
     """
     import torch
 
@@ -35,30 +35,30 @@ def on_host(tensor: Any) -> Any:
     if tensor.device.type != "cuda" or not 0 < size <= _MOST_BYTES:
         return tensor.cpu()
     with torch.cuda.device(tensor.device):
-        made = _buffer(size)[:size].view(tensor.dtype).view(tensor.shape)
-        made.copy_(tensor, non_blocking=True)  # behind the kernel that makes it
-        done = torch.cuda.Event()
-        done.record(torch.cuda.current_stream())
-        done.synchronize()
-    return made
+        copy = _buffer(size)[:size].view(tensor.dtype).view(tensor.shape)
+        copy.copy_(tensor, non_blocking=True)  # queued after its producer kernel
+        copied_event = torch.cuda.Event()
+        copied_event.record(torch.cuda.current_stream())
+        copied_event.synchronize()
+    return copy
 
 
 def _buffer(size: int) -> Any:
-    """Return the thread's page-locked bytes, at least so many."""
+    """Return the thread's page-locked buffer with a minimum number of bytes."""
     import torch
 
-    held = getattr(_held, "buffer", None)
-    if held is None or held.numel() < size:
-        with torch.inference_mode(mode=False):  # one made in inference mode cannot be written outside of it
-            held = _held.buffer = torch.empty(1 << (size - 1).bit_length(), dtype=torch.uint8, pin_memory=True)
-    return held
+    buffer = getattr(_held, "buffer", None)
+    if buffer is None or buffer.numel() < size:
+        with torch.inference_mode(mode=False):  # a buffer made in inference mode cannot be written outside of it
+            buffer = _held.buffer = torch.empty(1 << (size - 1).bit_length(), dtype=torch.uint8, pin_memory=True)
+    return buffer
 
 
 def check_not_captured() -> None:
-    """Refuse a call that is being captured into a CUDA graph: nothing runs then, so that no tensor has values.
+    """Refuse a call that is captured into a CUDA graph: nothing runs then, so that tensors have no values.
 
     Raises:
-        UsageError: See above.
+        UsageError: The call is captured.
     """
     import torch
 
@@ -78,7 +78,7 @@ def gpu_facts(devices: Iterable[Any]) -> dict[str, Any]:
         devices: Devices of tensors.
 
     Returns:
-        Nothing if there is no GPU among them. What PyTorch does not tell is left out.
+        Empty without a GPU. Facts that PyTorch does not report are left out.
     """
     import torch
 
@@ -109,7 +109,7 @@ def _allows_tf32(switches: Any, newer: Any) -> bool:
 
 
 def _told(fact: Callable[[], Any]) -> Any:
-    """Return a fact; None if PyTorch does not tell: no recording ends by that."""
+    """Return a fact; None if PyTorch does not report it, which must not end a recording."""
     try:
         return fact()
     except (RuntimeError, AttributeError):
@@ -124,7 +124,7 @@ def random_states() -> list[Any]:
 
 
 def restore_random_states(states: list[Any]) -> None:
-    """Put back what `random_states` has returned."""
+    """Restore the result of `random_states`."""
     import torch
 
     if states:

@@ -1,6 +1,6 @@
-"""The graph of an exported program as something runs it that folds operators: an accelerator's delegate, a compiler.
+"""The graph of an exported program as a folding runtime runs it: an accelerator's delegate, or a compiler.
 
-Where it computes with integers, a convolution with the DequantizeLinear before and the QuantizeLinear after it is one
+If it computes with integers, a convolution with the DequantizeLinear before and the QuantizeLinear after it is one
 operator, and only its codes exist: these can be tapped, and the node is described as that one operator.
 """
 
@@ -18,7 +18,7 @@ from qdebug.errors import BackendError
 __all__ = ["PORTABLE", "DelegatedGraph"]
 
 PORTABLE = "portable"
-"""Placement of nodes that nothing folds: each is run by a kernel of the runtime."""
+"""Placement of unfolded nodes: a kernel of the runtime runs each."""
 _ACTIVATIONS = frozenset(("aten.relu.default", "aten.hardtanh.default", "aten.clamp.default", "aten.relu6.default"))
 """Operators that are folded into an integer operator before them."""
 
@@ -32,12 +32,12 @@ _DYNAMIC = "{} chooses the scale inside its operator, and a tap would keep it fr
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Fold:
-    """An integer operator that a delegate makes of several nodes.
+    """An integer operator that a delegate folds from several nodes.
 
     Args:
         node: The fx node that is computed.
-        activation: What is fused into it, in TensorFlow Lite's word; "" for nothing.
-        gone: Names of the fx nodes that are no nodes of their own.
+        activation: Its fused activation, in TensorFlow Lite's word; "" for none.
+        gone: Names of the fx nodes folded into it.
     """
 
     node: Any
@@ -49,10 +49,10 @@ class DelegatedGraph(ExportedGraph):
     """The graph of an exported program as delegates run it.
 
     Args:
-        program: The program, a `torch.export.ExportedProgram`; operators in it change nothing in place.
+        program: The program, a `torch.export.ExportedProgram`, without in-place operators.
         placement: The delegate that runs each fx node, or "portable".
         every: Whether each tensor is tapped, and so no operators are folded.
-        fused: Whether what reads dequantized values dequantizes them itself, so that they are never made.
+        fused: Whether readers of dequantized values dequantize them, so that they never exist.
 
     Attributes:
         taps: Fx nodes to have as outputs, with the names of their tensors.
@@ -67,8 +67,8 @@ class DelegatedGraph(ExportedGraph):
         self._folded = {} if every else dict(self._folds())
         self._inside = {fold.node.name for fold in self._folded.values()}
         readers = {node.name for node in self._fx.values() if node.op == "call_function"} if fused else self._inside
-        read = (each.name for each in self._fx.values() if _is_dequantizer(each) and _all_in(each.users, readers))
-        self._gone = {*read, *(name for fold in self._folded.values() for name in fold.gone)}
+        read_names = (each.name for each in self._fx.values() if _is_dequantizer(each) and _all_in(each.users, readers))
+        self._gone = {*read_names, *(name for fold in self._folded.values() for name in fold.gone)}
         for name in program.graph_signature.user_inputs:
             if not hasattr(self._fx[name].meta.get("val") if name in self._fx else None, "dtype"):
                 raise BackendError(
@@ -96,22 +96,22 @@ class DelegatedGraph(ExportedGraph):
                 self._note_scale(node, "")
             return
         super()._declare_node(node)
-        made = self._nodes.get(node.name)
-        if made is None:
+        declared = self._nodes.get(node.name)
+        if declared is None:
             return
-        made = replace(made, origin=(), placement=self._placement.get(node.name, ""))
+        declared = replace(declared, origin=(), placement=self._placement.get(node.name, ""))
         if (fold := self._folded.get(node.name)) is not None:
             fused = {"fused_activation_function": fold.activation} if fold.activation else {}
-            made = replace(
-                made,
+            declared = replace(
+                declared,
                 name=fold.node.name,
                 op=str(fold.node.target),
-                attrs={**made.attrs, **fused},
+                attrs={**declared.attrs, **fused},
                 origin=(*reversed(fold.gone), node.name),
             )
-        self._nodes[node.name] = made
+        self._nodes[node.name] = declared
         if _is_quantizer(node):
-            self._infos[made.outputs[0]] = replace(self._infos[made.outputs[0]], stands_for=node.args[0].name)
+            self._infos[declared.outputs[0]] = replace(self._infos[declared.outputs[0]], stands_for=node.args[0].name)
 
     def _left_out(self, node: Any) -> bool:  # noqa: ARG002  what chooses a scale is a node that runs
         return False
@@ -131,7 +131,7 @@ class DelegatedGraph(ExportedGraph):
     # -- taps --------------------------------------------------------------------------------------------------------
 
     def _untapped(self, node: Any) -> str:
-        """Say why a tensor is not tapped; "" if it is."""
+        """Return why a tensor is not tapped; "" if it is."""
         source = node.args[0] if node.target is operator.getitem else node
         delegate = self._placement.get(source.name, PORTABLE)
         if delegate == PORTABLE:
@@ -148,15 +148,17 @@ class DelegatedGraph(ExportedGraph):
         return _SPLITS_FUSION.format(delegate) if self._is_inner(node) else ""
 
     def _is_inner(self, node: Any) -> bool:
-        """Tell whether a node reads codes and its result becomes codes: a delegate does that in one operator."""
+        """Return whether a node reads dequantized codes and its result is quantized: one operator in a delegate."""
         if _is_dequantizer(node) or _is_quantizer(node) or not node.users:
             return False
         source = node.args[0] if _is_fused(node) else node
-        reads = any(map(_is_dequantizer, source.all_input_nodes))
-        return reads and all(_is_quantizer(each) or (_is_fused(each) and self._is_inner(each)) for each in node.users)
+        reads_codes = any(map(_is_dequantizer, source.all_input_nodes))
+        return reads_codes and all(
+            _is_quantizer(each) or (_is_fused(each) and self._is_inner(each)) for each in node.users
+        )
 
     def without_dequantized(self) -> bool:
-        """Drop taps on dequantized values, which may keep a delegate from what it does; False if there are none."""
+        """Drop taps on dequantized values, which may change a delegate's folding; False if there are none."""
         given_up = [name for name in self.taps if _is_dequantizer(self._fx[name]) and not self._every]
         for name in given_up:
             tensor = self.taps.pop(name)
@@ -173,14 +175,14 @@ class DelegatedGraph(ExportedGraph):
 
     def _fold(self, quantizer: Any) -> _Fold | None:
         delegate = self._placement.get(quantizer.name, PORTABLE)
-        node, gone, activation = quantizer.args[0], [], ""
+        node, folded_names, activation = quantizer.args[0], [], ""
         if _is_dynamic(quantizer):
             return None
         if _is_fused(node) and len(node.users) == 1:
             word = _activation_word(node)
             if word is None:
                 return None
-            activation, gone, node = word, [node.name], node.args[0]
+            activation, folded_names, node = word, [node.name], node.args[0]
         if node.op != "call_function" or len(node.users) != 1 or delegate == PORTABLE:
             return None
         if self._placement.get(node.name) != delegate or not hasattr(node.meta.get("val"), "dtype"):
@@ -189,7 +191,7 @@ class DelegatedGraph(ExportedGraph):
             return None
         if not all(_is_dequantizer(each) or each.op == "placeholder" for each in node.all_input_nodes):
             return None
-        return _Fold(node=node, activation=activation, gone=(*gone, node.name))
+        return _Fold(node=node, activation=activation, gone=(*folded_names, node.name))
 
 
 def _is_quantizer(node: Any) -> bool:
@@ -201,7 +203,7 @@ def _is_dequantizer(node: Any) -> bool:
 
 
 def _is_dynamic(node: Any) -> bool:
-    """Tell whether a node quantizes with a scale that the run chooses."""
+    """Return whether a node quantizes with a scale chosen at run time."""
     picked = [each.args[0] for each in node.all_input_nodes if each.target is operator.getitem]
     return _is_quantizer(node) and any("choose_qparams" in str(each.target) for each in picked)
 
@@ -211,7 +213,7 @@ def _is_activation(node: Any) -> bool:
 
 
 def _is_fused(node: Any) -> bool:
-    """Tell whether a node is an activation of an operator's result; one of dequantized values is an operator itself."""
+    """Return whether a node is an activation of an operator's result, not of dequantized values."""
     return _is_activation(node) and not _is_dequantizer(node.args[0])
 
 

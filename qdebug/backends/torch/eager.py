@@ -1,10 +1,10 @@
-"""Recording a PyTorch module while it is called: `with record(model, "x.h5"): model(x)`.
+"""Record a PyTorch module while it is called: `with record(model, "x.h5"): model(x)`.
 
 The call itself is the plain run. After it the module is run once more, on copies of the inputs and from the same state
 of buffers and random numbers, and that run is recorded; the outputs of the two are compared bit for bit.
 
-Two ways to record: torch.export gives a graph with attributes and source lines. Where it fails, or would take apart
-what belongs together, a dispatch mode sees each operator while it runs, and hooks say which module runs it.
+There are two methods: torch.export gives a graph with attributes and source lines. If it fails, or would decompose
+tensor subclasses, a dispatch mode sees each operator while it runs, and hooks tell which module runs it.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from qdebug.recording.recorder import Recorder
 __all__ = ["WAYS", "record"]
 
 WAYS = ("auto", "export", "dispatch")
-"""Ways to record: torch.export where it can, it alone, or the dispatch mode alone."""
+"""Methods: torch.export where possible, only torch.export, or only the dispatch mode."""
 
 _HINT = "Call the model once without recording; if that works, try way='dispatch'."
 
@@ -114,13 +114,13 @@ class record:  # noqa: N801  it is used as a function: with record(model, path):
         self._recorder.__exit__(kind, error, trace)
 
     def _prepare(self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Keep what the call may change: its inputs, buffers, and the state of random numbers."""
+        """Save everything that the call may change: its inputs, buffers, and the state of random numbers."""
         if not self._busy:
             check_not_captured()
             self._before = _Before(module, args, kwargs)
 
     def _record(self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
-        """Run the module once more and record that; compare its outputs with those of the call."""
+        """Run the module once more and record that; compare its outputs with the call's."""
         del args, kwargs  # the call may have changed them
         before, self._before = self._before, None
         if self._busy or before is None:
@@ -136,7 +136,7 @@ class record:  # noqa: N801  it is used as a function: with record(model, path):
 
     def _one(self, before: _Before, plain: Sequence[Any]) -> None:
         if self._run is None:
-            self._run = self._chosen(before)
+            self._run = self._choose_method(before)
             self._recorder = self._run.recorder(before, self._path, self._options)
         recorder = self._recorder
         if recorder is None:
@@ -152,15 +152,15 @@ class record:  # noqa: N801  it is used as a function: with record(model, path):
         if checked:
             recorder.check(checked)
 
-    def _chosen(self, before: _Before) -> _Exported | _Dispatched | _Outputs:
-        """Choose how to record, and say why."""
+    def _choose_method(self, before: _Before) -> _Exported | _Dispatched | _Outputs:
+        """Choose how to record, with the reason."""
         if self._taps == "outputs":
             return _Outputs(self._model)
-        reason = "" if self._way == "dispatch" else _unfit(self._model)
+        reason = "" if self._way == "dispatch" else _unfit_reason(self._model)
         if self._way == "export" or (self._way == "auto" and not reason):
             try:
                 return _Exported(self._model, before, weights=self._weights)
-            except Exception as error:  # whatever torch.export raises of a model that it does not take
+            except Exception as error:  # torch.export may raise anything for an unsupported model
                 if self._way == "export":
                     with torch_errors("torch.export refused the model", _HINT):
                         raise
@@ -169,10 +169,10 @@ class record:  # noqa: N801  it is used as a function: with record(model, path):
 
 
 def _check_model(model: Any, taps: str) -> None:
-    """Refuse what has no hooks, and compiled modules unless outputs alone are recorded.
+    """Refuse modules without hooks, and compiled modules unless only outputs are recorded.
 
     Raises:
-        UsageError: See above.
+        UsageError: The module is refused.
     """
     import torch
 
@@ -192,20 +192,20 @@ def _check_model(model: Any, taps: str) -> None:
             )
 
 
-def _unfit(model: Any) -> str:
-    """Say why torch.export would not show what runs; "" if it would."""
+def _unfit_reason(model: Any) -> str:
+    """Return why torch.export would not show the executed operators; "" if it would."""
     import torch
 
-    for name, held in (*model.named_parameters(), *model.named_buffers()):
-        if holds_others(held):
-            return f"{name} is a {type(held).__name__}, which torch.export takes apart"
+    for name, tensor in (*model.named_parameters(), *model.named_buffers()):
+        if holds_others(tensor):
+            return f"{name} is a {type(tensor).__name__}, which torch.export takes apart"
     if any(torch.is_autocast_enabled(kind) for kind in ("cpu", "cuda")):
         return "autocast is on, whose casts torch.export does not show"
     return ""
 
 
 class _Before:
-    """What a call may change, as it was before: inputs, buffers, random numbers, and switches that decide what runs.
+    """The state before a call: inputs, buffers, random numbers, and switches that decide the kernels.
 
     Args:
         module: The module.
@@ -220,34 +220,34 @@ class _Before:
         self.buffers = {name: buffer.detach().clone() for name, buffer in module.named_buffers()}
         self._random, self._random_on_gpus = torch.get_rng_state(), random_states()
         self._grad = torch.is_grad_enabled()
-        held = (*module.parameters(), *self.buffers.values(), *_tensors((args, kwargs)))
-        self.devices = {each.device for each in held if each is not None}
+        tensors = (*module.parameters(), *self.buffers.values(), *_tensors((args, kwargs)))
+        self.devices = {each.device for each in tensors if each is not None}
         self.changed: frozenset[str] = frozenset()
 
     def call(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Return the arguments of the call; copies, for a run may change them."""
+        """Return the arguments of the call, copied since a run may change them."""
         return _copied(self._args[0]), _copied(self._args[1])
 
     def gradients(self) -> Any:
-        """Return a block in which gradients are prepared if they were in the call: some kernels depend on it."""
+        """Return a block that enables gradients if the call did: some kernels depend on it."""
         import torch
 
         return torch.set_grad_enabled(self._grad)
 
     @contextmanager
     def again(self, module: Any) -> Iterator[None]:
-        """Put everything back as it was before the call, and afterwards as it was left by the call."""
+        """Restore the state before the call, and afterwards the state after it."""
         import torch
 
-        held = dict(module.named_buffers())
-        after = {name: buffer.detach().clone() for name, buffer in held.items()}
+        buffers = dict(module.named_buffers())
+        after = {name: buffer.detach().clone() for name, buffer in buffers.items()}
         random, on_gpus = torch.get_rng_state(), random_states()
         fast = torch.backends.mha.get_fastpath_enabled()
         self.changed = frozenset(name for name, old in self.buffers.items() if not _same(old, after[name]))
         try:
             with torch.no_grad():
                 for name in self.changed:
-                    held[name].copy_(self.buffers[name])
+                    buffers[name].copy_(self.buffers[name])
             torch.set_rng_state(self._random)
             restore_random_states(self._random_on_gpus)
             torch.backends.mha.set_fastpath_enabled(fast and not self._grad)
@@ -255,17 +255,17 @@ class _Before:
         finally:
             with torch.no_grad():
                 for name in self.changed:
-                    held[name].copy_(after[name])
+                    buffers[name].copy_(after[name])
             torch.set_rng_state(random)
             restore_random_states(on_gpus)
             torch.backends.mha.set_fastpath_enabled(fast)
 
 
-def _same(one: Any, other: Any) -> bool:
-    """Tell whether two tensors have the same elements, NaN included."""
+def _same(first: Any, second: Any) -> bool:
+    """Return whether two tensors have equal elements, NaN included."""
     import torch
 
-    return one.shape == other.shape and bool(torch.all((one == other) | ((one != one) & (other != other))))  # noqa: PLR0124
+    return first.shape == second.shape and bool(torch.all((first == second) | ((first != first) & (second != second))))  # noqa: PLR0124
 
 
 def _copied(value: Any) -> Any:
@@ -277,7 +277,7 @@ def _copied(value: Any) -> Any:
 
 
 def _tensors(value: Any) -> list[Any]:
-    """Return the leaves of an output; None for those that are no tensors."""
+    """Return the leaves of an output; None for leaves that are no tensors."""
     import torch
     from torch.export import pytree
 
@@ -285,7 +285,7 @@ def _tensors(value: Any) -> list[Any]:
 
 
 def _is_plain(tensor: Any) -> bool:
-    """Tell whether a tensor can be recorded as it is."""
+    """Return whether a tensor can be recorded directly."""
     import torch
 
     return type(tensor) in (torch.Tensor, torch.nn.Parameter) and unreadable(tensor) is None
@@ -321,12 +321,12 @@ class _Exported:
             ),
             model=type(self._model).__name__,
         )
-        made = Recorder(path, graph=exported.graph, **{**recorded_facts(facts), **options})
+        opened = Recorder(path, graph=exported.graph, **{**recorded_facts(facts), **options})
         for name, reason in exported.skipped.items():
-            made.skip(name, reason)
+            opened.skip(name, reason)
         for name, array in exported.constants.items() if self._weights else ():
-            made.constant(name, array)
-        return made
+            opened.constant(name, array)
+        return opened
 
     def record(self, before: _Before, recorder: Recorder) -> Sequence[str]:
         """Record one call, and return the names of its outputs."""
@@ -345,10 +345,10 @@ class _Exported:
         return self._exported.output_names
 
     def _check_shapes(self, feed: Mapping[str, Any]) -> None:
-        """Refuse inputs of other shapes than those of the first call: the graph was made for these.
+        """Refuse inputs with other shapes than the first call's, which the graph was made for.
 
         Raises:
-            BackendError: See above.
+            BackendError: A shape differs.
         """
         for name, tensor in feed.items():
             expected = self._exported.graph.tensors[name].shape
@@ -361,7 +361,7 @@ class _Exported:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Keep torch.export from printing where it fails: what it says is in its exception too."""
+    """Suppress output of torch.export on failures, which its exception repeats."""
     before = logging.root.manager.disable
     logging.disable(logging.ERROR)
     try:
@@ -376,12 +376,12 @@ def _quiet() -> Iterator[None]:
 
 
 def _versions(model: Any) -> list[tuple[int, int]]:
-    """Return what changes when a weight does."""
+    """Return a value that changes with a weight."""
     return [(id(held), held._version) for held in model.parameters() if not held.is_inference()]  # noqa: SLF001
 
 
 class _Outputs:
-    """A module of which inputs and outputs alone are recorded.
+    """A module of which only inputs and outputs are recorded.
 
     Args:
         model: The module.
@@ -409,9 +409,9 @@ class _Outputs:
                 put_tensor(recorder, inputs[-1], leaf)
         args, kwargs = before.call()
         with torch_errors("The model failed", _HINT), before.gradients():
-            found = _tensors(self._model(*args, **kwargs))
-        names = [f"output_{position}" if leaf is not None else "" for position, leaf in enumerate(found)]
-        for name, leaf in zip(names, found, strict=True):
+            leaves = _tensors(self._model(*args, **kwargs))
+        names = [f"output_{position}" if leaf is not None else "" for position, leaf in enumerate(leaves)]
+        for name, leaf in zip(names, leaves, strict=True):
             if name:
                 put_tensor(recorder, name, leaf, node="model", op=type(self._model).__name__, inputs=inputs)
         recorder.outputs(*filter(None, names))
@@ -436,8 +436,8 @@ class _Dispatched:
         """Open the recorder."""
         notes = [weight.note for held in self._constants.values() if (weight := weight_of(held)) and weight.note]
         way = f"dispatch mode ({self._reason})"
-        found = facts_of(way, dict.fromkeys(notes), taps="faithful", devices=before.devices)
-        facts = replace(found, model=type(self._model).__name__)
+        base_facts = facts_of(way, dict.fromkeys(notes), taps="faithful", devices=before.devices)
+        facts = replace(base_facts, model=type(self._model).__name__)
         return Recorder(path, **{**recorded_facts(facts), **options})
 
     def record(self, before: _Before, recorder: Recorder) -> Sequence[str]:
@@ -455,22 +455,22 @@ class _Dispatched:
             torch.inference_mode(),
             watch.on(self._model),
         ):
-            found = _tensors(self._model(*args, **kwargs))
-        outputs = ["" if leaf is None else watch.name_of(leaf) or "" for leaf in found]
+            leaves = _tensors(self._model(*args, **kwargs))
+        outputs = ["" if leaf is None else watch.name_of(leaf) or "" for leaf in leaves]
         recorder.outputs(*filter(None, outputs))
         return outputs
 
 
 def _input_names(model: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[str]:
-    """Return a name for each leaf of the arguments, as torch.export has them: that of the parameter of `forward`."""
+    """Return a name for each leaf of the arguments, as torch.export does: that of the parameter of `forward`."""
     from inspect import signature
 
     from torch.export import pytree
 
     names = [name for name, each in signature(model.forward).parameters.items() if each.kind.name != "VAR_KEYWORD"]
-    found: list[str] = []
+    leaf_names: list[str] = []
     for name, value in (*zip([*names, *(f"arg_{n}" for n in range(len(args)))], args, strict=False), *kwargs.items()):
         leaves = pytree.tree_leaves(value)
         single = len(leaves) == 1 and leaves[0] is value
-        found += [name] if single else [f"{name}_{position}" for position in range(len(leaves))]
-    return found
+        leaf_names += [name] if single else [f"{name}_{position}" for position in range(len(leaves))]
+    return leaf_names

@@ -1,7 +1,7 @@
-"""A program that torch.export made: its graph in PyTorch's words, and a run of it node by node.
+"""An exported program of torch.export: its graph with PyTorch's operators, and a run of it node by node.
 
-Programs with operators that change a tensor in place are brought into the form in which none does
-(`run_decompositions` without decompositions): a tensor then keeps the values that are recorded of it.
+Programs with in-place operators are functionalized (`run_decompositions` without decompositions), so that a tensor
+keeps its recorded values.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _OnTensor = Callable[[str, Any, QuantParams | None], None]
 
 @contextmanager
 def unlogged() -> Iterator[None]:
-    """Keep PyTorch from logging and warning inside the block: of accelerators that are not there, or an error twice."""
+    """Suppress PyTorch's logging and warnings inside the block: missing accelerators, or repeated errors."""
     before = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:
@@ -70,7 +70,7 @@ def load_program(path: Path) -> Any:
     with unlogged():
         try:
             return torch.export.load(path)
-        except Exception as error:  # whatever the loader raises of a file that is something else
+        except Exception as error:  # the loader may raise anything for another file
             text = " ".join(str(error).split())
             raise UsageError(
                 f"The file {str(path)!r} cannot be read as an exported program: {text[:200].rstrip('.')}.",
@@ -85,13 +85,13 @@ class ExportedGraph:
         program: The program, a `torch.export.ExportedProgram`.
 
     Attributes:
-        original: The program as it was given.
+        original: The given program.
         program: The program that is run node by node.
-        graph: Its graph; shapes that vary are left open, for those of the run are recorded.
-        inputs: What to feed, with the extents that do not vary.
+        graph: Its graph; varying shapes are left open, since those of the run are recorded.
+        inputs: The inputs to feed, with their fixed extents.
         constants: Elements of its constants by name.
-        states: Names of the buffers that it changes, with the tensor that has the new value.
-        notes: What is said of the recording: what runs otherwise than it seems, or is not recorded.
+        states: Names of the buffers that it changes, with the tensor of the new value.
+        notes: Remarks on the recording: parts that run differently, or are not recorded.
     """
 
     def __init__(self, program: Any) -> None:
@@ -122,8 +122,8 @@ class ExportedGraph:
             for new, name in signature.buffers_to_mutate.items()
             if name in self._infos and new in self._called
         }
-        said = [self._called[name] for name in signature.user_outputs if name in self._called]
-        outputs = tuple(dict.fromkeys(said))
+        output_names = [self._called[name] for name in signature.user_outputs if name in self._called]
+        outputs = tuple(dict.fromkeys(output_names))
         for name in outputs:
             if self._infos[name].role is Role.ACTIVATION:
                 self._infos[name] = replace(self._infos[name], role=Role.OUTPUT)
@@ -138,10 +138,10 @@ class ExportedGraph:
         self.constants = {name: array for name, array in self.constants.items() if name in used}
         self.skipped = {name: reason for name, reason in self.skipped.items() if name in self.graph.tensors}
 
-    # -- what the program holds --------------------------------------------------------------------------------------
+    # -- contents of the program --------------------------------------------------------------------------------------
 
     def _declare_inputs(self, mutated: set[str]) -> None:
-        """Declare parameters, buffers, constants and inputs, those that a user gives first: they keep their names."""
+        """Declare parameters, buffers, constants and inputs; the user's inputs come first and keep their names."""
         specs = self.program.graph_signature.input_specs
         placeholders = {node.name: node for node in self._module.graph.nodes if node.op == "placeholder"}
         for spec in sorted(specs, key=lambda each: each.kind.name != "USER_INPUT"):
@@ -161,24 +161,24 @@ class ExportedGraph:
                 self._keep_constant(name, self.value(str(spec.target)))
 
     def _keep_constant(self, name: str, tensor: Any) -> None:
-        found = None if tensor is None else weight_of(tensor)
-        if found is None:
+        weight = None if tensor is None else weight_of(tensor)
+        if weight is None:
             self.skipped[name] = "it cannot be read" if tensor is None else unreadable(tensor) or "its class is unknown"
             return
-        self.constants[name] = found.array
-        if found.note:
-            self.notes[found.note] = found.note
-        if found.quant is not None:
-            self._quants[name] = found.quant
-            self._infos[name] = _with_quant(self._infos[name], found.quant)
+        self.constants[name] = weight.array
+        if weight.note:
+            self.notes[weight.note] = weight.note
+        if weight.quant is not None:
+            self._quants[name] = weight.quant
+            self._infos[name] = _with_quant(self._infos[name], weight.quant)
 
     def value(self, target: str) -> Any:
-        """Return a parameter, buffer or constant of the program by its own name; None if it has none."""
-        held = self.program.state_dict.get(target)
-        return self.program.constants.get(target) if held is None else held
+        """Return a parameter, buffer or constant of the program by its own name; None if there is none."""
+        state = self.program.state_dict.get(target)
+        return self.program.constants.get(target) if state is None else state
 
     def _declare(self, name: str, value: Any, role: Role = Role.ACTIVATION) -> TensorInfo:
-        """Declare a tensor, and return what is known of it."""
+        """Declare a tensor, and return its facts."""
         shape = tuple(n if isinstance(n, int) else None for n in value.shape)
         info = TensorInfo(name=name, shape=shape, dtype=dtype_of(value.dtype), role=role)
         self._infos[name] = replace(info, shape=None) if None in shape else info
@@ -203,10 +203,10 @@ class ExportedGraph:
         if not any(_is_tensor(each) for each in values) or self._left_out(node):
             return
         title = self._names.unique(self._title(node))
-        read = {user.args[1] for user in node.users if user.target is operator.getitem and user.users}
+        read_positions = {user.args[1] for user in node.users if user.target is operator.getitem and user.users}
         outputs = tuple(
             (title if position == 0 else self._names.unique(f"{title}:{position}"))
-            if _is_tensor(each) and (position == 0 or position in read)
+            if _is_tensor(each) and (position == 0 or position in read_positions)
             else ""
             for position, each in enumerate(values)
         )
@@ -216,29 +216,29 @@ class ExportedGraph:
         self._outputs[node.name] = outputs
         if len(values) == 1 and not isinstance(value, tuple | list):
             self._called[node.name] = outputs[0]
-        found = self._arguments(node, title)
-        beside = [self._infos[name].dtype or "" for name in found.inputs if name in self._infos]
-        for name, number in found.numbers.items():
-            dtype = dtype_beside(beside, number)
+        parsed = self._arguments(node, title)
+        input_dtypes = [self._infos[name].dtype or "" for name in parsed.inputs if name in self._infos]
+        for name, number in parsed.numbers.items():
+            dtype = dtype_beside(input_dtypes, number)
             self.constants[name] = number.astype(dtype)
             self._infos[name] = TensorInfo(name=name, shape=(), dtype=dtype, role=Role.CONSTANT)
         self._nodes[node.name] = Node(
             name=title,
             op=str(node.target),
-            inputs=found.inputs,
+            inputs=parsed.inputs,
             outputs=outputs,
-            attrs=found.attrs,
+            attrs=parsed.attrs,
             origin=place_of(_module_of(node)[0], node.meta.get("stack_trace")),
             placement=str(next(each.device for each in values if _is_tensor(each))),
         )
         self._note_scale(node, title)
 
     def _left_out(self, node: Any) -> bool:
-        """Tell whether a node is left out: what it gives is recorded as scale and zero point of codes."""
+        """Return whether a node is left out: its results are recorded as scale and zero point of codes."""
         return _only_scales(node)
 
     def _title(self, node: Any) -> str:
-        """Return what a node is called."""
+        """Return the name of a node."""
         return node_title(*_module_of(node), str(node.target))
 
     def _arguments(self, node: Any, title: str) -> Arguments:
@@ -256,13 +256,13 @@ class ExportedGraph:
         return arguments(schema_of(node.target), given, node=title, name_of=name_of)
 
     def _note_scale(self, node: Any, title: str) -> None:
-        """Note the scale that a node is called with: that of the codes it makes, or of those it reads."""
+        """Note the scale argument of a node: of the codes it writes, or of those it reads."""
         if schema_of(node.target) is None:
             return
         op, given = str(node.target), self._known(node)
         makes = is_quantizer(node.target)
-        reads = op.partition(".")[2].startswith("dequantize") and node.args
-        name = title if makes else self._called.get(getattr(node.args[0], "name", ""), "") if reads else ""
+        reads_codes = op.partition(".")[2].startswith("dequantize") and node.args
+        name = title if makes else self._called.get(getattr(node.args[0], "name", ""), "") if reads_codes else ""
         if not name:
             return
         if op.startswith("quantized_decomposed"):
@@ -279,12 +279,12 @@ class ExportedGraph:
             self._infos[name] = _with_quant(info, quant)
 
     def _known(self, node: Any) -> dict[str, Any]:
-        """Return the arguments of a node, constants among them as arrays."""
-        found = bound(node.target, node.args, node.kwargs)
-        names = {key: self._called.get(getattr(value, "name", None) or "") for key, value in found.items()}
+        """Return the arguments of a node, with constants as arrays."""
+        arguments = bound(node.target, node.args, node.kwargs)
+        names = {key: self._called.get(getattr(value, "name", None) or "") for key, value in arguments.items()}
         return {
             key: self.constants[name] if (name := names[key]) and name in self.constants else value
-            for key, value in found.items()
+            for key, value in arguments.items()
         }
 
     # -- running -----------------------------------------------------------------------------------------------------
@@ -306,19 +306,15 @@ class ExportedGraph:
         return tuple(args), dict(kwargs)
 
     def leaves_of(self, feed: Mapping[str, Any]) -> list[Any]:
-        """Return the value of each input, in order, on the device that the program has it on.
+        """Return the value of each input, in order, on the program's device.
 
         Args:
-            feed: A tensor for each input that is one.
+            feed: A tensor for each tensor input.
         """
         return [self._given(spec, feed) for spec in self._user_inputs()]
 
     def feed_of(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the value of each input that arguments of a call hold.
-
-        Raises:
-            ValueError: There are more or fewer than the program has.
-        """
+        """Return the value of each input from the arguments of a call."""
         from torch.export import pytree
 
         leaves = pytree.tree_leaves((tuple(args), dict(kwargs)))
@@ -340,13 +336,13 @@ class ExportedGraph:
             recorder: The recorder.
             taps: "outputs" for inputs and outputs alone.
         """
-        only = frozenset(self.graph.outputs) if taps == "outputs" else None
-        first = feed if only is not None else {**feed, **states}
+        output_names = frozenset(self.graph.outputs) if taps == "outputs" else None
+        first = feed if output_names is not None else {**feed, **states}
         for name, tensor in first.items():
             put_tensor(recorder, name, tensor)
 
         def put(name: str, tensor: Any, quant: QuantParams | None) -> None:
-            if only is None or name in only:
+            if output_names is None or name in output_names:
                 put_tensor(recorder, name, tensor, quant)
 
         return self._run({**feed, **states}, put)
@@ -362,8 +358,8 @@ class ExportedGraph:
         from torch.fx import Interpreter
 
         outputs, scale_of = self._outputs, self._scale_of
-        fresh: dict[str, Any] = {}
-        wanted = frozenset(self.states.values())
+        new_states: dict[str, Any] = {}
+        state_names = frozenset(self.states.values())
 
         class Run(Interpreter):  # type: ignore[misc]  # frameworks are imported in functions alone
             def run_node(self, n: Any) -> Any:
@@ -372,13 +368,13 @@ class ExportedGraph:
                 for name, part in zip(outputs.get(n.name, ()), parts, strict=False):
                     if name and isinstance(part, torch.Tensor):
                         on_tensor(name, part, scale_of(n, name, part, self))
-                        if name in wanted:
-                            fresh[name] = part.detach().clone()
+                        if name in state_names:
+                            new_states[name] = part.detach().clone()
                 return result
 
         placeholders = [node.name for node in self._module.graph.nodes if node.op == "placeholder"]
         Run(self._module).run(*[self._given(name, values) for name in placeholders])
-        return {state: fresh[name] for state, name in self.states.items() if name in fresh}
+        return {state: new_states[name] for state, name in self.states.items() if name in new_states}
 
     def _given(self, placeholder: str, values: Mapping[str, Any]) -> Any:
         name = self._called.get(placeholder, "")
@@ -390,7 +386,7 @@ class ExportedGraph:
         return getattr(spec.get(placeholder), "value", None)
 
     def _scale_of(self, node: Any, name: str, tensor: Any, run: Any) -> QuantParams | None:
-        """Return the scale of codes that the run itself chose; None if the graph says it, or they are no codes."""
+        """Return the scale of codes that the run itself chose; None if the graph states it, or without codes."""
         if self._infos[name].quant is not None or schema_of(node.target) is None or not is_quantizer(node.target):
             return None
         args, kwargs = run.fetch_args_kwargs_from_env(node)
@@ -415,14 +411,14 @@ def _with_quant(info: TensorInfo, quant: QuantParams) -> TensorInfo:
 
 
 def without_mutation(program: Any) -> Any:
-    """Return a program in the form in which no operator changes a tensor that it reads."""
+    """Return a functionalized program, in which no operator changes an input."""
     schemas = [schema_of(node.target) for node in program.graph.nodes if node.op == "call_function"]
     mutable = any(schema is not None and schema.is_mutable for schema in schemas)
     return program.run_decompositions({}) if mutable else program
 
 
 def _only_scales(node: Any) -> bool:
-    """Tell whether a node chooses a scale that nothing but quantizers and dequantizers read."""
+    """Return whether a node chooses a scale that only quantizers and dequantizers read."""
     if not str(node.target).partition(".")[2].startswith("choose_qparams"):
         return False
     readers = [reader for part in node.users for reader in part.users]
@@ -430,7 +426,7 @@ def _only_scales(node: Any) -> bool:
 
 
 def _module_of(node: Any) -> tuple[str, str]:
-    """Return path and class of the module that a node belongs to; "" where that is not known."""
+    """Return path and class of the module that a node belongs to; "" if unknown."""
     stack = node.meta.get("nn_module_stack") or {}
     path, kind = next(reversed(stack.values()), ("", ""))
     return str(path), kind if isinstance(kind, str) else f"{kind.__module__}.{kind.__qualname__}"
@@ -441,7 +437,7 @@ _INSIDE = re.compile(r"(site|dist)-packages/torch/")
 
 
 def place_of(path: str, trace: str | None = None) -> tuple[str, ...]:
-    """Return where a node comes from: its module, and the line of the model's own code that called it.
+    """Return the origin of a node: its module, and the line of the model's own code that called it.
 
     Args:
         path: Path of the module.
@@ -453,5 +449,5 @@ def place_of(path: str, trace: str | None = None) -> tuple[str, ...]:
         if len(parts) == 3 and parts[0] == "File " and not _INSIDE.search(parts[1]):
             number = parts[2].removeprefix(", line ").partition(",")[0]
             place = f"{parts[1].rpartition('/')[2]}:{number}"
-    said = f"{path} ({place})" if path and place else path or place
-    return (said,) if said else ()
+    text = f"{path} ({place})" if path and place else path or place
+    return (text,) if text else ()

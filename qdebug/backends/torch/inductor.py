@@ -1,8 +1,8 @@
-"""Exported programs compiled by inductor: the codes that its kernels hand on, recorded without changing the kernels.
+"""Exported programs compiled by inductor: the codes between its kernels, recorded without changing the kernels.
 
-Inductor makes integer operators of oneDNN of a program that PT2E quantized for x86, and fuses all else into kernels of
-its own. Between them there are codes. A second program has these as further outputs. It must be compiled to the same
-operators and give the same outputs, bit for bit: what cannot be looked at so is left out.
+Inductor compiles a program quantized by PT2E for x86 into integer operators of oneDNN, and fuses the rest into its own
+kernels, with codes between them. A second program has these as further outputs. It must be compiled to the same
+operators and give equal outputs, bit for bit: other tensors are left out.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ class _Compiled:
     """A compiled program.
 
     Args:
-        call: Takes a tensor for each input, and returns those of the outputs and of the taps.
-        operators: How often it calls each operator, after all of inductor's rewrites.
+        call: Takes a tensor for each input, and returns the outputs and the taps.
+        operators: Number of calls of each operator, after all of inductor's rewrites.
     """
 
     call: Callable[..., Sequence[Any]]
@@ -47,11 +47,11 @@ class _Compiled:
 
 
 class CompiledRun:
-    """An exported program made ready to run as inductor compiles it, and to be recorded.
+    """An exported program, ready to run as compiled by inductor, and to be recorded.
 
     Args:
         program: The program, a `torch.export.ExportedProgram`.
-        facts: What is known of the run.
+        facts: Facts of the run.
         weights: Whether constants are recorded.
 
     Raises:
@@ -81,7 +81,7 @@ class CompiledRun:
             yield from self._exported.constants.items()
 
     def plain(self, feed: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Run the untapped program as production would and give its outputs.
+        """Run the untapped program as in production and return its outputs.
 
         Raises:
             BackendError: PyTorch failed.
@@ -92,7 +92,7 @@ class CompiledRun:
         """Do nothing: a compiled program has no state."""
 
     def record(self, feeds: Feeds, recorder: Recorder, on_progress: OnProgress | None = None) -> None:
-        """Run all samples and put inputs, outputs and what lies between kernels into the recorder.
+        """Run all samples and record inputs, outputs and the tensors between kernels.
 
         Raises:
             BackendError: PyTorch failed.
@@ -106,8 +106,8 @@ class CompiledRun:
 
         def attempt(names: Sequence[str]) -> _Compiled | None:
             tapped = self._compiled(first, names)
-            found = self._run(tapped, first, names)
-            same = all(np.array_equal(found[name], array, equal_nan=True) for name, array in expected.items())
+            arrays = self._run(tapped, first, names)
+            same = all(np.array_equal(arrays[name], array, equal_nan=True) for name, array in expected.items())
             return tapped if (same and tapped.operators == plain.operators) or self.facts.taps == "all" else None
 
         def refuse(name: str) -> None:
@@ -115,17 +115,17 @@ class CompiledRun:
 
         parts = [((), plain), *(harmless_parts(taps, attempt, refuse) if taps else ())]
         moments = [(sample, step) for sample in range(feeds.samples) for step in range(feeds.steps)]
-        for done, (sample, step) in enumerate(moments, start=1):
+        for finished, (sample, step) in enumerate(moments, start=1):
             recorder.at(sample, step)
             feed = feeds.feed(sample, step)
-            made = dict(feed)
+            arrays = dict(feed)
             for names, tapped in parts:
-                made |= self._run(tapped, feed, names)
-            for name, array in made.items():
+                arrays |= self._run(tapped, feed, names)
+            for name, array in arrays.items():
                 if not self.graph.is_constant(name):
                     recorder.put(name, array)
             if on_progress is not None:
-                on_progress(done, len(moments), f"sample {sample}")
+                on_progress(finished, len(moments), f"sample {sample}")
 
     def _run(
         self, compiled: _Compiled, feed: Mapping[str, np.ndarray], taps: Sequence[str] = ()
@@ -134,7 +134,7 @@ class CompiledRun:
         import torch
 
         with torch_errors("PyTorch failed", _COMPILES), torch.no_grad():
-            leaves = _cause(lambda: compiled.call(*self._given(feed)))
+            leaves = _raise_first_error(lambda: compiled.call(*self._given(feed)))
         names = (*self._exported.output_names, *(self._exported.taps[name] for name in taps))
         return {name: array_of(leaf).copy() for name, leaf in zip(names, leaves, strict=True) if name}
 
@@ -166,12 +166,12 @@ class CompiledRun:
         with torch_errors("PyTorch cannot compile the program", _COMPILES), unlogged(), torch.no_grad():
             call = torch.compile(self._module(taps), fullgraph=True, dynamic=False)
             with config.patch(chosen):
-                _cause(lambda: call(*self._given(feed)))
+                _raise_first_error(lambda: call(*self._given(feed)))
         operators.pop(_OF_OUTPUTS, None)
         return _Compiled(call=call, operators=operators)
 
     def _module(self, taps: Sequence[str]) -> Any:
-        """Return the program as a module that takes and returns plain tensors, those of some fx nodes included."""
+        """Return the program as a module on plain tensors, with some fx nodes as further results."""
         from torch import fx
         from torch.export import pytree
 
@@ -187,8 +187,8 @@ class CompiledRun:
         self._plain = None
 
 
-def _cause(work: Callable[[], Any]) -> Any:
-    """Do something, and raise what failed first: PyTorch's compiler reports errors of kernels as its own."""
+def _raise_first_error(work: Callable[[], Any]) -> Any:
+    """Call a function, and raise the first error: PyTorch's compiler reports errors of kernels as its own."""
     try:
         return work()
     except Exception as error:

@@ -1,7 +1,7 @@
-"""PyTorch's operators and tensors as a recording has them: names, inputs, attributes, codes and their scales.
+"""PyTorch's operators and tensors in a recording: names, inputs, attributes, codes and their scales.
 
 A node has the operator's own name ("aten.conv2d.default"). Tensors among its arguments are its inputs, in the order of
-the operator's schema; all other arguments are its attributes, those with default values included.
+the operator's schema; all other arguments are its attributes, including default values.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ __all__ = [
 ]
 
 _NUMBERS = frozenset(("other", "exponent", "value", "index"))
-"""Arguments that stand where ONNX has a tensor: a plain number given for one is recorded as a constant."""
-_PICKS = ("aten::select",)
+"""Arguments that are tensors in ONNX: a plain number is recorded as a constant."""
+_INDEX_OPERATORS = ("aten::select",)
 """Operators of which an `index` is such an argument."""
 _RESHAPES = ("aten::view", "aten::reshape", "aten::_unsafe_view", "aten::unflatten")
 
@@ -66,9 +66,9 @@ class Arguments:
     """Arguments of an operator.
 
     Args:
-        inputs: Names of the tensors that it reads; "" for one that is left out.
+        inputs: Names of its input tensors; "" for a missing one.
         attrs: All other arguments that are numbers, text, or lists of these.
-        numbers: Plain numbers that stand in place of a tensor, by the name that `inputs` has for them.
+        numbers: Plain numbers in place of a tensor, by their name in `inputs`.
     """
 
     inputs: tuple[str, ...]
@@ -77,21 +77,21 @@ class Arguments:
 
 
 def schema_of(op: Any) -> Any:
-    """Return the schema of an operator; None of what is no plain operator, such as control flow."""
+    """Return the schema of an operator; None for control flow and the like."""
     return getattr(op, "_schema", None)
 
 
 def bound(op: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
     """Return the arguments of a call by name, in the order of the operator's schema, defaults included."""
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for position, argument in enumerate(schema_of(op).arguments):
         if position < len(args) and not argument.kwarg_only:
-            found[argument.name] = args[position]
+            values[argument.name] = args[position]
         elif argument.name in kwargs:
-            found[argument.name] = kwargs[argument.name]
+            values[argument.name] = kwargs[argument.name]
         elif argument.has_default_value():
-            found[argument.name] = argument.default_value
-    return found
+            values[argument.name] = argument.default_value
+    return values
 
 
 def arguments(schema: Any, given: Mapping[str, Any], *, node: str, name_of: Callable[[Any], str | None]) -> Arguments:
@@ -100,7 +100,7 @@ def arguments(schema: Any, given: Mapping[str, Any], *, node: str, name_of: Call
     Args:
         schema: The operator's schema.
         given: Arguments by name, in the order of the schema.
-        node: Name of the node, which the constants made of plain numbers are called after.
+        node: Name of the node, used for the names of constants from plain numbers.
         name_of: Returns the name of a tensor; None for anything else.
     """
     kinds = {argument.name: str(argument.type) for argument in schema.arguments}
@@ -109,29 +109,29 @@ def arguments(schema: Any, given: Mapping[str, Any], *, node: str, name_of: Call
     numbers: dict[str, np.ndarray] = {}
     for name, value in given.items():
         if name in ("size", "sizes", "shape") and schema.name in _RESHAPES:
-            continue  # the extents of the result say it, and may differ from call to call
-        named = name_of(value)
+            continue  # implied by the output extents, and may vary between calls
+        tensor_name = name_of(value)
         number = isinstance(value, bool | int | float) and ("Tensor" in kinds[name] or _is_operand(schema, name))
-        if named is not None:
-            inputs.append(named)
+        if tensor_name is not None:
+            inputs.append(tensor_name)
         elif number:
             inputs.append(f"{node}.{name}")
             numbers[inputs[-1]] = np.asarray(value)
         elif "Tensor" in kinds[name]:
             inputs.extend(name_of(each) or "" for each in (value if isinstance(value, list | tuple) else (value,)))
-        elif (said := _attr(value)) is not None:
-            attrs[name] = said
+        elif (attribute := _attr(value)) is not None:
+            attrs[name] = attribute
     while inputs and not inputs[-1]:
         inputs.pop()
     return Arguments(inputs=tuple(inputs), attrs=attrs, numbers=numbers)
 
 
 def _is_operand(schema: Any, name: str) -> bool:
-    return name in _NUMBERS and (name != "index" or schema.name in _PICKS)
+    return name in _NUMBERS and (name != "index" or schema.name in _INDEX_OPERATORS)
 
 
 def _attr(value: Any) -> AttrValue | None:
-    """Return an argument as an attribute; None if it is none: devices, layouts, generators, what is not known yet."""
+    """Return an argument as an attribute; None for devices, layouts, generators and unknown values."""
     if isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, list | tuple):
@@ -142,18 +142,18 @@ def _attr(value: Any) -> AttrValue | None:
 
 
 def dtype_of(dtype: Any) -> str | None:
-    """Return the logical name of a torch dtype; None if a recording has no such elements."""
+    """Return the logical name of a torch dtype; None if a recording cannot store it."""
     name = str(dtype).removeprefix("torch.")
     return name if name in LOGICAL_DTYPES else None
 
 
 def holds_others(tensor: Any) -> bool:
-    """Tell whether a tensor is made of others, as those of torchao are: codes and scales."""
+    """Return whether a tensor is a subclass that wraps others, as in torchao: codes and scales."""
     return hasattr(tensor, "__tensor_flatten__")
 
 
 def unreadable(tensor: Any) -> str | None:
-    """Say why the elements of a tensor cannot be recorded; None if they can."""
+    """Return why the elements of a tensor cannot be recorded; None if they can."""
     import torch
 
     if tensor.layout is not torch.strided:
@@ -183,7 +183,7 @@ def tensor_of(array: np.ndarray) -> Any:
 
     if (
         logical_dtype(logical_name(array.dtype)).isbuiltin == 1
-    ):  # the array's own dtype may be an equal one, as of a file
+    ):  # the array's own dtype may be an equal object, as from a file
         return torch.from_numpy(np.array(array, order="C"))
     bits = {1: np.uint8, 2: np.int16}[array.dtype.itemsize]
     kind = getattr(torch, logical_name(array.dtype))
@@ -191,7 +191,7 @@ def tensor_of(array: np.ndarray) -> Any:
 
 
 def dtype_beside(beside: Sequence[str], number: np.ndarray) -> str:
-    """Return the dtype of a plain number among tensors: narrow floats are computed with it in float32.
+    """Return the dtype of a plain number among tensors: narrow floats compute with it in float32.
 
     Args:
         beside: Dtypes of the tensors.
@@ -209,23 +209,23 @@ def dtype_beside(beside: Sequence[str], number: np.ndarray) -> str:
 
 
 class Names:
-    """Names that are each given once: a name that comes again gets a number."""
+    """Unique names: a repeated name gets a number."""
 
     def __init__(self) -> None:
         self._taken: set[str] = set()
 
-    def unique(self, wanted: str) -> str:
-        """Return a name that was not given before."""
-        name, number = wanted, 0
+    def unique(self, base_name: str) -> str:
+        """Return an unused name."""
+        name, number = base_name, 0
         while name in self._taken:
             number += 1
-            name = f"{wanted}_{number}"
+            name = f"{base_name}_{number}"
         self._taken.add(name)
         return name
 
 
 def node_title(path: str, kind: str, op: str) -> str:
-    """Return what a node is called: its module, if the module is this operator; else with the operator.
+    """Return the name of a node: its module, followed by the operator unless the module is this operator.
 
     Args:
         path: Path of the module that runs it, such as "layers.0.fc".
@@ -247,12 +247,12 @@ def _letters(text: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Codes:
-    """What is recorded of a quantized tensor.
+    """The record of a quantized tensor.
 
     Args:
         array: Its codes; its dequantized elements if `quant` is None.
-        quant: How the codes stand for numbers.
-        note: A clause where the codes themselves are not recorded.
+        quant: Quantization of the codes.
+        note: A clause if the codes themselves are not recorded.
     """
 
     array: np.ndarray
@@ -261,7 +261,7 @@ class Codes:
 
 
 def is_quantizer(op: Any) -> bool:
-    """Tell whether an operator makes codes of real numbers by a scale that it is given."""
+    """Return whether an operator quantizes real numbers with a scale argument."""
     namespace, _, word = str(op).partition(".")
     return namespace in ("torchao", "quantized_decomposed") and word.startswith("quantize")
 
@@ -275,7 +275,7 @@ def quant_of_codes(
     *,
     limits: tuple[int | None, int | None] = (None, None),
 ) -> QuantParams | None:
-    """Return the parameters of codes of which each block has a scale; None if a recording has no such form.
+    """Return the parameters of block-wise quantized codes; None if a recording cannot express them.
 
     Args:
         dtype: Logical dtype of the codes.
@@ -312,13 +312,13 @@ def quant_of_codes(
 def quant_stated(
     op: Any, given: Mapping[str, Any], codes: str, shape: Sequence[int | None] | None
 ) -> QuantParams | None:
-    """Return the parameters that a quantizing or dequantizing operator is called with; None if they are not known.
+    """Return the parameters in the arguments of a quantizing or dequantizing operator; None if unknown.
 
     Args:
         op: The operator, or its name.
         given: Its arguments by name; scales and zero points as numbers or arrays.
         codes: Logical dtype of the codes.
-        shape: Their shape, if it is known; one scale for all of them needs none.
+        shape: Their shape, if known; not needed for a single scale.
     """
     scale = given.get("scale", given.get("scales"))
     points = given.get("zero_point", given.get("zero_points"))
@@ -350,10 +350,10 @@ def _within(codes: str, limit: Any) -> int | None:
 
 
 def codes_of(tensor: Any) -> Codes:
-    """Return what is recorded of a torchao tensor: its codes if they are elements in order, else its real numbers.
+    """Return the record of a torchao tensor: its codes if they are elements in order, else its real numbers.
 
-    Classes of torchao name their data and attributes in lists, see `TorchAOBaseTensor`. Codes are recorded if they
-    give the tensor's dequantized elements bit for bit; swizzled ones do not.
+    Classes of torchao list their data and attributes, see `TorchAOBaseTensor`. Codes are recorded if they reproduce the
+    tensor's dequantized elements bit for bit; swizzled ones do not.
     """
     real = array_of(tensor.dequantize())
     parts = {name: getattr(tensor, name, None) for name in _data_names(tensor)}
@@ -374,7 +374,7 @@ _NIBBLES = ("float4_e2m1fn", "int4", "uint4")
 
 
 def _unpacked(tensor: Any, data: Any, shape: tuple[int, ...]) -> Iterator[np.ndarray]:
-    """Yield what the data of a torchao tensor may be as codes of its shape."""
+    """Yield possible unpackings of a torchao tensor's data into codes of its shape."""
     if data is None or unreadable(data):
         return
     codes = array_of(data)
@@ -389,10 +389,10 @@ def _unpacked(tensor: Any, data: Any, shape: tuple[int, ...]) -> Iterator[np.nda
 
 
 def _gives(codes: np.ndarray, quant: QuantParams, real: np.ndarray) -> bool:
-    """Tell whether codes stand for these numbers, to the last bit of a float32."""
+    """Return whether codes dequantize to these numbers, to the last bit of a float32."""
     with np.errstate(all="ignore"):
-        found = dequantize(codes, quant)
-        return bool(np.array_equal(np.asarray(found).astype(real.dtype), real))
+        dequantized = dequantize(codes, quant)
+        return bool(np.array_equal(np.asarray(dequantized).astype(real.dtype), real))
 
 
 def _data_names(tensor: Any) -> Iterator[str]:
@@ -401,15 +401,15 @@ def _data_names(tensor: Any) -> Iterator[str]:
 
 
 def quantizes_data(tensor: Any) -> bool:
-    """Tell whether a torchao weight says that what it is multiplied with is quantized at run time."""
+    """Return whether a torchao weight states that its data are quantized at run time."""
     names = [*(getattr(tensor, "tensor_attribute_names", None) or ())]
     names += getattr(tensor, "optional_tensor_attribute_names", None) or ()
-    said = [name for name in names if name in ("act_quant_kwargs", "activation_quantization")]
-    return any(getattr(tensor, name, None) is not None for name in said)
+    activation_names = [name for name in names if name in ("act_quant_kwargs", "activation_quantization")]
+    return any(getattr(tensor, name, None) is not None for name in activation_names)
 
 
 def weight_of(tensor: Any) -> Codes | None:
-    """Return what is recorded of a constant; None if it cannot be read."""
+    """Return the record of a constant; None if it cannot be read."""
     if holds_others(tensor):
         return codes_of(tensor) if hasattr(tensor, "dequantize") and next(_data_names(tensor), None) else None
     return None if unreadable(tensor) else Codes(array=array_of(tensor))
@@ -419,38 +419,38 @@ def weight_of(tensor: Any) -> Codes | None:
 
 
 def put_tensor(recorder: Recorder, name: str, tensor: Any, quant: QuantParams | None = None, **facts: Any) -> None:
-    """Record a tensor, or list it with the reason why it cannot be recorded.
+    """Record a tensor, or skip it with the reason why it cannot be recorded.
 
     Args:
         recorder: The recorder.
         name: The tensor's name.
         tensor: The tensor.
-        quant: The scale of its codes, if it holds codes.
-        **facts: What else is said of it, as of `Recorder.put`; the device of a node's result is where the node ran.
+        quant: The scale of its codes, if it has codes.
+        **facts: Further facts as for `Recorder.put`; the device of a node's result is its placement.
     """
     if "node" in facts:
         facts = {"placement": str(tensor.device), **facts}
     plain = not holds_others(tensor) and unreadable(tensor) is None
-    found = weight_of(on_host(tensor) if plain else tensor)  # the recorder copies it before the next one comes
-    if found is None:
+    record = weight_of(on_host(tensor) if plain else tensor)  # the recorder copies it before the next call
+    if record is None:
         recorder.skip(name, unreadable(tensor) or f"its class is {type(tensor).__name__}")
     else:
-        recorder.put(name, found.array, **_quant_facts(found.quant or quant), **facts)
+        recorder.put(name, record.array, **_quant_facts(record.quant or quant), **facts)
 
 
 def put_constant(recorder: Recorder, name: str, tensor: Any) -> None:
-    """Record a constant, or list it with the reason why it cannot be recorded.
+    """Record a constant, or skip it with the reason why it cannot be recorded.
 
     Args:
         recorder: The recorder.
         name: The constant's name.
         tensor: Its tensor.
     """
-    found = weight_of(tensor)
-    if found is None:
+    record = weight_of(tensor)
+    if record is None:
         recorder.skip(name, unreadable(tensor) or f"its class is {type(tensor).__name__}")
     else:
-        recorder.constant(name, found.array, **_quant_facts(found.quant))
+        recorder.constant(name, record.array, **_quant_facts(record.quant))
 
 
 def _quant_facts(quant: QuantParams | None) -> dict[str, Any]:
@@ -459,19 +459,19 @@ def _quant_facts(quant: QuantParams | None) -> dict[str, Any]:
 
 
 def facts_of(way: str, notes: Iterable[str], *, taps: str, devices: Iterable[Any]) -> RunFacts:
-    """Return what is known of a run.
+    """Return the facts of a run.
 
     Args:
-        way: How it is recorded.
-        notes: What is said of the recording.
-        taps: How tensors are tapped.
+        way: The recording method.
+        notes: Remarks on the recording.
+        taps: The way of tapping.
         devices: Devices of inputs and parameters.
     """
     import torch
 
     try:
         precision = {"float32_matmul_precision": torch.get_float32_matmul_precision()}
-    except RuntimeError:  # the newer switches were set to what it has no word for
+    except RuntimeError:  # the newer switches were set to values that the older one cannot express
         precision = {}
     packages: dict[str, str] = {name: version(name) for name in ("torch", "torchao") if name in sys.modules}
     note = "; ".join(notes)
@@ -495,11 +495,11 @@ def facts_of(way: str, notes: Iterable[str], *, taps: str, devices: Iterable[Any
 
 @contextmanager
 def torch_errors(what: str, hint: str) -> Iterator[None]:
-    """Turn PyTorch's exceptions into one sentence.
+    """Convert PyTorch's exceptions into one sentence.
 
     Args:
-        what: What failed.
-        hint: What to do.
+        what: The failed action.
+        hint: A remedy.
     """
     try:
         yield

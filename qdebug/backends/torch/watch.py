@@ -1,7 +1,7 @@
-"""Seeing each operator of a PyTorch module while it runs: a dispatch mode, a function mode, and hooks of modules.
+"""Watch each operator of a PyTorch module while it runs: a dispatch mode, a function mode, and hooks of modules.
 
-A tensor is known by the object that holds it. Operators that write in place make a tensor of a new name, and every
-other tensor of the same memory is recorded anew when it is next read: no node is described by values from before.
+A tensor is identified by its Python object. In-place operators make a tensor of a new name, and every other tensor of
+the same memory is recorded again when it is next read: no node is described by outdated values.
 """
 
 from __future__ import annotations
@@ -34,20 +34,20 @@ from qdebug.recording.recorder import Recorder
 __all__ = ["Watch"]
 
 _SAME = frozenset(("aten.detach.default", "aten.alias.default", "aten.lift_fresh.default"))
-"""Operators that give the very tensor that they read."""
+"""Operators that return their input tensor."""
 _UNWRITTEN = ("aten.empty", "aten.new_empty")
-"""Operators that give memory as it happens to be."""
+"""Operators that return uninitialized memory."""
 CHANGED = "changed in place"
-"""What makes a tensor whose memory another operator wrote."""
+"""Operator name of a tensor whose memory another operator wrote."""
 
 
 @dataclass(slots=True)
 class _Composite:
-    """A function of PyTorch that is called with a tensor of torchao, and runs operators of its own.
+    """A PyTorch function on a torchao tensor, which runs operators of its own.
 
     Args:
         title: Name of its node.
-        codes: Name of the codes that were made of a tensor inside, by the tensor's name.
+        codes: Names of codes that were quantized from a tensor inside, by the tensor's name.
     """
 
     title: str
@@ -61,7 +61,7 @@ class Watch:
         recorder: The recorder.
         constants: Parameters and buffers by name.
         changed: Those of them that the call changes.
-        recorded: Names of the constants that were recorded in an earlier call; those recorded now are added.
+        recorded: Names of the constants that earlier calls recorded; updated.
         weights: Whether constants are recorded.
     """
 
@@ -92,10 +92,10 @@ class Watch:
 
     @contextmanager
     def on(self, model: Any) -> Iterator[None]:
-        """Watch what runs inside the block.
+        """Watch the operators that run inside the block.
 
         Args:
-            model: The module that runs.
+            model: The running module.
         """
         from torch.overrides import TorchFunctionMode
         from torch.utils._python_dispatch import TorchDispatchMode
@@ -127,7 +127,7 @@ class Watch:
         self._modules.pop()
 
     def called(self, function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        """Run a function; one that is called with a tensor of torchao is recorded as one node."""
+        """Run a function; a function on a torchao tensor is recorded as one node."""
         op = None if self._busy or self._composite is not None else _operator_of(function, args, kwargs)
         if op is None:
             return function(*args, **kwargs)
@@ -147,19 +147,19 @@ class Watch:
     def _put_function(
         self, op: Any, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any, composite: _Composite
     ) -> None:
-        """Record a function as one node, that reads codes where it made some of what it was given."""
-        said = arguments(schema_of(op), bound(op, args, kwargs), node=composite.title, name_of=self.name_of)
+        """Record a function as one node, which reads codes that it quantized from its inputs."""
+        parsed = arguments(schema_of(op), bound(op, args, kwargs), node=composite.title, name_of=self.name_of)
         unseen = any(quantizes_data(each) for each in _flat(args, kwargs)) and not composite.codes
         facts = {
             "op": f"{_class_of(args, kwargs)}.{op}" if unseen else str(op),
-            "inputs": tuple(composite.codes.get(name, name) for name in said.inputs),
-            "attrs": said.attrs,
+            "inputs": tuple(composite.codes.get(name, name) for name in parsed.inputs),
+            "attrs": parsed.attrs,
         }
-        self._put_numbers(said.numbers, said.inputs)
+        self._put_numbers(parsed.numbers, parsed.inputs)
         self._put_results(composite.title, result, facts)
 
     def ran(self, op: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        """Run an operator and record what it makes."""
+        """Run an operator and record its results."""
         composite = self._composite
         if self._busy:
             return op(*args, **kwargs)
@@ -171,7 +171,7 @@ class Watch:
         path, kind = self._modules[-1]
         title = node_title(path, kind, str(op))
         if schema_of(op) is None:
-            return self._ran_control(op, args, kwargs, self._names.unique(title))
+            return self._run_control_flow(op, args, kwargs, self._names.unique(title))
         if str(op) in _SAME:
             result = op(*args, **kwargs)
             if args and _is_tensor(result) and (name := self.name_of(args[0])):
@@ -179,17 +179,17 @@ class Watch:
             return result
         title = self._names.unique(title) if _gives_tensors(op) else title
         given = bound(op, args, kwargs)
-        said = arguments(schema_of(op), given, node=title, name_of=self.name_of)  # before anything is written
+        parsed = arguments(schema_of(op), given, node=title, name_of=self.name_of)  # before anything is written
         result = op(*args, **kwargs)
         self._note_writes(op, given, title)
         if _gives_tensors(op):
-            self._put_numbers(said.numbers, said.inputs)
+            self._put_numbers(parsed.numbers, parsed.inputs)
             unwritten = str(op).startswith(_UNWRITTEN)
-            self._put_results(title, result, {"op": str(op), "inputs": said.inputs, "attrs": said.attrs}, unwritten)
+            self._put_results(title, result, {"op": str(op), "inputs": parsed.inputs, "attrs": parsed.attrs}, unwritten)
         return result
 
-    def _ran_control(self, op: Any, args: Sequence[Any], kwargs: Mapping[str, Any], title: str) -> Any:
-        """Run control flow, whose bodies are not seen, and record what it gives."""
+    def _run_control_flow(self, op: Any, args: Sequence[Any], kwargs: Mapping[str, Any], title: str) -> Any:
+        """Run control flow, whose bodies are not watched, and record its results."""
         inputs = [name for each in _flat(args, kwargs) if (name := self.name_of(each))]
         result = op(*args, **kwargs)
         self._put_results(title, result, {"op": str(op), "inputs": inputs})
@@ -205,12 +205,12 @@ class Watch:
         self._register(tensor, name)
 
     def name_of(self, value: Any) -> str | None:
-        """Return the name of a tensor, and record it if it was not seen being made; None for anything else."""
+        """Return the name of a tensor, and record it if its producer was not watched; None for anything else."""
         if not _is_tensor(value):
             return None
         if value in self._known:
             name, writes = self._known[value]
-            return str(name) if writes == self._writes.get(_memory(value), 0) else self._anew(name, value)
+            return str(name) if writes == self._writes.get(_memory(value), 0) else self._record_again(name, value)
         constant = self._constants.get(id(value))
         if constant is not None and not self._writes.get(_memory(value), 0):
             self._put_constant(constant, value)
@@ -221,16 +221,16 @@ class Watch:
         self._register(value, name)
         return name
 
-    def _anew(self, old: str, tensor: Any) -> str:
-        """Record a tensor again whose memory was written since."""
+    def _record_again(self, old: str, tensor: Any) -> str:
+        """Record a tensor again whose memory was overwritten."""
         name = self._names.unique(f"{old}.changed")
-        reads = tuple(dict.fromkeys((old, self._writer.get(_memory(tensor), old))))
-        put_tensor(self._recorder, name, tensor, node=name, op=CHANGED, inputs=reads)
+        input_names = tuple(dict.fromkeys((old, self._writer.get(_memory(tensor), old))))
+        put_tensor(self._recorder, name, tensor, node=name, op=CHANGED, inputs=input_names)
         self._register(tensor, name)
         return name
 
     def _put_constant(self, name: str, tensor: Any) -> None:
-        """Record a parameter or buffer, or a tensor that the code itself holds, once for all calls."""
+        """Record a parameter or buffer, or a tensor of the code itself, once for all calls."""
         if name in self._changed:
             put_tensor(self._recorder, name, tensor)
         elif self._weights and name not in self._recorded:
@@ -242,7 +242,7 @@ class Watch:
         self._dtypes[name] = dtype_of(tensor.dtype) or ""
 
     def _note_writes(self, op: Any, given: Mapping[str, Any], title: str) -> None:
-        """Note which memory an operator has written."""
+        """Note the memory that an operator wrote."""
         if not schema_of(op).is_mutable:
             return
         for argument in schema_of(op).arguments:
@@ -268,33 +268,33 @@ class Watch:
                 self._register(part, name)
 
     def _put_numbers(self, numbers: Mapping[str, np.ndarray], inputs: Sequence[str]) -> None:
-        """Record plain numbers that stand in place of tensors."""
+        """Record plain numbers in place of tensors."""
         for name, number in numbers.items():
             if name not in self._recorded and self._weights:
-                beside = [self._dtypes[each] for each in inputs if each in self._dtypes]
-                self._recorder.constant(name, number.astype(dtype_beside(beside, number)))
+                input_dtypes = [self._dtypes[each] for each in inputs if each in self._dtypes]
+                self._recorder.constant(name, number.astype(dtype_beside(input_dtypes, number)))
                 self._recorded.add(name)
 
     def _put_codes(
         self, op: Any, args: Sequence[Any], kwargs: Mapping[str, Any], codes: Any, composite: _Composite
     ) -> None:
-        """Record codes that are made of a tensor inside a function, and let the function's node read them."""
+        """Record codes that are quantized from a tensor inside a function, as inputs of the function's node."""
         given = bound(op, args, kwargs)
         source: Any = args[0] if args else None
         if not _is_tensor(codes) or not _is_tensor(source) or codes.shape != source.shape or source not in self._known:
             return
-        read = self.name_of(source)
-        stated = {key: array_of(value) if _is_tensor(value) else value for key, value in given.items()}
-        quant = quant_stated(op, stated, dtype_of(codes.dtype) or "", list(codes.shape))
-        if quant is None or read is None:
+        source_name = self.name_of(source)
+        plain_arguments = {key: array_of(value) if _is_tensor(value) else value for key, value in given.items()}
+        quant = quant_stated(op, plain_arguments, dtype_of(codes.dtype) or "", list(codes.shape))
+        if quant is None or source_name is None:
             return
         name = self._names.unique(f"{composite.title}.quantize")
-        put_tensor(self._recorder, name, codes, quant, node=name, op=str(op), inputs=(read,))
-        composite.codes[read] = name
+        put_tensor(self._recorder, name, codes, quant, node=name, op=str(op), inputs=(source_name,))
+        composite.codes[source_name] = name
 
 
 def _operator_of(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    """Return the operator that a function called with tensors of torchao stands for; None if there is none."""
+    """Return the operator of a function that was called with torchao tensors; None if there is none."""
     import torch
 
     if not _class_of(args, kwargs):
@@ -309,9 +309,9 @@ def _operator_of(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) 
 
 
 def _class_of(args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
-    """Return the class of the first tensor among arguments that holds others, as those of torchao; "" for none."""
-    found = (type(each).__name__ for each in _flat(args, kwargs) if holds_others(each))
-    return next(found, "")
+    """Return the class of the first wrapper tensor among arguments, as in torchao; "" for none."""
+    class_names = (type(each).__name__ for each in _flat(args, kwargs) if holds_others(each))
+    return next(class_names, "")
 
 
 def _flat(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Iterator[Any]:
@@ -330,8 +330,8 @@ def _is_tensor(value: Any) -> bool:
 
 
 def _memory(tensor: Any) -> int:
-    """Return what two tensors of the same memory have in common."""
+    """Return the identity of a tensor's memory."""
     try:
         return int(tensor.untyped_storage()._cdata)  # noqa: SLF001
-    except (RuntimeError, NotImplementedError):  # tensors that hold others have no memory
+    except (RuntimeError, NotImplementedError):  # wrapper subclasses have no memory
         return id(tensor)

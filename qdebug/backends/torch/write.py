@@ -1,7 +1,7 @@
-"""Write a graph in PyTorch's words, and its constants, as a program that torch.export made.
+"""Write a graph with PyTorch's operators, and its constants, as an exported program of torch.export.
 
 A node has the operator's own name ("aten.conv2d.default"). Its inputs are the tensors among the operator's arguments,
-in the order of the schema, and its attributes are all other arguments: the form in which programs are read.
+in the order of the schema, and its attributes are all other arguments, as in programs that are read.
 """
 
 from __future__ import annotations
@@ -51,32 +51,32 @@ def _module(graph: Graph, constants: Mapping[str, np.ndarray]) -> Any:
     import torch
     from torch import fx
 
-    root, made = torch.nn.Module(), fx.Graph()
-    called = {name: made.placeholder(name) for name in graph.inputs}
+    root, fx_graph = torch.nn.Module(), fx.Graph()
+    called = {name: fx_graph.placeholder(name) for name in graph.inputs}
     for name, array in constants.items():
         root.register_buffer(name, tensor_of(array))
-        called[name] = made.get_attr(name)
+        called[name] = fx_graph.get_attr(name)
     for node in graph.nodes:
         (name,) = node.outputs
         target = _operator(node.op)
         args, kwargs = _arguments(node, target, called.__getitem__)
-        called[name] = made.create_node("call_function", target, args, kwargs, name)
-    made.output(tuple(called[name] for name in graph.outputs))
-    return fx.GraphModule(root, made)
+        called[name] = fx_graph.create_node("call_function", target, args, kwargs, name)
+    fx_graph.output(tuple(called[name] for name in graph.outputs))
+    return fx.GraphModule(root, fx_graph)
 
 
 def _operator(name: str) -> Any:
     """Return the operator of a name such as "aten.conv2d.default"."""
     import torch
 
-    found = torch.ops
+    operator = torch.ops
     for part in name.split("."):
-        found = getattr(found, part)
-    return found
+        operator = getattr(operator, part)
+    return operator
 
 
 def _arguments(node: Node, target: Any, tensor: Callable[[str], Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Return what an operator is called with, by position and by name.
+    """Return the arguments of an operator, by position and by name.
 
     Args:
         node: The node.
@@ -111,7 +111,7 @@ def _arguments(node: Node, target: Any, tensor: Callable[[str], Any]) -> tuple[t
 
 
 def _value(value: Any, kind: str) -> Any:
-    """Return an attribute as PyTorch takes it: a list, a dtype, or the value itself."""
+    """Return an attribute as PyTorch accepts it: a list, a dtype, or the value itself."""
     import torch
 
     if isinstance(value, tuple):

@@ -14,7 +14,7 @@ from qdebug.errors import KernelError, NoScaleError, NotRecordedError
 from qdebug.model import Node, QuantParams, Recording, operators
 from qdebug.model.dtypes import is_float
 from qdebug.numerics.affine import dequantize
-from qdebug.replay.extents import recorded_room
+from qdebug.replay.extents import recorded_limits
 from qdebug.replay.real_form import real_form
 from qdebug.replay.registry import has_kernel
 from qdebug.replay.segment import Run, run_form, run_real, run_segment
@@ -30,7 +30,7 @@ def replay(recording: Recording, node: Node, tensor: str, place: tuple[int, int]
         RecordingError: An input was not recorded.
     """
     form, opset = real_form(node, recording.graph.opset)
-    with recorded_room(recording, place):
+    with recorded_limits(recording, place):
         return run_form(node, form, opset, inputs_of(recording, form, place))[tensor]
 
 
@@ -60,7 +60,7 @@ def replay_own(
         KernelError: A node cannot be replayed.
         RecordingError: A constant or an input was not recorded.
     """
-    with recorded_room(recording, place):
+    with recorded_limits(recording, place):
         result = run_segment(segment.own, pair.backend, recording.graph.opset, partial(read, recording, place), run)
     if result is None:
         raise KernelError(f"a replay does not give {pair.backend!r}")

@@ -337,7 +337,7 @@ def _elementwise_rule(row: operators.Operator, values: list[float]) -> BirthRule
             found = BirthRule.INFINITY_BY_INFINITY
     elif row.domain is not None and not row.domain.holds(values[0]):
         found = BirthRule.DOMAIN
-    elif row.raises:
+    elif row.is_power:
         fraction, inverse = values[0] < 0 and not values[1].is_integer(), values[0] == 0 and values[1] < 0
         found = BirthRule.POWER if fraction or inverse else None
     elif row.adds and sum(infinite) > 1:

@@ -18,7 +18,7 @@ from qdebug.compare.attribute.graph_walk import between
 from qdebug.compare.attribute.reference_replay import ReferenceReplay
 from qdebug.errors import KernelError, NotRecordedError, UsageError
 from qdebug.model import Node
-from qdebug.replay.extents import recorded_room
+from qdebug.replay.extents import recorded_limits
 from qdebug.replay.segment import run_segment
 
 __all__ = ["errors_by_input", "partner_values", "replayed_with"]
@@ -103,7 +103,7 @@ def replayed_with(
         values = read(recording, place, form, name)
         return instead[name].astype(values.dtype) if name in instead else values
 
-    with recorded_room(recording, place):
+    with recorded_limits(recording, place):
         results = run_segment(nodes, tensor, recording.graph.opset, load)
     if results is None:
         raise KernelError(f"A replay does not give {tensor!r}.")

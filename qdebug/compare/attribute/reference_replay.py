@@ -40,7 +40,7 @@ from qdebug.model.thresholds.rounding import FLOAT32_STORED_REL_ERROR, FLOAT32_U
 from qdebug.numerics.accumulate import same_elements
 from qdebug.numerics.affine import on_grid
 from qdebug.numerics.blocks import stretches
-from qdebug.replay.extents import recorded_room
+from qdebug.replay.extents import recorded_limits
 from qdebug.replay.real_form import real_form
 from qdebug.replay.registry import has_kernel
 from qdebug.replay.segment import moved, offsets, run_form, run_real, run_segment, spread
@@ -349,7 +349,7 @@ class ReferenceReplay:
 
     def _run_nodes(self, nodes: tuple[Node, ...], output: str, replay_pass: _Pass) -> np.ndarray | None:
         opset = self.ref.recording.graph.opset
-        with recorded_room(self.ref.recording, replay_pass.place):
+        with recorded_limits(self.ref.recording, replay_pass.place):
             return run_segment(nodes, output, opset, partial(self._read, replay_pass), partial(self._run, replay_pass))
 
     def _read(self, replay_pass: _Pass, form: Node, name: str) -> np.ndarray:

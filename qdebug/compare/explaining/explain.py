@@ -48,7 +48,7 @@ from qdebug.model.thresholds.explanation import (
     UNKNOWN_SEARCH_MAX_FAILURES,
 )
 from qdebug.replay.data_codes import rounding_assumed, roundings
-from qdebug.replay.extents import recorded_room
+from qdebug.replay.extents import recorded_limits
 from qdebug.replay.node_units import with_recorded_scale
 from qdebug.replay.real_form import not_in_codes
 from qdebug.replay.registry import has_kernel, run_node
@@ -56,7 +56,7 @@ from qdebug.replay.run import one_thread
 from qdebug.replay.scaling import GIVEN
 from qdebug.replay.variant import Variant, describe, parse_variant
 
-__all__ = ["Explainer", "OnProgress", "Shared", "explain_recording", "siblings", "wanted"]
+__all__ = ["Explainer", "OnProgress", "Shared", "explain_recording", "find_backend_variants", "siblings", "wanted"]
 
 Q = TypeVar("Q")
 A = TypeVar("A")
@@ -274,10 +274,7 @@ def explain_recording(
     recording = explainer.recording
     todo = [pair for pair in _outputs(recording) if tensors is None or pair[1] in tensors]
     looked = _looked(explainer, todo, progress) if shared is None else _looked_apart(explainer, todo, progress, shared)
-    findings = {position: found for position, found in enumerate(looked) if isinstance(found, SearchResult)}
-    with _alike():
-        pooled = pool(findings, explainer.measured)
-    findings |= {at: findings[at].without_novel() for at, own in pooled.items() if own.doubt is not None}
+    findings, pooled = _pooled(explainer, looked)
     known = {at: explainer.answer(found, pooled[at]) for at, found in findings.items() if found.matching or not shared}
     if shared is not None:
         left = [at for at in findings if at not in known]
@@ -298,6 +295,33 @@ def explain_recording(
     classes = [(finding, answers[position].members) for position, finding in findings.items() if finding.matching]
     arithmetic, exceptions = standing_for(classes)
     return ExplainedRun(run=recording.info, nodes=tuple(nodes), arithmetic=arithmetic, exceptions=exceptions)
+
+
+def find_backend_variants(recording: Recording, *, tensors: Collection[str]) -> Mapping[str, str]:
+    """Return the variant that each kind of unit computes by, from the nodes of these outputs that have one.
+
+    Unlike `explain_recording`, this does not look for what is wrong with the other nodes.
+
+    Args:
+        recording: The backend's recording.
+        tensors: Outputs to look at.
+    """
+    explainer = Explainer(recording)
+    todo = [pair for pair in _outputs(explainer.recording) if pair[1] in tensors]
+    findings, pooled = _pooled(explainer, _looked(explainer, todo, None))
+    matching = [(found, pooled[at]) for at, found in findings.items() if found.matching]
+    return standing_for([(found, explainer.answer(found, own).members) for found, own in matching])[0]
+
+
+def _pooled(
+    explainer: Explainer, looked: Sequence[SearchResult | NodeExplanation]
+) -> tuple[dict[int, SearchResult], Mapping[int, Pooled]]:
+    """Return what each search found, and what its siblings say, by position."""
+    findings = {position: found for position, found in enumerate(looked) if isinstance(found, SearchResult)}
+    with _alike():
+        pooled = pool(findings, explainer.measured)
+    findings |= {at: findings[at].without_novel() for at, own in pooled.items() if own.doubt is not None}
+    return findings, pooled
 
 
 def _looked(
@@ -505,7 +529,7 @@ def _moved(recording: Recording, node: Node, tensor: str, why: str, at: Sequence
     for place in at:
         values = {name: recording.load(name, *place) for name in dict.fromkeys(node.inputs) if name}
         completed = with_recorded_scale(node, values, recording.graph.tensors)
-        with recorded_room(recording, place):
+        with recorded_limits(recording, place):
             replayed = run_node(*completed, recording.graph.opset)[tensor]
         ours = recording.load(tensor, *place)
         if ours.shape != replayed.shape:

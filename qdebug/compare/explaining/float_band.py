@@ -51,7 +51,7 @@ from qdebug.numerics.affine import dequantize
 from qdebug.numerics.format_range import OutOfRange, out_of_range
 from qdebug.numerics.grid import Grid, lies_on_no_grid
 from qdebug.numerics.short_formats import SHORT_FORMATS, SINGLE, ShortFormat, fits, format_of
-from qdebug.replay.extents import recorded_room
+from qdebug.replay.extents import recorded_limits
 from qdebug.replay.real_form import real_form
 from qdebug.replay.registry import keeps_channels_last, run_node
 
@@ -338,7 +338,7 @@ class _Case:
                 name: cast(array) if array.dtype.kind == "f" and name in narrowed else array
                 for name, array in values.items()
             }
-        with recorded_room(self._recording, place):
+        with recorded_limits(self._recording, place):
             replayed = run_node(self._form, values, self._opset)[self._tensor]
         recorded = self._recording.load(self._tensor, *place)
         if is_free_scale(self._form, self._tensor, values, recorded):
@@ -507,7 +507,7 @@ class _Case:
         values = inputs_of(self._recording, self._form, place)
         arrays = [values[name] for name in self._form.inputs if name]
         rng = np.random.default_rng(_SEED)
-        with recorded_room(self._recording, place):
+        with recorded_limits(self._recording, place):
             plain = run_node(self._form, values, self._opset)[self._tensor]
         largest = 0.0
         for _ in range(SUM_ORDERS_TRIED):

@@ -33,7 +33,7 @@ from qdebug.model.thresholds.explanation import (
 )
 from qdebug.model.thresholds.rounding import FLOAT32_UNIT_ROUNDOFF, LSB_SLACK
 from qdebug.numerics.affine import dequantize, on_grid
-from qdebug.replay.extents import recorded_room
+from qdebug.replay.extents import recorded_limits
 from qdebug.replay.real_form import real_form
 from qdebug.replay.registry import run_node
 
@@ -160,7 +160,7 @@ class _Case:
         if place not in self._samples:
             values = read_inputs(self._recording, self._form, place)
             recorded = dequantize(self._recording.load(self._tensor, *place), self._quant)
-            with recorded_room(self._recording, place), np.errstate(all="ignore"):
+            with recorded_limits(self._recording, place), np.errstate(all="ignore"):
                 right = run_node(self._form, values, self._opset)[self._form.outputs[0]]
             if right.shape != recorded.shape:
                 raise KernelError(f"The replay gives shape {right.shape} and the recording has {recorded.shape}.")
@@ -210,7 +210,7 @@ class _Case:
             if operand.dtype.kind != "f":
                 return None
             nothing = {**result.operands, name: np.zeros_like(operand)}
-            with recorded_room(self._recording, place), np.errstate(all="ignore"):
+            with recorded_limits(self._recording, place), np.errstate(all="ignore"):
                 without = run_node(self._form, nothing, self._opset)[self._form.outputs[0]]
             said = share_of(result, without) if self._quant is None else self._share_in_codes(place, without)
             if said is None or found not in (None, said):
@@ -322,7 +322,7 @@ class _Case:
         if mistake.told:
             return False
         sample = self._sample(place)
-        with recorded_room(self._recording, place), np.errstate(all="ignore"):
+        with recorded_limits(self._recording, place), np.errstate(all="ignore"):
             made = made_by(mistake, sample.result.operands, self._opset, None if self.coded else sample.result.right)
         if made is None or made.shape != sample.wrong.shape:
             return False

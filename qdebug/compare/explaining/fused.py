@@ -19,7 +19,7 @@ from qdebug.model.thresholds.explanation import FUSED_MAX_NODES
 from qdebug.model.thresholds.rounding import FLOAT32_UNIT_ROUNDOFF
 from qdebug.model.view import View
 from qdebug.numerics.affine import dequantize
-from qdebug.replay.extents import recorded_room
+from qdebug.replay.extents import recorded_limits
 from qdebug.replay.real_form import real_form
 from qdebug.replay.registry import has_kernel, run_node
 from qdebug.replay.run import computes_on_codes, run_as_recorded, run_nodes
@@ -191,7 +191,7 @@ class WithFused(View):
             values = {name: made[name] if name in made else self._recording.load(name, sample, step) for name in names}
             return self.run(node, values)
 
-        with recorded_room(self._recording, (sample, step)):
+        with recorded_limits(self._recording, (sample, step)):
             found = run_nodes(nodes, (wanted,), run).get(wanted)
         if found is None:
             raise NotRecordedError(f"Tensor {tensor!r} was not recorded, and no node gives it.")

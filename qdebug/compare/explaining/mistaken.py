@@ -18,7 +18,7 @@ from qdebug.model.thresholds.explanation import FURTHER_CAUSE_MIN_EQUAL_CODES
 from qdebug.model.thresholds.rounding import FLOAT32_UNIT_ROUNDOFF, LSB_SLACK
 from qdebug.numerics.affine import dequantize
 from qdebug.numerics.short_formats import format_of
-from qdebug.replay.extents import recorded_room
+from qdebug.replay.extents import recorded_limits
 from qdebug.replay.real_form import real_form
 from qdebug.replay.registry import run_node
 
@@ -43,7 +43,7 @@ def mistake_of(recording: Recording, node: Node, tensor: str, places: Sequence[t
             values, recorded = read_inputs(recording, form, place), recording.load(tensor, *place)
             if wanted is None and np.unique(recorded).size < TELLING:
                 return None
-            with recorded_room(recording, place), np.errstate(all="ignore"):
+            with recorded_limits(recording, place), np.errstate(all="ignore"):
                 right = run_node(form, values, opset)[form.outputs[0]]
                 wanted = {
                     each.likely: each
@@ -101,7 +101,7 @@ def _of_nodes(layers: WithFused, nodes: Sequence[Node], tensor: str, place: tupl
         names = dict.fromkeys(filter(None, node.inputs))
         return layers.run(node, {name: made[name] if name in made else layers.load(name, *place) for name in names})
 
-    with recorded_room(layers, place), np.errstate(all="ignore"):
+    with recorded_limits(layers, place), np.errstate(all="ignore"):
         for node in nodes:
             known.update(give(node, known))
         right = dequantize(known[tensor], quant)

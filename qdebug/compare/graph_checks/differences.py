@@ -35,7 +35,7 @@ from qdebug.errors import KernelError, NotRecordedError
 from qdebug.model import AttrValue, Node, Recording, operators
 from qdebug.model.thresholds.alignment import CLEARER_CANDIDATE_MAX_ERROR_RATIO
 from qdebug.model.thresholds.verdict import DERIVED_LSB
-from qdebug.replay.extents import recorded_room
+from qdebug.replay.extents import recorded_limits
 from qdebug.replay.real_form import real_form
 from qdebug.replay.registry import run_node
 
@@ -364,7 +364,7 @@ def _default_in_force(recording: Recording, form: Node, name: str, stated: AttrV
 
     def off(attrs: Mapping[str, AttrValue]) -> float:
         try:
-            with recorded_room(recording, (0, 0)):
+            with recorded_limits(recording, (0, 0)):
                 made = run_node(replace(form, attrs=attrs), values, recording.graph.opset, asked=asked)[tensor]
         except KernelError:
             return math.inf

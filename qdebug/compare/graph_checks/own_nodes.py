@@ -26,7 +26,7 @@ from qdebug.model.thresholds.rounding import ELEMENTWISE_ROUNDOFFS, FLOAT32_UNIT
 from qdebug.model.thresholds.verdict import DERIVED_LSB
 from qdebug.numerics.affine import dequantize
 from qdebug.replay.data_codes import chosen_codes, roundings
-from qdebug.replay.extents import recorded_room
+from qdebug.replay.extents import recorded_limits
 from qdebug.replay.precision import limits
 from qdebug.replay.real_form import real_form
 from qdebug.replay.registry import has_kernel, run_node
@@ -150,7 +150,7 @@ def _wrong_elements(recording: Recording, node: Node, output: str, place: tuple[
         span = uniform_span(quant)
         if span == (None, None) or quant.per_channel:
             return 0
-        with recorded_room(recording, place):
+        with recorded_limits(recording, place):
             made = np.clip(run_form(node, form, opset, inputs_of(recording, form, place))[output], *span)
         stored = dequantize(recorded, quant)
         if made.shape != stored.shape:
@@ -160,7 +160,7 @@ def _wrong_elements(recording: Recording, node: Node, output: str, place: tuple[
     if form is not node or recorded.dtype.kind != "f":
         return 0
     values = inputs_of(recording, form, place)
-    with recorded_room(recording, place):
+    with recorded_limits(recording, place):
         made = run_node(form, values, opset)[output]
     short = declared_format(recording)
     unit, normal = (FLOAT32_UNIT_ROUNDOFF, None) if short is None else (short.unit, short.normal)
@@ -184,7 +184,7 @@ def _wrong_codes(
         return 0
     counts = []
     for way in roundings(node):
-        with recorded_room(recording, place):
+        with recorded_limits(recording, place):
             made = run_node(way, values, recording.graph.opset, arithmetic=arithmetic)[output]
         if made.shape != recorded.shape:
             return 0

@@ -23,7 +23,7 @@ from qdebug.errors import UsageError
 from qdebug.model import QuantParams, Recording
 from qdebug.model.recording import either_places
 from qdebug.numerics.accumulate import ErrorAccumulator, same_elements
-from qdebug.numerics.blocks import why_incomparable
+from qdebug.numerics.blocks import incomparable_reason
 from qdebug.numerics.rails import RailsCounter
 from qdebug.numerics.stats import ErrorStats, Rails
 
@@ -323,7 +323,7 @@ def _rails_counter(quant: QuantParams | None, *, relu_floor: bool) -> RailsCount
 
 def _mismatch(reference: np.ndarray, backend: np.ndarray) -> str | None:
     for side, array in (("reference", reference), ("backend", backend)):
-        why = why_incomparable(array.dtype)
+        why = incomparable_reason(array.dtype)
         if why is not None:
             return f"the {side}'s {why}"
     turned = reference.ndim == backend.ndim and reference.shape != backend.shape  # another order of dimensions

@@ -16,7 +16,7 @@ from qdebug.model.kept import Kept
 from qdebug.model.recording import either_places, quant_of
 from qdebug.model.thresholds.attribution import MOMENTS_MIN_REL_ERROR
 from qdebug.numerics.accumulate import ErrorAccumulator
-from qdebug.numerics.blocks import why_incomparable
+from qdebug.numerics.blocks import incomparable_reason
 from qdebug.numerics.stats import ErrorStats
 from qdebug.numerics.summary import take_statistics
 
@@ -345,7 +345,7 @@ def compare_elements(
     ours = _elements(reference, pair.reference, *place)
     theirs = _elements(backend, pair.backend, *place)
     theirs = None if ours is None or theirs is None else _in_reference_order(theirs, ours, pair)
-    if ours is None or theirs is None or any(why_incomparable(each.values.dtype) for each in (ours, theirs)):
+    if ours is None or theirs is None or any(incomparable_reason(each.values.dtype) for each in (ours, theirs)):
         return None
     return _compared(ours, theirs, pair, tolerance, place[0])
 

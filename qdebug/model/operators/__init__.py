@@ -1,8 +1,8 @@
-"""What is known of operators: a table with a row each, asked by name (`of`), by what a node does (`plain`) or words.
+"""Facts of operators: a table with a row each, found by name (`of`), by the effect of a node (`plain`) or by a word.
 
-`operators.of(node.op).moves` asks the operator as it was recorded, `operators.plain(node).product` what it does however
-it computes it, `operators.named(node.op)` the operator that a word of any framework means. A name that is not in the
-table has no traits. A new operator is a row of `qdebug.model.operators.table` and a kernel.
+`operators.of(node.op).moves` asks the recorded operator, `operators.plain(node).product` the operation behind a
+quantized or fused operator, `operators.named(node.op)` the operator that a word of any framework means. Unknown names
+have no traits. A new operator is a row of `qdebug.model.operators.table` and a kernel.
 """
 
 from qdebug.model.operators.operator import Count, Domain, Gate, Move, Operator, PackedWeight, RealForm, Sums

@@ -1,9 +1,9 @@
-"""Quantization that follows from the structure of a graph: which tensors are codes, and of what scale.
+"""Derive quantization parameters from the structure of a graph: which tensors are codes, and their scales.
 
-Facts come from the inputs of quantizing operators and from what was stated of other tensors, never from names. Where
-the scale of the data is computed at run time (DynamicQuantizeLinear, ConvInteger, MatMulInteger), the weight alone has
-a scale that the graph states: the sums are made real numbers and multiplied with the product of two scales, of which
-one was chosen with the data's codes and the other, a constant, is the weight's.
+Facts come from the inputs of quantizing operators and from stated parameters of other tensors, never from names. If the
+scale of the data is computed at run time (DynamicQuantizeLinear, ConvInteger, MatMulInteger), the graph states only the
+scale of the weight: the sums are multiplied by the product of two scales, one chosen with the data's codes, and a
+constant, the weight's. Begin at `quant_facts`.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from qdebug.model.operators import queries as operators
 from qdebug.model.operators.operator import Sums
 from qdebug.model.quant import QuantParams
 
-__all__ = ["Facts", "WeightScale", "quant_facts", "says_its_scale", "scale_of_codes", "weight_scales"]
+__all__ = ["Facts", "WeightScale", "quant_facts", "scale_of_codes", "states_scale", "weight_scales"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WeightScale:
-    """A weight's scale.
+    """The scale of a weight.
 
     Args:
         tensor: The weight's codes.
@@ -40,51 +40,53 @@ class WeightScale:
 
 
 def weight_scales(nodes: Sequence[Node], constant: Callable[[str], np.ndarray | None]) -> tuple[WeightScale, ...]:
-    """Find the weights of a graph whose scale follows from what becomes of the sums.
+    """Find the weights whose scale follows from the scaling of the sums.
 
     Args:
         nodes: In topological order.
-        constant: Gives the elements of a small constant by name; None if it is none.
+        constant: Returns the elements of a small constant by name; None if it is none.
     """
-    made = {name: node for node in nodes for name in node.outputs if name}
+    producers = {name: node for node in nodes for name in node.outputs if name}
     readers: dict[str, list[Node]] = {}
     for node in nodes:
         for name in node.inputs:
             readers.setdefault(name, []).append(node)
-    found = []
+    weights = []
     for node in nodes:
         if operators.of(node.op).sums_codes and len(node.inputs) > 1:
-            scale = _scale(node, made, readers, constant)
+            scale = _scale(node, producers, readers, constant)
             if scale is not None:
                 zero = node.inputs[3] if len(node.inputs) > 3 else ""
                 axis = -1 if operators.plain(node).sums is Sums.MATRIX else 0
-                found.append(WeightScale(tensor=node.inputs[1], zero_point=zero, scale=scale, axis=axis))
-    return tuple(found)
+                weights.append(WeightScale(tensor=node.inputs[1], zero_point=zero, scale=scale, axis=axis))
+    return tuple(weights)
 
 
 def _scale(
     node: Node,
-    made: Mapping[str, Node],
+    producers: Mapping[str, Node],
     readers: Mapping[str, Sequence[Node]],
     constant: Callable[[str], np.ndarray | None],
 ) -> np.ndarray | None:
-    """Return the constant factor beside the data's scale that a node's sums are multiplied with."""
-    for _, name in _factors(node, made, readers):
-        known = constant(name)
-        if known is not None:
-            return known.astype(np.float32).ravel()
+    """Return the constant factor of a node's sums beside the scale of the data."""
+    for _, name in _factors(node, producers, readers):
+        factor = constant(name)
+        if factor is not None:
+            return factor.astype(np.float32).ravel()
     return None
 
 
-def _factors(node: Node, made: Mapping[str, Node], readers: Mapping[str, Sequence[Node]]) -> Iterator[tuple[Node, str]]:
-    """Yield the products of scales that a node's sums are multiplied with, each with the factor that is not the data's.
+def _factors(
+    node: Node, producers: Mapping[str, Node], readers: Mapping[str, Sequence[Node]]
+) -> Iterator[tuple[Node, str]]:
+    """Yield the products of scales that multiply a node's sums, each with the factor that is not the data's.
 
     Args:
-        node: A node that gives sums of codes.
-        made: The node of each tensor.
-        readers: The nodes that read each tensor.
+        node: A node that outputs sums of codes.
+        producers: The producer of each tensor.
+        readers: The consumers of each tensor.
     """
-    data = _chosen(node.inputs[0], made)
+    data = _runtime_scale(node.inputs[0], producers)
     if data is None:
         return
     for cast in readers.get(node.outputs[0], ()):
@@ -92,48 +94,48 @@ def _factors(node: Node, made: Mapping[str, Node], readers: Mapping[str, Sequenc
             if product.op != "Mul":
                 continue
             for name in product.inputs:
-                scales = made.get(name)
+                scales = producers.get(name)
                 if name == cast.outputs[0] or scales is None or scales.op != "Mul" or data not in scales.inputs:
                     continue
-                others = [other for other in scales.inputs if other != data]
-                if len(others) == 1:
-                    yield scales, others[0]
+                factors = [other for other in scales.inputs if other != data]
+                if len(factors) == 1:
+                    yield scales, factors[0]
 
 
 def scale_of_codes(graph: Graph, codes: str) -> tuple[Node, str] | None:
-    """Find the node that reads the scale of some codes, and the name of that scale; None if no node says it.
+    """Find the node that reads the scale of some codes, and the name of that scale; None if there is none.
 
     Args:
         graph: The graph.
         codes: The tensor.
     """
-    made = {name: node for node in graph.nodes for name in node.outputs if name}
+    producers = {name: node for node in graph.nodes for name in node.outputs if name}
     for node in graph.consumers(codes):
         for slot in _slots(node):
             if not slot.output and _name(node.inputs, slot.tensor) == codes and _name(node.inputs, slot.scale):
                 return node, _name(node.inputs, slot.scale)
         if operators.of(node.op).sums_codes and codes in node.inputs[1:2]:
-            readers = {name: graph.consumers(name) for name in made}
-            return next(_factors(node, made, readers), None)
+            readers = {name: graph.consumers(name) for name in producers}
+            return next(_factors(node, producers, readers), None)
     return None
 
 
-def _chosen(codes: str, made: Mapping[str, Node]) -> str | None:
-    """Return the scale that was chosen with codes; None if they are not of that kind."""
-    node = made.get(codes)
+def _runtime_scale(codes: str, producers: Mapping[str, Node]) -> str | None:
+    """Return the scale that was chosen at run time with some codes; None if none was."""
+    node = producers.get(codes)
     while node is not None and (operators.of(node.op).arranges or operators.of(node.op).keeps_values):
-        node = made.get(node.inputs[0])
+        node = producers.get(node.inputs[0])
     return node.outputs[1] if node is not None and operators.of(node.op).gives_scale else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """What the quantizing operators' surroundings say.
+    """Access to facts of the graph around quantizing operators.
 
     Args:
-        constant: Gives the elements of a small constant by name; None if it is none.
-        dtype: Gives the logical dtype of a tensor; None if unknown.
-        rank: Gives the number of dimensions of a tensor; None if unknown.
+        constant: Returns the elements of a small constant by name; None if it is none.
+        dtype: Returns the logical dtype of a tensor; None if unknown.
+        rank: Returns the number of dimensions of a tensor; None if unknown.
     """
 
     constant: Callable[[str], np.ndarray | None]
@@ -143,7 +145,7 @@ class Facts:
 
 @dataclass(frozen=True, slots=True)
 class _Slot:
-    """One quantized operand: which tensor, and where its scale and zero point stand among the inputs."""
+    """One quantized operand: its tensor, and the positions of its scale and zero point among the inputs."""
 
     tensor: int
     scale: int
@@ -158,11 +160,11 @@ _SLOTS: dict[str, tuple[_Slot, ...]] = {
     "DynamicQuantizeConv": (_Slot(1, 2, 3, axis=0),),
     "DynamicQuantizeLSTM": (_Slot(1, 8, 9), _Slot(2, 10, 11)),
 }
-"""Operators that scale their sums themselves."""
+"""Operators that scale their own sums."""
 
 
 def _slots(node: Node) -> tuple[_Slot, ...]:
-    """Return the quantized operands of a node: a scale and a zero point follow each, and those of the output."""
+    """Return the quantized operands of a node, each followed by a scale and a zero point, and its output."""
     row = operators.of(node.op)
     if row.real is None:
         return _SLOTS.get(node.op, ())
@@ -184,8 +186,8 @@ def _name(names: Sequence[str], position: int) -> str:
     return names[position] if position < len(names) else ""
 
 
-def says_its_scale(node: Node) -> bool:
-    """Tell whether a node carries the scale that it writes codes with."""
+def states_scale(node: Node) -> bool:
+    """Return whether a node carries the scale of the codes that it writes."""
     return any(slot.output for slot in _slots(node))
 
 
@@ -194,34 +196,33 @@ def quant_facts(
 ) -> dict[str, QuantParams]:
     """Return the quantization parameters of every tensor that holds codes.
 
-    What was stated wins over what a producer says, and that over what a consumer says, be there nodes in between that
-    only hand codes on.
+    Stated parameters win over a producer's, and these over a consumer's; nodes that only pass codes on may lie between.
 
     Args:
         nodes: In topological order.
         facts: Access to the constants and types of the graph.
-        stated: What is known already, by tensor.
+        stated: Known parameters, by tensor.
     """
-    known: dict[str, QuantParams] = dict(stated or {})
+    parameters: dict[str, QuantParams] = dict(stated or {})
     for output in (True, False):
         for node in nodes:
             for slot in _slots(node):
                 tensor = _name(node.outputs if slot.output else node.inputs, slot.tensor)
-                if slot.output == output and tensor and tensor not in known:
+                if slot.output == output and tensor and tensor not in parameters:
                     params = _params(node, slot, tensor, facts)
                     if params is not None:
-                        known[tensor] = params
+                        parameters[tensor] = params
         for node in nodes:
-            _pass_on(node, known, node.inputs[:1], node.outputs)
+            _propagate(node, parameters, node.inputs[:1], node.outputs)
     for weight in weight_scales(nodes, facts.constant):
         params = _weight(weight, facts)
         if params is not None:
-            known.setdefault(weight.tensor, params)
+            parameters.setdefault(weight.tensor, params)
     for node in nodes:
-        _bias(node, facts, known)
+        _bias(node, facts, parameters)
     for node in reversed(nodes):
-        _pass_on(node, known, node.outputs, operators.operands(node))
-    return known
+        _propagate(node, parameters, node.outputs, operators.operands(node))
+    return parameters
 
 
 def _params(node: Node, slot: _Slot, tensor: str, facts: Facts) -> QuantParams | None:
@@ -250,7 +251,7 @@ def _params(node: Node, slot: _Slot, tensor: str, facts: Facts) -> QuantParams |
 
 
 def _weight(weight: WeightScale, facts: Facts) -> QuantParams | None:
-    """Return the parameters of a weight that is multiplied with codes of a scale chosen at run time."""
+    """Return the parameters of a weight whose data have a scale chosen at run time."""
     zero = facts.constant(weight.zero_point) if weight.zero_point else np.zeros(1, np.int64)
     dtype = facts.dtype(weight.zero_point or weight.tensor)
     axis = _axis(weight.axis, facts.rank(weight.tensor)) if weight.scale.size > 1 else None
@@ -267,14 +268,14 @@ def _axis(axis: int | None, rank: int | None) -> int | None:
     return None if rank is None or rank + axis < 0 else rank + axis
 
 
-def _bias(node: Node, facts: Facts, known: dict[str, QuantParams]) -> None:
+def _bias(node: Node, facts: Facts, parameters: dict[str, QuantParams]) -> None:
     row = operators.of(node.op)
     bias = "" if row.bias is None else _name(node.inputs, row.bias)
-    if not bias or bias in known or (row.real is None and facts.dtype(bias) != "int32"):
+    if not bias or bias in parameters or (row.real is None and facts.dtype(bias) != "int32"):
         return
     scales: list[np.ndarray | None]
-    if row.real is None:  # a node on codes of which the tensors say the scale
-        factors = [known.get(name) for name in node.inputs[:2]]
+    if row.real is None:  # a node on codes whose scales are stated by its tensors
+        factors = [parameters.get(name) for name in node.inputs[:2]]
         scales = [None if factor is None else factor.scale for factor in factors]
     else:
         scales = [facts.constant(_name(node.inputs, at + 1)) for at in row.real.data[:2]]
@@ -282,21 +283,21 @@ def _bias(node: Node, facts: Facts, known: dict[str, QuantParams]) -> None:
         return
     product = scales[0].astype(np.float32).ravel() * scales[1].astype(np.float32).ravel()
     axis = None if product.size == 1 else (facts.rank(bias) or 1) - 1
-    known[bias] = QuantParams(dtype="int32", scale=product, axis=axis)
+    parameters[bias] = QuantParams(dtype="int32", scale=product, axis=axis)
 
 
-def _pass_on(node: Node, known: dict[str, QuantParams], sources: Sequence[str], targets: Sequence[str]) -> None:
-    """Hand the parameters on through an operator that moves codes without changing them."""
+def _propagate(node: Node, parameters: dict[str, QuantParams], sources: Sequence[str], targets: Sequence[str]) -> None:
+    """Propagate parameters through an operator that moves codes without changing them."""
     row = operators.of(node.op)
-    if not row.passes_codes or not sources or sources[0] not in known:
+    if not row.passes_codes or not sources or sources[0] not in parameters:
         return
     if row.resizes and node.attrs.get("mode", "nearest") != "nearest":
         return
-    params = known[sources[0]]
-    if row.data == () and any(known.get(name, params) != params for name in node.inputs):
+    params = parameters[sources[0]]
+    if row.data == () and any(parameters.get(name, params) != params for name in node.inputs):
         return
     if params.per_channel and (row.turns or not row.keeps_values):
         return
     for target in targets:
-        if target and target not in known:
-            known[target] = params
+        if target and target not in parameters:
+            parameters[target] = params

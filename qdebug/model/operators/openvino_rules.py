@@ -1,6 +1,6 @@
-"""Nodes in the words of OpenVINO, said as ONNX says them. Source: OpenVINO's operation sets 1 to 16.
+"""Translate nodes of OpenVINO into ONNX. Source: OpenVINO's operation sets 1 to 16.
 
-Of a name that ONNX has too, an attribute tells whose it is, the number of inputs, or what else the graph is made of.
+If ONNX has an operator of the same name, an attribute, the number of inputs, or the rest of the graph decide.
 """
 
 from __future__ import annotations
@@ -10,26 +10,26 @@ from functools import lru_cache
 from types import MappingProxyType
 
 from qdebug.model.graph import AttrValue, Graph, Node
-from qdebug.model.operators.operator import Move, Sums
-from qdebug.model.operators.queries import of
-from qdebug.model.operators.said import (
+from qdebug.model.operators.foreign_node import (
     CONTRIBUTED,
     REDUCTIONS,
     SIMPLE,
+    ForeignNode,
     Rule,
-    Said,
     Translated,
-    Unsaid,
+    UntranslatableError,
+    binary,
     by_channel,
     flag,
-    one,
     padded,
     reduced_by_input,
     reshape,
     sliced,
     turned_by_input,
-    two,
+    unary,
 )
+from qdebug.model.operators.operator import Move, Sums
+from qdebug.model.operators.queries import of
 from qdebug.model.operators.words import in_words_of_onnx
 
 __all__ = ["OPENVINO", "is_openvino"]
@@ -37,125 +37,129 @@ __all__ = ["OPENVINO", "is_openvino"]
 _AUTO_PAD = {"same_upper": "SAME_UPPER", "same_lower": "SAME_LOWER", "valid": "VALID"}
 
 
-def _window(said: Said) -> dict[str, AttrValue]:
-    mode = str(said.optional("explicit", "auto_pad")).lower()
+def _window(foreign: ForeignNode) -> dict[str, AttrValue]:
+    mode = str(foreign.optional("explicit", "auto_pad")).lower()
     if mode in _AUTO_PAD:
         return {"auto_pad": _AUTO_PAD[mode]}
-    begin, end = (tuple(int(each) for each in said.stated(name)) for name in ("pads_begin", "pads_end"))
+    begin, end = (tuple(int(each) for each in foreign.stated(name)) for name in ("pads_begin", "pads_end"))
     return {"pads": (*begin, *end)}
 
 
-def _conv(said: Said) -> Translated:
-    grouped = "Group" in said.node.op
-    extents = said.extents(said.node.inputs[1])
+def _conv(foreign: ForeignNode) -> Translated:
+    grouped = "Group" in foreign.node.op
+    extents = foreign.extents(foreign.node.inputs[1])
     attrs: dict[str, AttrValue] = {
-        **_window(said),
-        "strides": tuple(int(each) for each in said.stated("strides")),
-        "dilations": tuple(int(each) for each in said.stated("dilations")),
+        **_window(foreign),
+        "strides": tuple(int(each) for each in foreign.stated("strides")),
+        "dilations": tuple(int(each) for each in foreign.stated("dilations")),
         "kernel_shape": extents[3 if grouped else 2 :],
         "group": extents[0] if grouped else 1,
     }
-    if of(said.plain.op).sums is Sums.SCATTER:
-        if len(said.node.inputs) > 2:
-            raise Unsaid  # the extents of its result decide the padding
-        attrs["output_padding"] = tuple(int(each) for each in said.optional((0,) * len(extents[2:]), "output_padding"))
-    fused = _activation(said)
+    if of(foreign.plain.op).sums is Sums.SCATTER:
+        if len(foreign.node.inputs) > 2:
+            raise UntranslatableError  # the extents of its result decide the padding
+        attrs["output_padding"] = tuple(
+            int(each) for each in foreign.optional((0,) * len(extents[2:]), "output_padding")
+        )
+    fused = _activation(foreign)
     op, domain = ("FusedConv", CONTRIBUTED) if fused else ("", "")
     attrs |= fused
     if not grouped:
-        return said.as_onnx(op, attrs, domain=domain)
-    weight, split = _without_groups(said, said.node.inputs[1])
-    inputs = (said.node.inputs[0], weight, *said.node.inputs[2:])
-    return said.as_onnx(op, attrs, domain=domain, inputs=inputs, merged=frozenset((weight,) if split else ()))
+        return foreign.as_onnx(op, attrs, domain=domain)
+    weight, split = _without_groups(foreign, foreign.node.inputs[1])
+    inputs = (foreign.node.inputs[0], weight, *foreign.node.inputs[2:])
+    return foreign.as_onnx(op, attrs, domain=domain, inputs=inputs, merged=frozenset((weight,) if split else ()))
 
 
-def _activation(said: Said) -> dict[str, AttrValue]:
-    """Return the activation that a runtime fused, as it is recorded: in ONNX Runtime's words."""
-    known = {name: said.node.attrs[name] for name in ("activation", "activation_params") if name in said.node.attrs}
-    if known and of(said.plain.op).sums is Sums.SCATTER:
-        raise Unsaid  # ONNX has no such operator with an activation
-    return known
+def _activation(foreign: ForeignNode) -> dict[str, AttrValue]:
+    """Return the fused activation of a runtime, as ONNX Runtime states it."""
+    fused_attrs = {
+        name: foreign.node.attrs[name] for name in ("activation", "activation_params") if name in foreign.node.attrs
+    }
+    if fused_attrs and of(foreign.plain.op).sums is Sums.SCATTER:
+        raise UntranslatableError  # ONNX has no fused activation here
+    return fused_attrs
 
 
-def _without_groups(said: Said, weight: str) -> tuple[str, bool]:
-    """Return the constant that is the weight of a grouped convolution, and whether it has a dimension for groups.
+def _without_groups(foreign: ForeignNode, weight: str) -> tuple[str, bool]:
+    """Return the constant weight of a grouped convolution, and whether it has a dimension for groups.
 
-    OpenVINO's weight is (groups, out, in, ...), or (groups, in, out, ...) where it is transposed. Where it is a
-    reshape of a constant whose first two dimensions are one, that one is ONNX's weight.
+    OpenVINO's weight is (groups, out, in, ...), or (groups, in, out, ...) for a transposed one. If it is a reshape of a
+    constant with merged first dimensions, that constant is ONNX's weight.
     """
-    extents = said.extents(weight)
-    maker = said.graph.producer(weight)
+    extents = foreign.extents(weight)
+    maker = foreign.graph.producer(weight)
     if maker is not None and of(in_words_of_onnx(maker).op).moves is Move.RESHAPE:
         source = maker.inputs[0]
-        if said.graph.is_constant(source) and said.extents(source) == (extents[0] * extents[1], *extents[2:]):
+        if foreign.graph.is_constant(source) and foreign.extents(source) == (extents[0] * extents[1], *extents[2:]):
             return source, False
-    quant = said.graph.tensors[weight].quant
+    quant = foreign.graph.tensors[weight].quant
     by_part = quant is not None and quant.axis is not None and quant.axis % len(extents) < 2
     if by_part and 1 not in extents[:2]:
-        raise Unsaid  # scales along one of two dimensions are none along both
+        raise UntranslatableError  # scales along one of two merged dimensions do not fit the merged one
     return weight, True
 
 
-def _pool(said: Said) -> Translated:
+def _pool(foreign: ForeignNode) -> Translated:
     attrs: dict[str, AttrValue] = {
-        **_window(said),
-        "kernel_shape": tuple(int(each) for each in said.stated("kernel")),
-        "strides": tuple(int(each) for each in said.stated("strides")),
-        "ceil_mode": int(str(said.optional("floor", "rounding_type")).lower().startswith("ceil")),
+        **_window(foreign),
+        "kernel_shape": tuple(int(each) for each in foreign.stated("kernel")),
+        "strides": tuple(int(each) for each in foreign.stated("strides")),
+        "ceil_mode": int(str(foreign.optional("floor", "rounding_type")).lower().startswith("ceil")),
     }
-    if of(said.plain.op).selects:
-        attrs["dilations"] = tuple(int(each) for each in said.optional((), "dilations")) or (1,) * len(
-            tuple(said.stated("kernel"))
+    if of(foreign.plain.op).selects:
+        attrs["dilations"] = tuple(int(each) for each in foreign.optional((), "dilations")) or (1,) * len(
+            tuple(foreign.stated("kernel"))
         )
     else:
-        attrs["count_include_pad"] = 1 - flag(said.stated("exclude-pad", "exclude_pad"))
-    return said.as_onnx(attrs=attrs, inputs=said.node.inputs[:1])
+        attrs["count_include_pad"] = 1 - flag(foreign.stated("exclude-pad", "exclude_pad"))
+    return foreign.as_onnx(attrs=attrs, inputs=foreign.node.inputs[:1])
 
 
-def _matmul(said: Said) -> Translated:
-    turned = [flag(said.optional(0, name)) for name in ("transpose_a", "transpose_b")]
-    fused = _activation(said)
-    if fused or len(said.node.inputs) > 2:
-        if len(said.extents(said.node.inputs[0])) != 2 or len(said.node.inputs) < 3:
-            raise Unsaid
+def _matmul(foreign: ForeignNode) -> Translated:
+    turned = [flag(foreign.optional(0, name)) for name in ("transpose_a", "transpose_b")]
+    fused = _activation(foreign)
+    if fused or len(foreign.node.inputs) > 2:
+        if len(foreign.extents(foreign.node.inputs[0])) != 2 or len(foreign.node.inputs) < 3:
+            raise UntranslatableError
         attrs = {"transA": turned[0], "transB": turned[1], **fused}
-        return said.as_onnx("FusedGemm" if fused else "Gemm", attrs, domain=CONTRIBUTED if fused else "")
+        return foreign.as_onnx("FusedGemm" if fused else "Gemm", attrs, domain=CONTRIBUTED if fused else "")
     if not any(turned):
-        return said.as_onnx("MatMul")
-    return said.as_onnx("FusedMatMul", {"transA": turned[0], "transB": turned[1]}, domain=CONTRIBUTED)
+        return foreign.as_onnx("MatMul")
+    return foreign.as_onnx("FusedMatMul", {"transA": turned[0], "transB": turned[1]}, domain=CONTRIBUTED)
 
 
-def _axis(said: Said) -> Translated:
-    return said.as_onnx(attrs={"axis": int(said.stated("axis"))})
+def _axis(foreign: ForeignNode) -> Translated:
+    return foreign.as_onnx(attrs={"axis": int(foreign.stated("axis"))})
 
 
-def _pad(said: Said) -> Translated:
-    value = said.node.inputs[3] if len(said.node.inputs) > 3 else ""
-    return padded(said, (*said.numbers(1), *said.numbers(2)), said.stated("pad_mode"), value=value)
+def _pad(foreign: ForeignNode) -> Translated:
+    value = foreign.node.inputs[3] if len(foreign.node.inputs) > 3 else ""
+    return padded(foreign, (*foreign.numbers(1), *foreign.numbers(2)), foreign.stated("pad_mode"), value=value)
 
 
-def _bounded_slope(said: Said) -> Translated:
-    """Gates that are straight between two ends; HSigmoid is (x + 3) / 6, the parameters of another are inputs."""
-    if len(said.node.inputs) == 1:
-        return said.as_onnx(attrs={"alpha": 1 / 6, "beta": 0.5})
-    alpha, beta = (float(said.values(name).reshape(())) for name in said.node.inputs[1:])
-    return said.as_onnx(attrs={"alpha": alpha, "beta": beta}, inputs=said.node.inputs[:1])
+def _bounded_slope(foreign: ForeignNode) -> Translated:
+    """Translate gates that are linear between two ends; HSigmoid is (x + 3) / 6, other parameters are inputs."""
+    if len(foreign.node.inputs) == 1:
+        return foreign.as_onnx(attrs={"alpha": 1 / 6, "beta": 0.5})
+    alpha, beta = (float(foreign.values(name).reshape(())) for name in foreign.node.inputs[1:])
+    return foreign.as_onnx(attrs={"alpha": alpha, "beta": beta}, inputs=foreign.node.inputs[:1])
 
 
-def _swish(said: Said) -> Translated:
-    factor = 1.0 if len(said.node.inputs) < 2 else float(said.values(said.node.inputs[1]).reshape(()))
-    return said.as_onnx("Swish", {"alpha": factor}, inputs=said.node.inputs[:1])
+def _swish(foreign: ForeignNode) -> Translated:
+    factor = 1.0 if len(foreign.node.inputs) < 2 else float(foreign.values(foreign.node.inputs[1]).reshape(()))
+    return foreign.as_onnx("Swish", {"alpha": factor}, inputs=foreign.node.inputs[:1])
 
 
-def _gelu(said: Said) -> Translated:
-    mode = str(said.stated("approximation_mode")).lower()
+def _gelu(foreign: ForeignNode) -> Translated:
+    mode = str(foreign.stated("approximation_mode")).lower()
     if mode not in ("erf", "tanh"):
-        raise Unsaid
-    return said.as_onnx(attrs={"approximate": "none" if mode == "erf" else mode})
+        raise UntranslatableError
+    return foreign.as_onnx(attrs={"approximate": "none" if mode == "erf" else mode})
 
 
-def _elu(said: Said) -> Translated:
-    return said.as_onnx(attrs={"alpha": float(said.stated("alpha"))})
+def _elu(foreign: ForeignNode) -> Translated:
+    return foreign.as_onnx(attrs={"alpha": float(foreign.stated("alpha"))})
 
 
 _TYPES: Mapping[str, int] = MappingProxyType(
@@ -165,71 +169,71 @@ _TYPES: Mapping[str, int] = MappingProxyType(
 """ONNX's number of an element type (TensorProto.DataType)."""
 
 
-def _cast(said: Said) -> Translated:
-    number = _TYPES.get(str(said.stated("destination_type")))
+def _cast(foreign: ForeignNode) -> Translated:
+    number = _TYPES.get(str(foreign.stated("destination_type")))
     if number is None:
-        raise Unsaid
-    return said.as_onnx("Cast", {"to": number})
+        raise UntranslatableError
+    return foreign.as_onnx("Cast", {"to": number})
 
 
-def _split(said: Said) -> Translated:
-    """The axis is an input; the extents of the results say how large each part is."""
-    axis = said.numbers(1)[0] % len(said.extents(said.node.inputs[0]))
-    parts = tuple(said.extents(name)[axis] for name in said.node.outputs)
-    return said.as_onnx(attrs={"axis": axis, "split": parts}, inputs=said.node.inputs[:1])
+def _split(foreign: ForeignNode) -> Translated:
+    """The axis is an input; the output extents are the sizes of the parts."""
+    axis = foreign.numbers(1)[0] % len(foreign.extents(foreign.node.inputs[0]))
+    parts = tuple(foreign.extents(name)[axis] for name in foreign.node.outputs)
+    return foreign.as_onnx(attrs={"axis": axis, "split": parts}, inputs=foreign.node.inputs[:1])
 
 
-def _slice(said: Said) -> Translated:
-    """A StridedSlice has masks, a number for each dimension; a Slice has its steps before its axes."""
-    if "Strided" not in said.node.op:
-        data, start, stop, step, *axes = said.node.inputs
-        return said.as_onnx(inputs=(data, start, stop, *(axes or ("",)), step))
-    others = ("new_axis_mask", "shrink_axis_mask", "ellipsis_mask")
-    if any(flag(each) for name in others for each in said.optional((), name)):
-        raise Unsaid
-    starts, ends = said.numbers(1), said.numbers(2)
-    steps = said.numbers(3) if len(said.node.inputs) > 3 else (1,) * len(starts)
-    begin, end = (tuple(flag(each) for each in said.stated(name)) for name in ("begin_mask", "end_mask"))
-    return sliced(said, starts, ends, steps, free=(begin, end))
+def _slice(foreign: ForeignNode) -> Translated:
+    """StridedSlice has masks with a number for each dimension; Slice has its steps before its axes."""
+    if "Strided" not in foreign.node.op:
+        data, start, stop, step, *axes = foreign.node.inputs
+        return foreign.as_onnx(inputs=(data, start, stop, *(axes or ("",)), step))
+    mask_names = ("new_axis_mask", "shrink_axis_mask", "ellipsis_mask")
+    if any(flag(each) for name in mask_names for each in foreign.optional((), name)):
+        raise UntranslatableError
+    starts, ends = foreign.numbers(1), foreign.numbers(2)
+    steps = foreign.numbers(3) if len(foreign.node.inputs) > 3 else (1,) * len(starts)
+    begin, end = (tuple(flag(each) for each in foreign.stated(name)) for name in ("begin_mask", "end_mask"))
+    return sliced(foreign, starts, ends, steps, free=(begin, end))
 
 
-def _gather(said: Said) -> Translated:
+def _gather(foreign: ForeignNode) -> Translated:
     """The axis is an input."""
-    if flag(said.optional(0, "batch_dims")):
-        raise Unsaid
-    return said.as_onnx(attrs={"axis": said.numbers(2)[0]}, inputs=said.node.inputs[:2])
+    if flag(foreign.optional(0, "batch_dims")):
+        raise UntranslatableError
+    return foreign.as_onnx(attrs={"axis": foreign.numbers(2)[0]}, inputs=foreign.node.inputs[:2])
 
 
-def _select(said: Said) -> Translated:
-    return said.as_onnx(inputs=said.node.inputs[:3])
+def _select(foreign: ForeignNode) -> Translated:
+    return foreign.as_onnx(inputs=foreign.node.inputs[:3])
 
 
-def _broadcast(said: Said) -> Translated:
-    if str(said.optional("numpy", "mode")).lower() not in ("numpy", "bidirectional"):
-        raise Unsaid
-    return said.as_onnx("Expand", inputs=said.node.inputs[:2])
+def _broadcast(foreign: ForeignNode) -> Translated:
+    if str(foreign.optional("numpy", "mode")).lower() not in ("numpy", "bidirectional"):
+        raise UntranslatableError
+    return foreign.as_onnx("Expand", inputs=foreign.node.inputs[:2])
 
 
 _BLOCKS = MappingProxyType({"blocks_first": "DCR", "depth_first": "CRD"})
 
 
-def _blocks(said: Said) -> Translated:
-    mode = _BLOCKS.get(str(said.stated("mode")).lower())
-    if mode is None or len(said.extents(said.node.inputs[0])) != 4:
-        raise Unsaid
-    return said.as_onnx(attrs={"blocksize": int(said.optional(1, "block_size")), "mode": mode})
+def _blocks(foreign: ForeignNode) -> Translated:
+    mode = _BLOCKS.get(str(foreign.stated("mode")).lower())
+    if mode is None or len(foreign.extents(foreign.node.inputs[0])) != 4:
+        raise UntranslatableError
+    return foreign.as_onnx(attrs={"blocksize": int(foreign.optional(1, "block_size")), "mode": mode})
 
 
-def _norm(said: Said) -> Translated:
-    epsilon = float(said.stated("epsilon", "eps"))
-    return said.as_onnx(attrs={"epsilon": epsilon})
+def _norm(foreign: ForeignNode) -> Translated:
+    epsilon = float(foreign.stated("epsilon", "eps"))
+    return foreign.as_onnx(attrs={"epsilon": epsilon})
 
 
-def _top(said: Said) -> Translated:
-    mode = str(said.stated("mode")).lower()
-    attrs: dict[str, AttrValue] = {"axis": int(said.stated("axis")), "largest": int(mode == "max")}
-    attrs["sorted"] = int(str(said.stated("sort")).lower() == "value")
-    return said.as_onnx(attrs=attrs)
+def _top(foreign: ForeignNode) -> Translated:
+    mode = str(foreign.stated("mode")).lower()
+    attrs: dict[str, AttrValue] = {"axis": int(foreign.stated("axis")), "largest": int(mode == "max")}
+    attrs["sorted"] = int(str(foreign.stated("sort")).lower() == "value")
+    return foreign.as_onnx(attrs=attrs)
 
 
 _PLACINGS = ("half_pixel", "pytorch_half_pixel", "asymmetric", "align_corners", "tf_half_pixel_for_nn")
@@ -237,27 +241,27 @@ _NEAREST = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil")
 _MODES = MappingProxyType({"nearest": "nearest", "linear": "linear", "linear_onnx": "linear", "cubic": "cubic"})
 
 
-def _interpolate(said: Said) -> Translated:
-    """Extents or scales of the axes that an input names; both are inputs in the older operation, one in the newer."""
-    mode, placing = (str(said.stated(name)).lower() for name in ("mode", "coordinate_transformation_mode"))
-    padded_first = any(int(each) for name in ("pads_begin", "pads_end") for each in said.optional((), name))
-    if mode not in _MODES or placing not in _PLACINGS or padded_first or flag(said.optional(0, "antialias")):
-        raise Unsaid
-    known: dict[str, AttrValue] = {"mode": _MODES[mode], "coordinate_transformation_mode": placing}
-    if known["mode"] == "nearest":
-        chosen = str(said.optional(_NEAREST[0], "nearest_mode")).lower()
+def _interpolate(foreign: ForeignNode) -> Translated:
+    """Translate extents or scales of some axes; both are inputs in the older operation, one in the newer."""
+    mode, placing = (str(foreign.stated(name)).lower() for name in ("mode", "coordinate_transformation_mode"))
+    padded_first = any(int(each) for name in ("pads_begin", "pads_end") for each in foreign.optional((), name))
+    if mode not in _MODES or placing not in _PLACINGS or padded_first or flag(foreign.optional(0, "antialias")):
+        raise UntranslatableError
+    attrs: dict[str, AttrValue] = {"mode": _MODES[mode], "coordinate_transformation_mode": placing}
+    if attrs["mode"] == "nearest":
+        chosen = str(foreign.optional(_NEAREST[0], "nearest_mode")).lower()
         if chosen not in _NEAREST:
-            raise Unsaid
-        known["nearest_mode"] = chosen
-    elif known["mode"] == "cubic":
-        known["cubic_coeff_a"] = float(said.optional(-0.75, "cube_coeff"))
-    data, *given = said.node.inputs
-    if len(given) == 3 or (len(given) == 2 and said.values(given[1]).dtype.kind in "iu"):
-        known["axes"] = said.numbers(len(given))
+            raise UntranslatableError
+        attrs["nearest_mode"] = chosen
+    elif attrs["mode"] == "cubic":
+        attrs["cubic_coeff_a"] = float(foreign.optional(-0.75, "cube_coeff"))
+    data, *given = foreign.node.inputs
+    if len(given) == 3 or (len(given) == 2 and foreign.values(given[1]).dtype.kind in "iu"):
+        attrs["axes"] = foreign.numbers(len(given))
         del given[-1]
-    if str(said.stated("shape_calculation_mode")).lower() == "sizes":
-        return said.as_onnx(attrs=known, inputs=(data, "", "", given[0]))
-    return said.as_onnx(attrs=known, inputs=(data, "", given[-1]))
+    if str(foreign.stated("shape_calculation_mode")).lower() == "sizes":
+        return foreign.as_onnx(attrs=attrs, inputs=(data, "", "", given[0]))
+    return foreign.as_onnx(attrs=attrs, inputs=(data, "", given[-1]))
 
 
 _NAMES = frozenset(
@@ -268,7 +272,7 @@ _NAMES = frozenset(
         *("Interpolate", "StridedSlice", "VariadicSplit", "BatchNormInference", "FakeQuantize"),
     )
 )
-"""Names that OpenVINO alone writes so."""
+"""Operator names that only OpenVINO spells this way."""
 _ATTRS = frozenset(
     (
         *("transpose_a", "transpose_b", "pads_begin", "pads_end", "exclude-pad", "exclude_pad", "rounding_type"),
@@ -283,7 +287,7 @@ _ATTRS = frozenset(
         ),
     )
 )
-"""Attributes of OpenVINO alone: they tell its operators from those of the same name that ONNX has."""
+"""Attributes that only OpenVINO has; they distinguish operators of equal names."""
 _INPUTS: Mapping[str, int] = MappingProxyType({"Transpose": 2, "Gather": 3, "HardSigmoid": 3, "Swish": 2})
 """Operators of which OpenVINO has so many inputs, and ONNX fewer and attributes."""
 _EITHER = frozenset(("PRelu", "Slice"))
@@ -291,11 +295,11 @@ _EITHER = frozenset(("PRelu", "Slice"))
 
 
 def is_openvino(node: Node, graph: Graph) -> bool:
-    """Tell whether a node is said in OpenVINO's words, where ONNX has another meaning for them or none.
+    """Return whether a node is OpenVINO's, where ONNX has another or no operator of its name.
 
     Args:
         node: The node.
-        graph: Its graph; what else it is made of decides where the node could be either's.
+        graph: Its graph, whose other nodes decide ambiguous cases.
     """
     if _is_plainly(node) or len(node.inputs) == _INPUTS.get(node.op):
         return True
@@ -343,8 +347,8 @@ OPENVINO: Mapping[str, Rule] = MappingProxyType(
         "Transpose": turned_by_input,
         **dict.fromkeys(REDUCTIONS, reduced_by_input),
         **dict.fromkeys(("Reshape", "Squeeze", "Unsqueeze"), reshape),
-        **dict.fromkeys(("Add", "Sub", "Mul", "Div", "Pow", "Max", "Min", "SquaredDifference"), two),
-        **dict.fromkeys(SIMPLE, one),
+        **dict.fromkeys(("Add", "Sub", "Mul", "Div", "Pow", "Max", "Min", "SquaredDifference"), binary),
+        **dict.fromkeys(SIMPLE, unary),
     }
 )
 """The rule for each operator, as ONNX names it."""

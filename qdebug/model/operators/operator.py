@@ -1,4 +1,4 @@
-"""What is known of an operator: one row of the table, and the few rules that follow from its traits."""
+"""The traits of an operator: one row of the table, and the rules that follow from them."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Count(Enum):
 
 
 class Sums(Enum):
-    """What each element of a result is the sum of, which says how many terms it has."""
+    """The terms that each element of a result sums, which determines their number."""
 
     FILTER = auto()
     """Products of the data in a window and a filter."""
@@ -68,13 +68,13 @@ class Sums(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RealForm:
-    """The operator on real numbers behind one that reads scales and zero points beside its data.
+    """The float operator that a quantized operator implements.
 
     Args:
-        op: The operator on real numbers.
+        op: The float operator.
         data: Positions of its inputs among those of the quantized operator.
-        out: Position of the scale of its output, which the zero point follows.
-        step: Where there are any number of inputs: the distance from each to the next, from the one in `data` on.
+        out: Position of the scale of its output; the zero point follows it.
+        step: For any number of inputs: the distance between them, from the position in `data` on.
     """
 
     op: str
@@ -83,19 +83,19 @@ class RealForm:
     step: int = 0
 
     def positions(self, count: int) -> tuple[int, ...]:
-        """Return the positions of the data of a node with so many inputs."""
+        """Return the positions of the data of a node with a number of inputs."""
         return tuple(range(self.data[0], count, self.step)) if self.step else self.data
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Domain:
-    """The numbers of which a function of one element gives a finite number.
+    """The interval on which a function of one element is finite.
 
     Args:
-        function: What the function is called.
-        low: The least of them.
-        high: The largest.
-        ends: Whether these two are among them.
+        function: Name of the function.
+        low: Lower end.
+        high: Upper end.
+        ends: Whether the ends are included.
     """
 
     function: str
@@ -104,7 +104,7 @@ class Domain:
     ends: bool = True
 
     def holds(self, value: float) -> bool:
-        """Tell whether the function gives a finite number of a finite value, but for overflow."""
+        """Return whether the function is finite at a finite value, overflow aside."""
         return self.low <= value <= self.high if self.ends else self.low < value < self.high
 
 
@@ -144,74 +144,74 @@ class Operator:
 
     name: str  # as ONNX or ONNX Runtime names it
     plain: str = ""  # the operator without how it is computed: Conv for QLinearConv
-    family: str = ""  # the same for operators that can stand for each other, as Gemm and MatMul
-    words: str = ""  # what other frameworks call it, in lower case without underscores, separated by spaces
+    family: str = ""  # common name of interchangeable operators, such as Gemm and MatMul
+    words: str = ""  # its names in other frameworks, in lower case without underscores, separated by spaces
     real: RealForm | None = None  # its form on real numbers if it carries scales; None otherwise
 
-    moves: Move | None = None  # how it picks, repeats and arranges elements, if it does that and computes nothing
-    keeps_values: bool = False  # stands for the same real numbers as its first input, be it in another format
+    moves: Move | None = None  # how it selects, repeats and arranges elements, if it computes nothing
+    keeps_values: bool = False  # its result equals its first input as real numbers, perhaps in another format
     moves_channels: bool = False  # moves elements between channels and extents
-    selects: bool = False  # makes its first output of elements that it reads, chosen by their values or their places
+    selects: bool = False  # its first output consists of input elements, selected by value or by index
     reduces: bool = False  # takes axes out, or leaves them with extent 1
-    picks_index: bool = False  # gives the places of elements that it picks along an axis
+    picks_index: bool = False  # returns the indices of elements that it selects along an axis
     default_axis: int = 0  # the axis that it works along where the node states none
     indices_beside: bool = False  # its outputs after the first are indices
-    counts: Count | None = None  # what it gives, if that is never in codes, whatever it reads
+    counts: Count | None = None  # kind of its result, if that is never in codes: indices, extents or truth values
     exact: bool = False  # computes something that is never rounded
-    casts: bool = False  # gives the same numbers in another data type
-    constant: bool = False  # gives the value of an attribute
+    casts: bool = False  # returns equal numbers in another data type
+    constant: bool = False  # returns the value of an attribute
     reads_nothing: bool = False  # has no inputs
     holds_nodes: bool = False  # runs nodes of its own, which are not part of the graph
 
     elementwise: bool = False  # each element depends on one element of each input, broadcast to the result
-    domain: Domain | None = None  # of which elements of its first input it gives a finite number; None for all
+    domain: Domain | None = None  # interval of its first input on which its result is finite; None for all numbers
     through_exp: bool = False  # usually computed by the exponential of its input, which may overflow on the way
-    raises: bool = False  # raises its first input to the power of its second
-    sums: Sums | None = None  # what each element of its result is a sum of; None if of nothing, or if that is not known
+    is_power: bool = False  # computes its first input to the power of its second
+    sums: Sums | None = None  # the products or elements that each result element sums; None if none, or unknown
     adds: bool = False  # each element is a sum or a difference of one element of each operand
-    neutral: float | None = None  # the constant operand that changes nothing; None if there is none
+    neutral: float | None = None  # its neutral constant operand; None if there is none
     commutes: bool = False  # the order of its operands does not matter
     scales_channels: bool = False  # multiplies each channel by one constant and adds another
     activation: bool = False  # an element-wise function that backends compute along with the node before
     least: float | None = None  # the least value that it lets through, if that is fixed
     bounded: bool = False  # clamps to its attributes `min` and `max`, or to its inputs 1 and 2
-    contracts: bool = False  # its results are no farther apart than what it reads
+    contracts: bool = False  # never enlarges a difference of its inputs
     parameters: tuple[str, ...] = ()  # its attributes, in the order of `activation_params` (fused_activation.cc)
-    gate: Gate | None = None  # what it multiplies its input by, if it is defined so
+    gate: Gate | None = None  # the function that multiplies its input, if it is defined so
     along_axis: bool = False  # works along its attribute `axis`, or from it on: places of the axes before it do not mix
-    hides_low: bool = False  # what lies far below the largest element along its axis counts for nothing
+    hides_low: bool = False  # elements far below the largest along its axis have no effect
     rounds_like_one: bool = False  # its result is rounded like a number of the size of 1, however small it is
-    real_inside: bool = False  # computes with real numbers even where it reads and gives integers
+    real_inside: bool = False  # computes with real numbers even if its input and output are integers
     windowed: bool = False  # computes over windows of the dimensions after the channels
     resizes: bool = False  # changes the extents of those dimensions by interpolation
-    ordered: bool = False  # knows its dimensions by their place: what it reads has the order that the operator defines
+    ordered: bool = False  # its inputs have the dimension order that the operator defines
     recurrent: bool = False  # runs over a sequence with a state
     gives_scores: bool = False  # classifiers end in it
 
-    quantizes: bool = False  # makes codes of real numbers by a given scale
-    dequantizes: bool = False  # makes real numbers of codes
-    fake_quantizes: bool = False  # rounds real numbers to those that codes stand for
-    gives_scale: bool = False  # gives codes together with the scale and zero point that it has chosen for them
+    quantizes: bool = False  # converts real numbers to codes by a stated scale
+    dequantizes: bool = False  # converts codes to real numbers
+    fake_quantizes: bool = False  # rounds real numbers to the values of codes
+    gives_scale: bool = False  # returns codes with the scale and zero point chosen for them
     chooses_scale: bool = False  # rounds its data to codes of a scale chosen by their range
-    accumulates: bool = False  # adds up or multiplies all elements along an axis up to each one
+    accumulates: bool = False  # computes cumulative sums or products along an axis
     takes_codes: bool = False  # computes on codes with scales of its own, which are no part of the graph's quantization
-    sums_codes: bool = False  # gives sums of products of codes, and leaves it to others to make real numbers of them
-    reads_state: bool = False  # gives what was written to a state at the step before
+    sums_codes: bool = False  # returns integer sums of products of codes, which later nodes scale
+    reads_state: bool = False  # returns the state written at the previous step
     writes_state: bool = False  # keeps its last input in a state
-    scales_sums: bool = False  # makes real numbers of such sums itself
-    packed: PackedWeight | None = None  # its weight, if that is codes of a few bits with a scale for each block
-    unit: str = ""  # how it is computed between codes, a `Unit.kind`; empty if that is not known
+    scales_sums: bool = False  # scales such sums itself
+    packed: PackedWeight | None = None  # its weight of few-bit codes with a scale for each block, if any
+    unit: str = ""  # its kind of computation between codes, a `Unit.kind`; empty if unknown
     folds: bool = False  # integer backends fold it with the DequantizeLinear before and the QuantizeLinear after
-    forms: tuple[str, ...] = ()  # arithmetics on codes that are known for this operator alone
+    forms: tuple[str, ...] = ()  # arithmetics on codes of this operator only
     in_codes: tuple[int, ...] = ()  # inputs in the codes of the first, where that is in codes: bounds, fillings
 
     data: tuple[int, ...] | None = None  # inputs whose elements go into its result; () for any number
     bias: int | None = None  # which input is the bias of a product
     added: int | None = None  # which input is added to its result
-    divisor: int | None = None  # which input it divides by: it gives no number where that is 0
+    divisor: int | None = None  # which input it divides by; 0 there gives no number
     mask: int | None = None  # which input is a mask whose ones are counted as the second output (ContribOperators.md)
-    titles: tuple[str, ...] = ()  # what its inputs are called where they are constants, in order
-    places: tuple[int, ...] = ()  # where the inputs stand that its plain operator has titles for, if not in their order
+    titles: tuple[str, ...] = ()  # names of its constant inputs, in order
+    places: tuple[int, ...] = ()  # positions of the inputs titled by its plain operator, if not in their order
 
     @property
     def product(self) -> bool:
@@ -220,130 +220,130 @@ class Operator:
 
     @property
     def transposes(self) -> bool:
-        """Whether it turns dimensions."""
+        """Whether it permutes dimensions."""
         return self.moves is Move.TRANSPOSE
 
     @property
     def joins(self) -> bool:
-        """Whether it puts its inputs one after the other along an axis."""
+        """Whether it concatenates its inputs along an axis."""
         return self.moves is Move.JOIN
 
     @property
     def reshapes(self) -> bool:
-        """Whether it gives the same elements in the same order, in other dimensions."""
+        """Whether it only changes dimensions, not the order of elements."""
         return self.moves in (Move.RESHAPE, Move.UNSQUEEZE, Move.SQUEEZE)
 
     @property
     def arranges(self) -> bool:
-        """Whether it gives the same elements, each once, in another order or other dimensions."""
+        """Whether it returns each element once, in another order or other dimensions."""
         return self.transposes or self.reshapes
 
     @property
     def turns(self) -> bool:
-        """Whether it turns dimensions, or arranges channels in blocks."""
+        """Whether it permutes dimensions, or arranges channels in blocks."""
         return self.moves in (Move.TRANSPOSE, Move.TO_BLOCKS, Move.FROM_BLOCKS)
 
     @property
     def clamps(self) -> bool:
-        """Whether it holds its input to an interval, and changes nothing inside."""
+        """Whether it clamps its input to an interval, and changes nothing inside."""
         return self.least is not None or self.bounded
 
     @property
     def extreme(self) -> bool:
-        """Whether it gives the largest or the smallest of its operands, element by element."""
+        """Whether it returns the largest or the smallest of its operands, element by element."""
         return self.selects and self.commutes
 
     @property
     def goes_into_weights(self) -> bool:
-        """Whether backends fold it, with a constant, into the weight and the bias of the node before."""
+        """Whether backends fold it, with a constant, into the weight and the bias of the preceding node."""
         return self.scales_channels or self.neutral is not None
 
     @property
     def adds_term(self) -> bool:
-        """Whether it adds a constant to its input whichever of the two comes first, as a bias is added."""
+        """Whether it adds a constant to its input in either order, as a bias."""
         return self.neutral == 0 and self.commutes
 
     @property
     def spatial(self) -> bool:
-        """Whether it tells channels from the dimensions after them."""
+        """Whether it distinguishes channels from the dimensions after them."""
         return self.windowed or self.resizes or self.moves_channels
 
     @property
     def picked_by(self) -> tuple[int, ...]:
-        """Which inputs say the places that it picks."""
+        """Positions of its index inputs."""
         return _PICKED_BY.get(self.moves, ()) if self.moves else ()
 
     @property
     def folded_before(self) -> bool:
-        """Whether backends may compute it along with the node before, by constants or as an activation."""
+        """Whether backends may fuse it into the preceding node, by constants or as an activation."""
         return self.goes_into_weights or self.activation
 
     @property
     def leaves_scale(self) -> bool:
-        """Whether an error that it reads is as large in its result, whatever constants it reads beside it."""
+        """Whether an input error has the same size in its result, whatever its constants."""
         return self.adds or self.clamps or self.extreme or self.converts_codes
 
     @property
     def reads_by_place(self) -> bool:
-        """Whether what it gives hangs on the order of dimensions, and no framework has another order for it."""
+        """Whether its result depends on the order of dimensions, which no framework changes for it."""
         return self.moves is Move.RESHAPE or self.recurrent or (self.ordered and self.sums is Sums.MATRIX)
 
     @property
     def rounds_by_element(self) -> bool:
-        """Whether each element is rounded in proportion to the one element of each input that it is made of."""
-        known = self.exact or self.adds or self.casts or self.moves is not None
-        return known or self.neutral is not None or self.least is not None
+        """Whether each element is rounded in proportion to the input elements that it is computed from."""
+        is_simple = self.exact or self.adds or self.casts or self.moves is not None
+        return is_simple or self.neutral is not None or self.least is not None
 
     @property
     def rounds_nothing(self) -> bool:
-        """Whether there is one right result in the data type of what it reads."""
+        """Whether its result is exact in the data type of its input."""
         return self.moves is not None or self.keeps_values or self.selects or self.exact
 
     @property
     def own_dimensions(self) -> bool:
-        """Whether its result has dimensions of its own, of which the layout of its input says nothing."""
+        """Whether the layout of its input implies nothing for its result."""
         return self.moves in (Move.RESHAPE, Move.UNSQUEEZE) or self.sums is Sums.MATRIX
 
     @property
     def converts_codes(self) -> bool:
-        """Whether it only makes codes of real numbers by a given scale, or real numbers of codes."""
+        """Whether it only converts between real numbers and codes by a stated scale."""
         return self.quantizes or self.dequantizes
 
     @property
     def changes_format(self) -> bool:
-        """Whether it gives what it reads in another format, be it of codes or another data type."""
+        """Whether it only changes the format: codes or another data type."""
         return self.converts_codes or self.gives_scale or self.casts
 
     @property
     def gives_codes(self) -> bool:
-        """Whether integers that it gives may be codes, or sums of codes."""
+        """Whether integers in its output may be codes, or sums of codes."""
         scaled = self.real is not None and not self.dequantizes
         return scaled or self.takes_codes or self.fake_quantizes
 
     @property
     def rescales(self) -> bool:
-        """Whether it needs scales between codes: it does more than to move codes, or to choose among them."""
+        """Whether it needs scales between codes: it does more than move or select codes."""
         return self.unit in _RESCALES
 
     @property
     def passes_codes(self) -> bool:
-        """Whether what it gives are codes of the scale of its first input, where that is in codes."""
+        """Whether its output has the scale of its first input, if that is in codes."""
         selected = self.selects and self.data == (0,) and not self.picks_index
         return self.moves is not None or self.resizes or selected
 
     @property
     def takes_clamp(self) -> bool:
-        """Whether a clamp that follows goes into it: on codes it only moves the ends of the range."""
+        """Whether it can absorb a following clamp, which on codes only changes the ends of the range."""
         return self.unit in _CLAMPED
 
     @property
     def channels_last(self) -> bool:
-        """Whether a runtime has made it read and write channels last."""
+        """Whether a runtime converted it to channels-last inputs and outputs."""
         return self.name.startswith("Nhwc")
 
 
 _PICKED_BY = {Move.SLICE: (1, 2), Move.GATHER: (1,)}
-"""The inputs that say the places."""
+"""Positions of index inputs."""
 _PRODUCTS = (Sums.FILTER, Sums.SCATTER, Sums.MATRIX)
 _RESCALES = frozenset(
     {"conv", "linear", "add", "sub", "mul", "div", "squared_difference", "lookup", "softmax"}
@@ -351,4 +351,4 @@ _RESCALES = frozenset(
 )
 """Kinds of units that need scales."""
 _CLAMPED = frozenset({"conv", "linear", "add", "sub", "mul", "div", "average_pool"})
-"""Kinds of units that a clamp goes into."""
+"""Kinds of units that can absorb a clamp."""

@@ -1,6 +1,6 @@
-"""Questions about operators: the row of a name, and what a node does by the row of its operator.
+"""Queries on operators: the row of a name, and the effect of a node by the row of its operator.
 
-They are asked for every node of graphs of a hundred thousand nodes: each is a look-up by name.
+They run for every node of graphs of a hundred thousand nodes, so each is a look-up by name.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _LAST = (
 
 
 def _completed(row: Operator) -> Operator:
-    """Return a row whose plain name and family are filled in."""
+    """Return a row with its plain name and family filled in."""
     bare = row.plain or _PREFIX.sub("", row.name)
     family = row.family or (bare if bare == row.name else _row(bare).family)
     return replace(row, plain=bare, family=family)
@@ -78,10 +78,10 @@ def of(op: str) -> Operator:
 
 
 def plain(node: Node) -> Operator:
-    """Return the row of what a node does, however it computes it: that of Conv for QLinearConv and FusedConv.
+    """Return the row of the operation of a node, such as Conv for QLinearConv and FusedConv.
 
     Args:
-        node: The node; one that arranges channels in blocks and also turns them is a Transpose.
+        node: The node; a Transpose if it arranges channels in blocks and also permutes dimensions.
     """
     if turns_channels(node):
         return _TURNING
@@ -91,13 +91,13 @@ def plain(node: Node) -> Operator:
 _TURNING = next(row for row in _ROWS.values() if row.transposes)
 
 
-def same_family(one: Node, other: Node) -> bool:
-    """Tell whether what two nodes do can stand for each other, as Gemm and MatMul."""
-    return plain(one).family == plain(other).family
+def same_family(first: Node, second: Node) -> bool:
+    """Return whether two nodes are interchangeable, such as Gemm and MatMul."""
+    return plain(first).family == plain(second).family
 
 
 def alike_functions(op: str) -> frozenset[str]:
-    """Return the functions of one element that an activation may be taken for: those that others fold, and gates."""
+    """Return the functions that an activation may be confused with: foldable functions of one element, and gates."""
     if not of(op).activation and of(op).gate is None and op not in _gates():
         return frozenset()
     return names_where(lambda row: row.activation and row.elementwise and row.least is None and not row.bounded) - {op}
@@ -107,27 +107,27 @@ def _gates() -> frozenset[str]:
     return frozenset(row.gate.op for row in _ROWS.values() if row.gate)
 
 
-def names_where(asked: Callable[[Operator], object]) -> frozenset[str]:
-    """Return the names of the operators in the table of which something holds.
+def names_where(has_trait: Callable[[Operator], object]) -> frozenset[str]:
+    """Return the names of the operators in the table that satisfy a predicate.
 
     Args:
-        asked: Tells it of a row.
+        has_trait: The predicate of a row.
     """
-    return frozenset(row.name for row in _ROWS.values() if asked(row))
+    return frozenset(row.name for row in _ROWS.values() if has_trait(row))
 
 
 def turns_channels(node: Node) -> bool:
-    """Tell whether a node that arranges channels in blocks also does a Transpose from channels last to second."""
+    """Return whether a node that arranges channels in blocks also transposes from channels last to second."""
     return bool(node.attrs.get("channels_last")) and of(node.op).moves is Move.TO_BLOCKS
 
 
 def operands(node: Node) -> tuple[str, ...]:
-    """Return the inputs of a node whose elements go into its result: not axes, extents, pads or bounds."""
+    """Return the inputs of a node whose elements enter its result: no axes, extents, pads or bounds."""
     return node.inputs[:1] if of(node.op).data == (0,) else node.inputs
 
 
 def valued_inputs(node: Node) -> tuple[str, ...]:
-    """Return the inputs of a node that are rounded like data: bounds and fillings too, but no extents and no scales."""
+    """Return the inputs of a node that are rounded like data: also bounds and fill values, no extents or scales."""
     row = of(node.op)
     if row.data != (0,):
         return node.inputs
@@ -149,11 +149,11 @@ def coded_inputs(op: str, count: int) -> tuple[int, ...]:
 
 
 def titled_input(node: Node, title: int) -> str:
-    """Return an input of a node by its place among the titles of its plain operator; "" if the node has none.
+    """Return an input of a node by its index in the titles of its plain operator; "" if the node has none.
 
     Args:
         node: The node.
-        title: The place in `Operator.titles`; inputs of an operator without titles stand in their order.
+        title: Index in `Operator.titles`; the input position for an operator without titles.
     """
     places = of(node.op).places
     place = places[title] if title < len(places) else title
@@ -161,10 +161,10 @@ def titled_input(node: Node, title: int) -> str:
 
 
 def output_axis(product: Node) -> int | None:
-    """Return the dimension of a product's weight that counts its output channels; None if no one dimension does.
+    """Return the dimension of a product's weight that counts its output channels; None if there is no single one.
 
     Args:
-        product: The node; of one that is no product None too. The dimension is negative where it counts from the last.
+        product: The node; None is returned for other nodes. A negative dimension counts from the last.
     """
     sums = plain(product).sums
     if sums is Sums.FILTER:
@@ -183,7 +183,7 @@ def fused_activation(node: Node) -> str | None:
 
 
 def clamp_bounds(node: Node, constants: Mapping[str, Any] | None = None) -> tuple[float, float] | None:
-    """Return the interval that a node clamps to; None if it clamps to none, or a bound is not known.
+    """Return the interval that a node clamps to; None if it does not clamp, or a bound is unknown.
 
     Args:
         node: The node.
@@ -201,7 +201,7 @@ def clamp_bounds(node: Node, constants: Mapping[str, Any] | None = None) -> tupl
             value = (constants or {}).get(node.inputs[slot])
             if value is None:
                 return None
-        flat = np.ravel(value)  # some keep a bound as an array of one element
+        flat = np.ravel(value)  # some frameworks store a bound as an array of one element
         if flat.size != 1:
             return None
         bounds.append(float(flat[0]))
@@ -209,10 +209,10 @@ def clamp_bounds(node: Node, constants: Mapping[str, Any] | None = None) -> tupl
 
 
 def has_channels_second(op: str) -> bool:
-    """Tell whether an operator, on real numbers or on codes, is defined on channels in the second dimension.
+    """Return whether an operator, on real numbers or on codes, is defined with channels second.
 
     Args:
-        op: The operator as ONNX or ONNX Runtime names it; one made for channels last is none of these.
+        op: The operator of ONNX or ONNX Runtime; channels-last variants are excluded.
     """
     row = of(op)
     if not row.ordered and not row.channels_last:
@@ -222,10 +222,10 @@ def has_channels_second(op: str) -> bool:
 
 @lru_cache(maxsize=4096)
 def channels_of(op: str) -> Literal["second", "last"] | None:
-    """Return where an operator has its channels or features among the dimensions; None if its name does not say.
+    """Return the position of an operator's channels or features; None if its name does not imply it.
 
     Args:
-        op: The plain name, in any framework's words: parts of it tell.
+        op: The plain name in any framework; parts of it decide.
     """
     if any(part in op for part in _SECOND):
         return "second"

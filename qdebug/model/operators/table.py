@@ -1,8 +1,8 @@
-"""The operators that are known, a row each, with all that the tool asks of them.
+"""The known operators, a row each, with all their traits.
 
 Operators are those of ONNX (https://onnx.ai/onnx/operators) and of ONNX Runtime (docs/ContribOperators.md); words of
 other frameworks are those of PyTorch (functions of torch.nn.functional and aten, classes of torch.nn), TensorFlow Lite
-(BuiltinOperator) and OpenVINO (opset16), as their documentation lists them. Only what does the same is listed.
+(BuiltinOperator) and OpenVINO (opset16), from their documentation. Only equivalent operators are listed.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def _products() -> Iterator[Operator]:
 
 
 def _quantized() -> Iterator[Operator]:
-    """Operators that carry scales and zero points beside their data."""
+    """Operators with scales and zero points among their inputs."""
     quantize = Operator(
         name="QuantizeLinear", words="quantize quantizepertensor quantizeperchannel quantizepertoken quantizeaffine",
         real=RealForm(op="Identity", data=_FIRST), keeps_values=True, quantizes=True, data=_FIRST,
@@ -90,7 +90,7 @@ def _quantized() -> Iterator[Operator]:
         yield row
         yield from _like(replace(row, plain=row.name, words=""), f"Extended{row.name} Vitis{row.name}")  # AMD Quark's
     yield Operator(name="FakeQuantize", fake_quantizes=True, unit="quantize", data=_FIRST)
-    # those of QONNX and AMD Quark give real numbers; their codes are no tensors
+    # quantizers of QONNX and AMD Quark return real numbers; their codes are not in tensors
     quantizer = Operator(name="", fake_quantizes=True, data=_FIRST)
     yield from _like(quantizer, "Quant IntQuant BipolarQuant Trunc MultiThreshold")
     yield from _like(quantizer, "BFPQuantizeDequantize BFPFixNeuron MXQuantizeDequantize MXFixNeuron")
@@ -115,7 +115,7 @@ def _quantized() -> Iterator[Operator]:
 
 
 def _movements() -> Iterator[Operator]:
-    """Operators that move data, or choose elements of it."""
+    """Operators that move or select elements."""
     move = Operator(name="", moves=Move.OTHER, unit="requantize", folds=True, data=_FIRST)
     yield replace(move, name="Transpose", words="permute transpose swapaxes t numpyt", moves=Move.TRANSPOSE)
     yield replace(move, name="Reshape", words="reshape view unsafeview unflatten", moves=Move.RESHAPE)
@@ -172,7 +172,7 @@ def _movements() -> Iterator[Operator]:
 
 
 def _whole() -> Iterator[Operator]:
-    """Operators that give indices, extents and truth values, and those that make values of nothing."""
+    """Operators that return indices, extents and truth values, and operators without inputs."""
     truth = Operator(name="", counts=Count.OTHER)
     compared = replace(truth, counts=Count.COMPARISON)
     yield replace(compared, name="Equal", words="eq equal")
@@ -215,7 +215,7 @@ def _elementwise() -> Iterator[Operator]:
     yield Operator(name="Sum", sums=Sums.OPERANDS, adds=True, commutes=True, elementwise=True)
     yield Operator(name="Mean", sums=Sums.OPERANDS, commutes=True, real_inside=True, elementwise=True)
     yield Operator(
-        name="Pow", words="pow power powtensorscalar powtensortensor", real_inside=True, elementwise=True, raises=True
+        name="Pow", words="pow power powtensorscalar powtensortensor", real_inside=True, elementwise=True, is_power=True
     )
     function = Operator(name="", unit="lookup", data=_FIRST, elementwise=True)
     yield replace(function, name="Abs", words="abs", exact=True)
@@ -389,4 +389,4 @@ ROWS: tuple[Operator, ...] = (
     *_reductions(),
     *_normalizations(),
 )
-"""Every operator that is known, each once."""
+"""Every known operator, once."""

@@ -1,6 +1,6 @@
-"""Operators in the words of other frameworks: a harness says what its own framework says.
+"""Names of operators in other frameworks.
 
-Attributes are not translated, but for what a word says beyond the operator.
+Attributes are not translated, except for those that a name implies.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _WITH_ATTRS: Mapping[str, tuple[str, Mapping[str, AttrValue]]] = MappingProxyTyp
     }
 )
 _AS_WRITTEN: Mapping[str, str] = MappingProxyType(dict.fromkeys(("Select", "SELECT", "SELECT_V2"), "Where"))
-"""Names of which only the letters are those of another operator, in another framework."""
+"""Names that differ from those of other operators only in case or underscores."""
 _FUSED = ("fused_activation_function", "fused_activation")
 _RELU = "relu"
 _FUSED_WORDS = {_RELU: ("Relu", ()), "relu6": ("Clip", (0.0, 6.0)), "relun1to1": ("Clip", (-1.0, 1.0))}
@@ -38,49 +38,49 @@ _OVERLOAD = re.compile(r"[._](?:default|new|tensor|scalar|int|intlist|dim|self|i
 
 
 def kinds_of(nodes: Iterable[Node]) -> Iterator[Node]:
-    """Yield one of the nodes that have the same operator and the very same attributes.
+    """Yield one of the nodes with equal operator and identical attributes object.
 
-    For questions that only these two answer: most nodes of a large graph share both with many others.
+    For queries that depend on these two only: most nodes of a large graph share both with many others.
     """
-    seen: dict[tuple[str, int], Mapping[str, AttrValue]] = {}
+    attrs_of_kind: dict[tuple[str, int], Mapping[str, AttrValue]] = {}
     for node in nodes:
         kind = node.op, id(node.attrs)
-        if kind not in seen:
-            seen[kind] = node.attrs  # which stay alive, so that no others get their place in memory
+        if kind not in attrs_of_kind:
+            attrs_of_kind[kind] = node.attrs  # kept alive, so that no other object gets its address
             yield node
 
 
 def named(op: str) -> Operator:
-    """Return the row of an operator that ONNX or another framework names so; a row without traits for other names."""
-    return of(_translated(op)[0])
+    """Return the row of an operator by its name in ONNX or another framework; without traits for other names."""
+    return of(_operator_of_word(op)[0])
 
 
 def is_foreign(node: Node) -> bool:
-    """Tell whether a node is said in words of another framework that have words of ONNX."""
-    return _translated(node.op)[0] != node.op or any(name in node.attrs for name in _FUSED)
+    """Return whether a node has an operator of another framework that has a name in ONNX."""
+    return _operator_of_word(node.op)[0] != node.op or any(name in node.attrs for name in _FUSED)
 
 
 def is_unknown(node: Node) -> bool:
-    """Tell whether the operator of a node, in whichever domain, is in no row of the table, in any framework's words."""
-    return _translated(node.op)[0] not in _LISTED
+    """Return whether the operator of a node, in any domain and framework, is in no row of the table."""
+    return _operator_of_word(node.op)[0] not in _LISTED
 
 
 def in_words_of_onnx(node: Node) -> Node:
-    """Return a node with the operator that ONNX has for it, and the activation fused into it; itself if ONNX's."""
-    op, attrs = _translated(node.op)
+    """Return a node with the operator of ONNX and its fused activation; the same node if it is ONNX's."""
+    op, attrs = _operator_of_word(node.op)
     fused = next((str(node.attrs[name]) for name in _FUSED if name in node.attrs), "")
     activation = _FUSED_WORDS.get(_word(fused))
     if op == node.op and not activation:
         return node
-    said: dict[str, AttrValue] = {**attrs, **node.attrs}
+    all_attrs: dict[str, AttrValue] = {**attrs, **node.attrs}
     if activation is not None:
-        said |= {"activation": activation[0], "activation_params": activation[1]}
-    return replace(node, op=op, attrs=said)
+        all_attrs |= {"activation": activation[0], "activation_params": activation[1]}
+    return replace(node, op=op, attrs=all_attrs)
 
 
 @lru_cache(maxsize=4096)
-def _translated(op: str) -> tuple[str, Mapping[str, AttrValue]]:
-    """Return the operator of ONNX for a word of another framework, with what the word says beyond it."""
+def _operator_of_word(op: str) -> tuple[str, Mapping[str, AttrValue]]:
+    """Return the ONNX operator for a name of another framework, with the attributes that the name implies."""
     if op in _LISTED:
         return op, _NOTHING
     if op in _AS_WRITTEN:
@@ -88,7 +88,7 @@ def _translated(op: str) -> tuple[str, Mapping[str, AttrValue]]:
     word = _word(op)
     if word in _WITH_ATTRS:
         return _WITH_ATTRS[word]
-    if word not in _WORDS and word.endswith(_RELU):  # PyTorch names what it fuses: quantized::conv2d_relu
+    if word not in _WORDS and word.endswith(_RELU):  # PyTorch names fused activations: quantized::conv2d_relu
         first = _WORDS.get(word.removesuffix(_RELU), "")
         if first and of(first).takes_clamp:
             return first, {"activation": _FUSED_WORDS[_RELU][0], "activation_params": _FUSED_WORDS[_RELU][1]}

@@ -1,4 +1,4 @@
-"""The form of a threshold: a number that can change a result, with its unit, its reason and its source."""
+"""A threshold: a number that can change a result, with its unit, its reason and its source."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Decides = Literal["status", "pair", "cause", "variant", "limit", "flag"]
 explains it, a limit that is suggested, or what is said of a scale."""
 
 UNMEASURED = "chosen: no measurement recorded"
-"""The source of a threshold that somebody chose."""
+"""The source of a chosen threshold."""
 
 Value = TypeVar("Value", int, float, tuple[int, ...])
 
@@ -24,11 +24,11 @@ class Threshold:
     Args:
         name: Its name in the source.
         value: The number, or the numbers.
-        unit: What the number counts.
-        decides: What it can change.
-        why: What happens at the threshold, and why it lies there.
-        source: Where the value comes from: "measured: ...", "derived: ...", "cited: ..." or "chosen: ...".
-        group: Title of the group that it stands in.
+        unit: Unit of the number.
+        decides: The kind of result that it can change.
+        why: What happens at the threshold, and the reason for its value.
+        source: Source of the value: "measured: ...", "derived: ...", "cited: ..." or "chosen: ...".
+        group: Title of its group.
     """
 
     name: str
@@ -44,8 +44,8 @@ class ThresholdGroup:
     """The thresholds of one part of a comparison.
 
     Args:
-        title: What that part does.
-        decides: What its thresholds can change, where they say nothing else.
+        title: A title of that part.
+        decides: The kind of result that its thresholds change by default.
     """
 
     def __init__(self, title: str, *, decides: Decides) -> None:
@@ -63,14 +63,14 @@ class ThresholdGroup:
         """Return a value, and add its row to the group.
 
         Args:
-            name: The name of the constant that is made.
+            name: The name of the constant.
             value: Its value.
-            unit: What the number counts.
-            why: What happens at the threshold, and why it lies there.
-            source: Where the value comes from.
-            decides: What it can change, if not what the group does.
+            unit: Unit of the number.
+            why: What happens at the threshold, and the reason for its value.
+            source: Source of the value.
+            decides: The kind of result that it can change, if not the group's.
         """
-        known = decides or self.decides
-        row = Threshold(name=name, value=value, unit=unit, decides=known, why=why, source=source, group=self.title)
+        decided = decides or self.decides
+        row = Threshold(name=name, value=value, unit=unit, decides=decided, why=why, source=source, group=self.title)
         self._rows.append(row)
         return value

@@ -26,7 +26,7 @@ from qdebug.present.reports.comparison import title
 from qdebug.present.reports.document import Block, Document, Fact, FactList, Grid, Paragraph
 from qdebug.present.rows import STYLES, RowChoice, columns, node_row, ranked
 from qdebug.present.text import safe_text, shorten
-from qdebug.running.fitted_inputs import random_inputs_said
+from qdebug.running.fitted_inputs import random_inputs_note
 
 __all__ = ["MOST_ROWS", "answer", "answer_blocks", "deciding", "key_facts", "short_document", "where"]
 
@@ -346,7 +346,7 @@ def _notes_on_runs(result: RunComparison, rest: str, counted: int = 0, hidden: i
     bad = any(info.fidelity is Fidelity.DIFFERS or not info.complete for info in sides.values())
     for clause, named in clauses.items():
         facts.append(Fact("" if facts else "runs", f"{' and '.join(named)}: {clause}", "bold yellow" if bad else ""))
-    random = next(filter(None, map(random_inputs_said, sides.values())), None)
+    random = next(filter(None, map(random_inputs_note, sides.values())), None)
     if random is not None:
         facts.append(Fact("inputs", random, "bold yellow"))
     if result.limits.get("source") != _DERIVED or "file" in result.limits:

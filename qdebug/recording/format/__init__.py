@@ -1,1 +1,1 @@
-"""What a recording file holds, to the byte: its specification, its facts and its payloads."""
+"""The bytes of a recording file: its specification, its facts and its payloads."""

@@ -1,4 +1,4 @@
-"""Attributes and facts of a run as JSON, and back."""
+"""Encode attributes and facts of a run as JSON, and decode them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["decode_attrs", "decode_info", "encode_attrs", "plain_facts"]
 
 
 def encode_attrs(attrs: Mapping[str, AttrValue], node: str) -> bytes:
-    """Return attributes as JSON in UTF-8; nothing at all for no attributes.
+    """Return attributes as JSON in UTF-8; empty bytes for no attributes.
 
     Raises:
         RecordingError: An attribute's type cannot be stored; the message names node and attribute.
@@ -38,7 +38,7 @@ def encode_attrs(attrs: Mapping[str, AttrValue], node: str) -> bytes:
 
 
 def decode_attrs(text: bytes) -> dict[str, AttrValue]:
-    """Return the attributes that `encode_attrs` wrote.
+    """Decode the attributes of `encode_attrs`.
 
     Raises:
         ValueError: The text is no such JSON object.
@@ -111,14 +111,14 @@ _DECODERS: dict[str, Callable[[Any], AttrValue]] = {
 
 
 def plain_facts(info: RunInfo) -> dict[str, Any]:
-    """Return the facts of a run as JSON can hold them."""
+    """Return the facts of a run as JSON values."""
     plain = info.to_dict()
     plain["options"] = {str(name): _plain_option(value) for name, value in info.options.items()}
     return plain
 
 
 def _plain_option(value: Any) -> Any:
-    """Bring an option's value to JSON; what JSON cannot hold is kept as its text."""
+    """Return an option's value as JSON; a value that JSON cannot hold becomes its text."""
     if isinstance(value, np.generic):
         value = value.item()
     if isinstance(value, bool | int | str) or value is None:
@@ -137,7 +137,7 @@ _OLD_FUSED = "it is never made: "
 
 
 def _skips(plain: Mapping[str, Any]) -> tuple[dict[str, str], dict[str, SkipCause]]:
-    """Return the reasons and causes of skipped tensors; of files without causes those that the reasons imply."""
+    """Return the reasons and causes of skipped tensors; files without causes imply them by the reasons."""
     skipped = {str(name): str(reason) for name, reason in plain["skipped"].items()}
     if "skip_causes" in plain:
         return skipped, {

@@ -1,8 +1,8 @@
-"""HDF5 types as they stand in a file: a table of our own, so that no private encoding of the library is needed.
+"""Encoded HDF5 types: a table of our own, so that no private encoding of the library is needed.
 
-Source: HDF5 File Format Specification Version 3.0 (The HDF Group), "The Datatype Message". The numbers are those of
-the library's predefined types H5T_STD_I8LE ... H5T_IEEE_F64LE. Integers, floats and text have version 1 of the
-message, enums, compounds and arrays version 3, which HDF5 1.8 and later read.
+Source: HDF5 File Format Specification Version 3.0 (The HDF Group), "The Datatype Message". The numbers are those of the
+library's predefined types H5T_STD_I8LE ... H5T_IEEE_F64LE. Integers, floats and text have version 1 of the message,
+enums, compounds and arrays version 3, which HDF5 1.8 and later read.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ _FLOATS: dict[str, tuple[int, int, int, int]] = {
 }
 """Bytes, bits of exponent and mantissa, and bias of the exponent of each float that has a type of its own."""
 _NUMPY_BOOL = {"FALSE": 0, "TRUE": 1}
-"""Members of the enum that stands for truth values, as h5py has it."""
+"""Members of h5py's enum of booleans."""
 
 
 def encode_text(size: int) -> bytes:
-    """Return the type of text of so many bytes of UTF-8, at least one."""
+    """Return the type of a UTF-8 text of a number of bytes, at least one."""
     return _HEAD.pack(_STRING, bytes((_PADDED_UTF8, 0, 0)), size)
 
 
 @cache
 def encode_logical(logical: str) -> bytes:
-    """Return the type of the elements that stand for a logical dtype in the file.
+    """Return the type of a logical dtype's elements in the file.
 
     Raises:
         ValueError: The name is not in `LOGICAL_DTYPES`.
@@ -52,15 +52,15 @@ def encode_logical(logical: str) -> bytes:
 
 
 def encode_dtype(dtype: np.dtype[Any]) -> bytes:
-    """Return the type of elements of a numpy dtype: integers, floats, bool, enums, complex numbers, compounds.
+    """Return the type of a numpy dtype: integers, floats, bool, enums, complex numbers, compounds.
 
-    Not cached: to numpy an enum equals its integer.
+    Not cached: for numpy an enum equals its integer.
 
     Args:
         dtype: The dtype, in any byte order: the file is little-endian.
 
     Raises:
-        ValueError: It is made of anything else.
+        ValueError: It contains another type.
     """
     if (members := h5py.check_enum_dtype(dtype)) is not None:
         return _encode_enum(members, np.dtype(dtype.str))

@@ -1,7 +1,7 @@
-"""Arrays as they lie in a file, whole or in compressed chunks, and back: every element's bits are kept.
+"""Arrays in a file, contiguous or in compressed chunks; every element keeps its bits.
 
-Compressed payloads: cut into chunks, shuffled and compressed by us, in the form of HDF5's own filters. Reading goes the
-same way back, so that no filter plugin is ever loaded on a file's behalf, and what a chunk may grow to is known before
+Compressed payloads are split into chunks, shuffled and compressed by this module, in the form of HDF5's own filters.
+They are read the same way, so that no filter plugin is ever loaded for a file, and the size of a chunk is known before
 it is decompressed.
 """
 
@@ -50,11 +50,11 @@ _SMALL_FLOAT_BITS = {"float6_e2m3fn": 0x3F, "float6_e3m2fn": 0x3F, "float4_e2m1f
 
 
 class Stored(NamedTuple):
-    """What became of an array: enough to compare others with it and to read it back.
+    """The place of a stored array, for comparisons and for reading it back.
 
     Args:
         payload: Number of its dataset.
-        offset: Where its bytes lie in the file; None if it has none.
+        offset: Offset of its bytes in the file; None if it has none.
         digest: Hash of its bytes.
         dtype: Its logical dtype.
         shape: Its shape.
@@ -68,12 +68,12 @@ class Stored(NamedTuple):
 
 
 class Partly(NamedTuple):
-    """What became of an array that was not kept in full.
+    """An array that was not stored in full.
 
     Args:
-        kept: What was kept of it.
-        values: Its elements in the file; None if none were kept.
-        positions: Their positions in the file.
+        kept: Its partial record.
+        values: The place of the stored elements; None if none were.
+        positions: The place of their positions.
     """
 
     kept: Kept
@@ -107,17 +107,12 @@ def storable_dtype(name: str, array: np.ndarray) -> str:
 
 
 def to_bytes(array: np.ndarray, logical: str) -> memoryview:
-    """Return an array's elements as they are stored: C order, little-endian; a view where possible.
-
-    Args:
-        array: An array whose logical dtype is `logical`, in any byte and memory order.
-        logical: Its logical dtype.
-    """
+    """Return an array's elements in file order: C order, little-endian; a view where possible."""
     physical = physical_dtype(logical)
     if array.dtype == physical:
         stored = np.ascontiguousarray(array)
     elif logical in _SMALL_INTEGERS:
-        # ml_dtypes keeps them in the low bits of a byte, whatever the high bits are; the file holds the value.
+        # ml_dtypes keeps them in the low bits of a byte with undefined high bits; the file holds the value.
         stored = np.ascontiguousarray(array.astype(physical))
     elif logical in _SMALL_FLOAT_BITS:
         stored = np.ascontiguousarray(array).view(np.uint8) & _SMALL_FLOAT_BITS[logical]
@@ -140,8 +135,8 @@ def _exact_order(array: np.ndarray, physical: np.dtype[Any]) -> np.ndarray:
 def from_physical(raw: np.ndarray, logical: str) -> np.ndarray:
     """Return stored elements as an array of their logical dtype.
 
-    A view on little-endian machines, but for elements of less than a byte: those have their high bits cleared, so
-    that an element has one representation in memory. What is no view is made as `qdebug.numerics.large_arrays` says.
+    A view on little-endian machines, except for elements of less than a byte: their high bits are cleared, so that an
+    element has one representation in memory. Copies are made as in `qdebug.numerics.large_arrays`.
 
     Args:
         raw: Elements in C order.
@@ -149,19 +144,19 @@ def from_physical(raw: np.ndarray, logical: str) -> np.ndarray:
     """
     dtype = logical_dtype(logical)
     if logical in _SMALL_INTEGERS:
-        return _made(raw, dtype, lambda part: part.astype(dtype))
+        return _converted(raw, dtype, lambda part: part.astype(dtype))
     if logical in _SMALL_FLOAT_BITS:
         bits = _SMALL_FLOAT_BITS[logical]
-        return _made(raw, dtype, lambda part: np.asarray(part & bits).view(dtype))
+        return _converted(raw, dtype, lambda part: np.asarray(part & bits).view(dtype))
     if raw.dtype == dtype:
         return raw
     if raw.dtype.itemsize == dtype.itemsize and raw.dtype.isnative:
         return raw.view(dtype)
-    return _made(raw, dtype, lambda part: part.byteswap().view(dtype))
+    return _converted(raw, dtype, lambda part: part.byteswap().view(dtype))
 
 
-def _made(raw: np.ndarray, dtype: np.dtype[Any], turned: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
-    """Turn elements into those of another dtype, a stretch at a time."""
+def _converted(raw: np.ndarray, dtype: np.dtype[Any], turned: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
+    """Convert elements to another dtype, a range at a time."""
     making = Making(raw.shape, dtype)
     start = 0
     for part in stretches(raw):
@@ -171,7 +166,7 @@ def _made(raw: np.ndarray, dtype: np.dtype[Any], turned: Callable[[np.ndarray], 
 
 
 def stretches(array: np.ndarray) -> Iterator[np.ndarray]:
-    """List consecutive elements, 1-D, of which those that lie in a file are in memory for a while only.
+    """Yield consecutive elements, 1-D; elements in a file are in memory only briefly.
 
     Args:
         array: Elements in C order, of any shape.
@@ -205,11 +200,7 @@ def read_bytes(fd: int, offset: int, out: np.ndarray) -> None:
 
 
 def array_hash(stored: np.ndarray) -> bytes:
-    """Return the xxh3-128 digest of the bytes of elements as they lie in a file, 16 bytes.
-
-    Args:
-        stored: Elements in C order.
-    """
+    """Return the xxh3-128 digest of elements in file order, 16 bytes."""
     digest = xxhash.xxh3_128()
     for part in stretches(stored):
         digest.update(part.view(np.uint8).data)
@@ -229,11 +220,7 @@ _CHECKSUM_BYTES = 4
 
 
 def zstd_module() -> ModuleType:
-    """Return the package that knows Zstandard.
-
-    Raises:
-        MissingExtraError: It is not installed.
-    """
+    """Return the Zstandard package."""
     try:
         import zstandard
     except ImportError:

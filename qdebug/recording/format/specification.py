@@ -11,7 +11,7 @@ Root attributes
     format           fixed-length text "qdebug.recording"
     format_version   int32, 2; a reader refuses a higher one and reads every lower one
     complete         uint8, 0 if the run did not finish
-    created_by       fixed-length text, such as "qdebug 0.1.0"
+    created_by       fixed-length text, such as "qdebug 0.2.0"
     backend, model, fidelity, taps, created     texts of /graph/run, for people; left out where empty
     samples, steps   uint64, the extents
     tables_hash      fixed-length text, hexadecimal xxh3-128 over all tables: for each of those below that the file

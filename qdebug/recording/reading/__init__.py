@@ -1,1 +1,1 @@
-"""Reads recordings: finished ones, those being written, and those that need checks first."""
+"""Read recordings: finished ones, unfinished ones, and untrusted ones."""

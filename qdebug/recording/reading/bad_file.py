@@ -20,26 +20,26 @@ _CUT = re.compile(r"truncated file: eof = (\d+).*stored_eof = (\d+)")
 """HDF5's message for a file that is shorter than its header states."""
 
 
-def damaged(path: Path, what: Exception | str, *, at: str = "") -> RecordingError:
+def damaged(path: Path, fault: Exception | str, *, at: str = "") -> RecordingError:
     """Return the error for a damaged file, or for one that this process lacks the resources to read.
 
     Args:
         path: The file.
-        what: The fault, or the exception.
+        fault: The fault, or the exception.
         at: A prefix of the message.
     """
-    short = next((said for said in _SHORTAGES if said.causes(what)), None) if isinstance(what, Exception) else None
-    if short is not None:
-        return RecordingError(f"{str(path)!r} cannot be read: {short.what}.", hint=short.hint)
-    cut = _CUT.search(str(what))
+    shortage = next((said for said in _SHORTAGES if said.causes(fault)), None) if isinstance(fault, Exception) else None
+    if shortage is not None:
+        return RecordingError(f"{str(path)!r} cannot be read: {shortage.what}.", hint=shortage.hint)
+    cut = _CUT.search(str(fault))
     if cut is not None:
         return RecordingError(
             f"{str(path)!r} is cut off: {int(cut[1]):,} of its {int(cut[2]):,} bytes are there.",
             hint="Copy the file again, or record the run again.",
         )
-    lines = str(what).splitlines()
+    lines = str(fault).splitlines()
     return RecordingError(
-        f"{str(path)!r} is damaged: {at}{lines[0].rstrip('.') if lines else type(what).__name__}.",
+        f"{str(path)!r} is damaged: {at}{lines[0].rstrip('.') if lines else type(fault).__name__}.",
         hint="Record the run again, or restore the file.",
     )
 
@@ -53,7 +53,7 @@ class _Shortage(NamedTuple):
     kind: type[Exception] | None = None
 
     def causes(self, error: Exception) -> bool:
-        """Tell whether an error comes from this shortage."""
+        """Return whether an error comes from this shortage."""
         is_of_kind = self.kind is not None and isinstance(error, self.kind)
         return is_of_kind or (isinstance(error, OSError) and error.errno in self.numbers)
 

@@ -1,7 +1,7 @@
-"""The HDF5 file under a recording: opened, checked, its tables and payloads read. What they mean is not known here.
+"""The HDF5 file of a recording: opened and checked, with its tables and payloads. Their meaning is unknown here.
 
-The library of HDF5 finds where data lies, and every object is checked. Contiguous data is read by us, never by the
-library. What is refused is a ValueError; who opens the file says which file it is.
+The HDF5 library locates data, and every object is checked. Contiguous data is read by this package, never by the
+library. Refusals are ValueErrors; the caller adds the name of the file.
 """
 
 from __future__ import annotations
@@ -88,14 +88,14 @@ class Container:
         self._opened_group: Any = None
         self.version = FORMAT_VERSION
         try:
-            found = os.fstat(self.fd)
-            self.size = found.st_size
-            self._opened_as = _identity(found)
-            self.room = max(found.st_blocks * _BLOCK, _LEAST_ROOM)
+            status = os.fstat(self.fd)
+            self.size = status.st_size
+            self._opened_as = _identity(status)
+            self.room = max(status.st_blocks * _BLOCK, _LEAST_ROOM)
             self.complete = self._check_format()
             self.graph_hash = read_text_attribute(self.library, b"graph_hash")
-            known = (graphs or {}).get(self.graph_hash or "", {})
-            self.tables = self.read_tables(known)
+            known_tables = (graphs or {}).get(self.graph_hash or "", {})
+            self.tables = self.read_tables(known_tables)
             self.optional = self._optional(OPTIONAL_TABLES)
             self.places = self._place_tables()
             self.payloads = self._open_payloads()
@@ -129,15 +129,15 @@ class Container:
         return self._opened_group
 
     def _optional(self, names: Iterable[str]) -> dict[str, np.ndarray]:
-        """Read those of some tables that the file has."""
+        """Read the tables that the file has, of some names."""
         return {name: self._table(name) for name in names if self._tables_group.links.exists(name.encode())}
 
     def _place_tables(self) -> dict[str, np.ndarray]:
-        """Read the tables that say where payloads lie; format 1 has none."""
+        """Read the tables of payload offsets; format 1 has none."""
         if self.version == 1:
             return {}
-        first, *others = PLACE_TABLES
-        return {first: self._table(first)} | self._optional(others)
+        first, *other_names = PLACE_TABLES
+        return {first: self._table(first)} | self._optional(other_names)
 
     def _open_payloads(self) -> Payloads:
         if self.version == 1:
@@ -146,7 +146,7 @@ class Container:
         return PlacedPayloads(self.places, self.fd, size=self.size, room=self.room)
 
     def _is_rewritten(self) -> bool:
-        """Tell whether the file ends elsewhere than it did when it was finished, by its superblock."""
+        """Return whether the superblock states another end of the file than when it was finished."""
         version, end = _SUPERBLOCK.unpack_from(os.pread(self.fd, _SUPERBLOCK.size, 0))
         return bool(version != _SUPERBLOCK_VERSION or end != read_integer_attribute(self.library, b"file_end"))
 
@@ -167,7 +167,7 @@ class Container:
         return tables
 
     def _check_format(self) -> bool:
-        """Check format and version before anything else is looked at; tell whether the run finished."""
+        """Check format and version before anything else; return whether the run finished."""
         if read_text_attribute(self.library, b"format") != FORMAT_NAME:
             raise NotARecordingError(f"{str(self.path)!r} is an HDF5 file but no qdebug recording.", hint=HOW_TO_RECORD)
         version = read_integer_attribute(self.library, b"format_version")
@@ -193,7 +193,7 @@ class Container:
         return table if dtype.names is None else _known_fields(name, table, dtype)
 
     def _raw(self, name: str) -> tuple[np.ndarray, np.dtype[Any]]:
-        """Read the bytes of a table, and give the type of its rows as the file has it."""
+        """Read the bytes of a table, and the type of its rows in the file."""
         _, extent = open_dataset(self._tables_group, name.encode(), file_size=self.size)
         if len(extent.shape) != 1 or extent.shape[0] > (MAX_ROWS if row_type(name).names else _POOL_ITEMS):
             raise ValueError(f"/{name} has shape {extent.shape}")
@@ -218,11 +218,11 @@ class Container:
         return hash_of_tables((name, self._raw(name)[0]) for name in names or (*TABLES, *self.optional, *self.places))
 
     def reopen(self) -> None:
-        """Open the file again that was closed, to read payloads. An open one stays as it is.
+        """Open a closed file again, to read payloads. An open file stays open.
 
         Raises:
             NotARecordingError: It is gone.
-            RecordingError: It is not as it was, or cannot be opened.
+            RecordingError: It was changed, or cannot be opened.
         """
         if self.fd >= 0:
             return
@@ -247,7 +247,7 @@ class Container:
             raise _changed(self.path)
 
     def close(self) -> None:
-        """Close the file. Again does nothing."""
+        """Close the file; a second call does nothing."""
         # HDF5 closes a file when nothing of it is held any more. FileID.close looks through all that is open.
         self._opened_group = self._file = None
         if self.version == 1 and hasattr(self, "payloads"):
@@ -264,9 +264,9 @@ def _changed(path: Path) -> RecordingError:
     )
 
 
-def _identity(found: os.stat_result) -> tuple[int, ...]:
-    """Return what tells a file from another one, and from itself once it is written to."""
-    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+def _identity(status: os.stat_result) -> tuple[int, ...]:
+    """Return a value that identifies a file and changes when it is written to."""
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 
 def _open_recording(path: Path) -> int:
@@ -292,16 +292,16 @@ def _open_recording(path: Path) -> int:
 
 
 def _lone_journal(path: Path) -> RecordingError:
-    """Make the error for a journal whose run cannot be told from its name, or has no values beside it."""
-    named = path.name.endswith(".journal")
+    """Return the error for a journal without values beside it, or whose run its name does not tell."""
+    has_suffix = path.name.endswith(".journal")
     part = part_of(target_of(path))
-    if named and not part.exists():
+    if has_suffix and not part.exists():
         return RecordingError(
             f"{str(path)!r} is the journal of a run that did not finish; {str(part)!r}, which holds the values, is "
             "missing.",
             hint=f"Put that file back beside it, then: {recover_command(path)}.",
         )
-    out = "" if named else " -o OUT.h5"
+    out = "" if has_suffix else " -o OUT.h5"
     return RecordingError(
         f"{str(path)!r} is the journal of a recording, not the recording itself.",
         hint=f"Rebuild the recording: {recover_command(path)}{out}.",
@@ -309,7 +309,7 @@ def _lone_journal(path: Path) -> RecordingError:
 
 
 def _check_finished(path: Path) -> None:
-    """Refuse the path of a run that has not finished, and say what can be done with it.
+    """Refuse the path of an unfinished run, with a hint.
 
     Raises:
         RecordingError: It is one.
@@ -319,7 +319,7 @@ def _check_finished(path: Path) -> None:
         return
     holder = lock_holder(target)
     if holder == str(os.getpid()) and target is not path:
-        return  # the writer itself, which looks at what it has written
+        return  # the writer itself, verifying its file
     if holder:
         raise RecordingError(
             f"{str(target)!r} is being written by process {holder}.",
@@ -330,19 +330,19 @@ def _check_finished(path: Path) -> None:
 
 
 def _known_fields(name: str, table: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:
-    """Return a table with this version's fields, whatever the order and further fields of the file."""
+    """Return a table with this version's fields, in any order in the file and without further fields."""
     if table.dtype == dtype:
         return table
-    known = np.zeros(len(table), dtype=dtype)
+    result = np.zeros(len(table), dtype=dtype)
     for field in dtype.names or ():
         if field not in (table.dtype.names or ()):
             if name == "index" and field in (*STATISTICS, *TIMES):
-                known[field] = 0 if dtype[field].kind == "u" else np.nan
+                result[field] = 0 if dtype[field].kind == "u" else np.nan
                 continue
             raise ValueError(f"/{name} lacks the field {field}")
         if table.dtype[field] != dtype[field]:
             raise ValueError(f"/{name} has a field {field} of type {table.dtype[field]}")
-        known[field] = table[field]
-    if name == "index" and (lost := set(columns_of_index(known)) - set(table.dtype.names or ())):
-        raise ValueError(f"/index lacks {', '.join(sorted(lost))} of rows that have statistics")
-    return known
+        result[field] = table[field]
+    if name == "index" and (missing := set(columns_of_index(result)) - set(table.dtype.names or ())):
+        raise ValueError(f"/index lacks {', '.join(sorted(missing))} of rows that have statistics")
+    return result

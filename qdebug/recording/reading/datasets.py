@@ -1,7 +1,7 @@
-"""Payloads as other programs find them: through the datasets of format 2, one a tensor.
+"""Payloads found through the datasets of format 2, one a tensor, as other programs do.
 
-A file that another program has written anew, such as h5repack, is read so, since its table of payloads points to
-where they lay. And a file is verified so: everybody must see the values that this package sees.
+This reads files that another program rewrote, such as h5repack, since their table of payloads is outdated. It also
+verifies that other programs see the values that this package sees.
 """
 
 from __future__ import annotations
@@ -85,25 +85,25 @@ class DatasetPayloads:
         return self.locate_event(*self._users[expected.number], expected)
 
     def _find_users(self) -> dict[int, tuple[int, str]]:
-        """Return an event that has each payload, and what of it the payload is."""
-        found: dict[int, tuple[int, str]] = {}
+        """Return for each payload an event that has it, and its role in the event."""
+        users: dict[int, tuple[int, str]] = {}
         for number, row in enumerate(self._samples if self._samples is not None else ()):
             for what in ("values", "positions"):
-                found[int(row[what])] = number, what
-        found.update((number, (event, "")) for event, number in enumerate(self._index["payload"].tolist()))
-        found.pop(NO_PAYLOAD, None)
-        return found
+                users[int(row[what])] = number, what
+        users.update((number, (event, "")) for event, number in enumerate(self._index["payload"].tolist()))
+        users.pop(NO_PAYLOAD, None)
+        return users
 
     def locate_event(self, row: int, what: str, expected: Expected) -> Location:
-        """Find the values of an event, or the elements that were kept of one.
+        """Find the values of an event, or its recorded elements.
 
         Args:
-            row: Row of the table of events, or of that of kept elements.
-            what: "", or "values" or "positions" of kept elements.
-            expected: What the index says of them.
+            row: Row of the table of events, or of the table of recorded elements.
+            what: "", or "values" or "positions" of recorded elements.
+            expected: Facts of the index.
 
         Raises:
-            ValueError: They are missing, not what the index says, or something that a recording never contains.
+            ValueError: They are missing, contradict the index, or are something that a recording never contains.
         """
         event = self._index[self._samples["event"][row] if what and self._samples is not None else row]
         tensor, place = int(event["tensor"]), (int(event["sample"]), int(event["step"]))
@@ -129,7 +129,7 @@ class DatasetPayloads:
         return self._groups[path]
 
     def _open(self, path: tuple[bytes, ...]) -> tuple[Extent, _Chunks]:
-        """Open a dataset, unless it is the one that was opened last."""
+        """Open a dataset, unless it was the last one opened."""
         last = self._last
         if last is None or last[0] != path:
             dataset, extent = open_dataset(self._group(path[:-1]), path[-1], file_size=self.size, sparse=True)
@@ -137,33 +137,33 @@ class DatasetPayloads:
         return last[1]
 
     def agrees(self, payloads: Payloads, row: int, what: str, expected: Expected) -> bool:
-        """Tell whether the dataset of an event shows the payload that the file's table points to.
+        """Return whether the dataset of an event shows the payload of the file's table.
 
         Args:
-            payloads: The payloads as the table has them.
-            row: As of `locate_event`.
-            what: As of `locate_event`.
-            expected: What the index says of it.
+            payloads: The payloads by the table.
+            row: As for `locate_event`.
+            what: As for `locate_event`.
+            expected: Facts of the index.
 
         Raises:
             ValueError: It is missing, or something that a recording never contains.
         """
-        found, placed = self.locate_event(row, what, expected), payloads.locate(expected)
-        if found.shape != placed.shape:
+        shown, placed = self.locate_event(row, what, expected), payloads.locate(expected)
+        if shown.shape != placed.shape:
             return False
-        if found.find is None:
-            return found.offset == placed.offset and placed.find is None
-        chunk, find = found.chunk or (), found.find
+        if shown.find is None:
+            return shown.offset == placed.offset and placed.find is None
+        chunk, find = shown.chunk or (), shown.find
         if placed.find is None:  # a large payload is seen as several chunks
-            strides = [math.prod(found.shape[axis + 1 :]) * found.itemsize for axis in range(len(found.shape))]
-            starts = ((place, sum(map(mul, place, strides))) for place in chunks_of(found.shape, chunk))
-            return not found.filters and all(find(place)[0] == (placed.offset or 0) + start for place, start in starts)
-        if (found.chunk, found.filters, math.prod(found.outer)) != (placed.chunk, placed.filters, 1):
+            strides = [math.prod(shown.shape[axis + 1 :]) * shown.itemsize for axis in range(len(shown.shape))]
+            starts = ((place, sum(map(mul, place, strides))) for place in chunks_of(shown.shape, chunk))
+            return not shown.filters and all(find(place)[0] == (placed.offset or 0) + start for place, start in starts)
+        if (shown.chunk, shown.filters, math.prod(shown.outer)) != (placed.chunk, placed.filters, 1):
             return False
-        return all(find(place) == placed.find(place) for place in chunks_of(found.shape, chunk))
+        return all(find(place) == placed.find(place) for place in chunks_of(shown.shape, chunk))
 
     def _location(self, extent: Extent, chunks: _Chunks, lead: tuple[int, ...], expected: Expected) -> Location:
-        """Return where the values at leading coordinates of a dataset lie."""
+        """Return the location of the values at leading coordinates of a dataset."""
         axes, shape, itemsize = extent.shape[: len(lead)], extent.shape[len(lead) :], extent.itemsize
         check_extent(extent, shape, expected)
         if any(at >= size for at, size in zip(lead, axes, strict=True)):

@@ -95,7 +95,7 @@ class EventIndex:
         return tuple((samples[row], steps[row]) for row in order[starts[tensor] : starts[tensor + 1]])
 
     def is_partly(self, row: int) -> bool:
-        """Tell whether not all values of an event were kept."""
+        """Return whether not all values of an event were recorded."""
         return bool(self._by_place.flags[row] & PARTLY)
 
     def expected(self, row: int) -> Expected:
@@ -114,7 +114,7 @@ class EventIndex:
         return Outline(LOGICAL_DTYPES[event["dtype"]], tuple(event["shape"][:ndim].tolist()), event["hash"].tobytes())
 
     def kept(self, payloads: Payloads, row: int) -> Kept:
-        """Read what was kept of an event that was not kept in full.
+        """Read the partial record of an event.
 
         Raises:
             OtherElementsError: The elements do not match their hash.

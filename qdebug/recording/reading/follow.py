@@ -174,15 +174,15 @@ class FollowedRecording(Recording, Closable):
 
     @property
     def event_quants(self) -> Mapping[tuple[str, int, int], QuantParams]:
-        """Quantization of values that do not have their tensor's, by tensor, sample and step."""
+        """Quantization of values that differs from their tensor's, by tensor, sample and step."""
         return self._whole().event_quants if self._reader is None else self._account.quants
 
     def places(self, tensor: str | None = None) -> Sequence[tuple[int, int]]:
-        """Return the samples and steps at which anything was kept of a tensor, or of any; in order."""
+        """Return the samples and steps with a record of a tensor, or of any, in order."""
         return self._whole().places(tensor) if self._reader is None else self._account.places(tensor)
 
     def has(self, tensor: str, sample: int = 0, step: int = 0) -> bool:
-        """Tell whether values of a tensor were kept for a sample and step. A constant has them for all."""
+        """Return whether values of a tensor were recorded for a sample and step; a constant has them for all."""
         if self._reader is None:
             return self._whole().has(tensor, sample, step)
         event = self._event(tensor, sample, step)
@@ -192,7 +192,7 @@ class FollowedRecording(Recording, Closable):
         """Return the stored elements (codes, if quantized), read-only, in the logical dtype, checked by their hash.
 
         Raises:
-            RecordingError: No values are kept under this name, sample and step, or they are damaged.
+            RecordingError: No values are recorded under this name, sample and step, or they are damaged.
         """
         if self._reader is None:
             return self._whole().load(tensor, sample, step)
@@ -214,12 +214,12 @@ class FollowedRecording(Recording, Closable):
         return Outline(event.dtype, event.shape, event.row["hash"].tobytes())
 
     def kept(self, tensor: str, sample: int = 0, step: int = 0) -> Kept | None:
-        """Return what was kept of values that were not kept in full; None if they were, or there are none."""
+        """Return the partial record of values; None if they were recorded in full, or not at all."""
         if self._reader is None:
             return self._whole().kept(tensor, sample, step)
         event = self._event(tensor, sample, step)
-        kept = None if event is None or not event.partly else self._reader.read(event)
-        return kept if isinstance(kept, Kept) else None
+        record = None if event is None or not event.partly else self._reader.read(event)
+        return record if isinstance(record, Kept) else None
 
     def _event(self, tensor: str, sample: int, step: int) -> JournalEvent | None:
         constant = self._account.builder.is_constant(tensor)
@@ -233,7 +233,7 @@ class FollowedRecording(Recording, Closable):
     # -- lifetime
 
     def close(self) -> None:
-        """Close the files. Again does nothing."""
+        """Close the files; a second call does nothing."""
         if self._reader is not None:
             self._reader.close()
         if self._file is not None:

@@ -1,9 +1,9 @@
-"""A recording's HDF5 file as the library of HDF5 opens it: whatever wrote it, and whatever it holds.
+"""Open a recording's HDF5 file with the library, safely for any content.
 
 HDF5 follows external storage, external links and virtual datasets to other files without asking, and its own
-documentation puts hostile files out of scope. So every path component must be a hard link, a dataset must lie in the
-file itself, its types must be of fixed size, and what it declares must fit into the file, all of which is checked
-before it is opened or read. What is refused is a ValueError.
+documentation excludes hostile files. So every path component must be a hard link, a dataset must lie in the file
+itself, its types must be of fixed size, and its declared size must fit the file; all of this is checked before it is
+opened or read. Refusals are ValueErrors.
 """
 
 from __future__ import annotations
@@ -74,11 +74,11 @@ class Extent(NamedTuple):
 
 
 def open_hdf5(path: Path, fd: int) -> Any:
-    """Open the container, as h5py does: one process may open a file twice only if both agree on locks and more.
+    """Open the container as h5py does: a process may open a file twice only with equal access properties.
 
-    Where the lock cannot be had, it is opened without: a finished file is never written to.
+    If the lock cannot be had, it is opened without: a finished file is never written to.
     """
-    same = f"/proc/self/fd/{fd}"  # by this name it is the file that was opened, whatever lies at its path by now
+    same = f"/proc/self/fd/{fd}"  # this name refers to the opened file, even if its path was replaced
     name = os.fsencode(same if os.path.exists(same) else path)  # noqa: PTH110  a Path costs as much as the question
     try:
         file = h5f.open(name, h5f.ACC_RDONLY, fapl=_file_access(locking=True))
@@ -103,7 +103,7 @@ def _file_access(*, locking: bool) -> Any:
 
 
 _TYPES: dict[bytes, np.dtype[Any]] = {}
-"""Types of files that were checked, as numpy has them, by their encoded form. Most files have the same ones."""
+"""Checked numpy types by their encoded form; most files share them."""
 _MOST_TYPES = 256
 
 
@@ -121,7 +121,7 @@ def open_group(parent: Any, name: bytes) -> Any:
 
 
 def is_group(parent: Any, name: bytes) -> bool:
-    """Tell whether a hard link leads to a group.
+    """Return whether a hard link leads to a group.
 
     Raises:
         ValueError: There is no such link, or it is of another kind.
@@ -137,10 +137,10 @@ def open_dataset(parent: Any, name: bytes, *, file_size: int, sparse: bool = Fal
         parent: The group that must hold it.
         name: Its name, one path component.
         file_size: Size of the file in bytes.
-        sparse: Whether chunks may be missing: then what it declares is not held against what is stored.
+        sparse: Whether chunks may be missing: then its declared size is not compared with the stored size.
 
     Returns:
-        The open dataset (h5py DatasetID) and where it lies.
+        The open dataset (h5py DatasetID) and its extent.
 
     Raises:
         ValueError: It is missing or is something that a recording never contains.
@@ -157,18 +157,18 @@ def open_dataset(parent: Any, name: bytes, *, file_size: int, sparse: bool = Fal
 
 
 def chunk_table(dataset: Any) -> dict[tuple[int, ...], tuple[int, int, int]]:
-    """Return where each chunk of a dataset lies in the file, its bytes and the filters that it lacks, by its place."""
-    found: dict[tuple[int, ...], tuple[int, int, int]] = {}
+    """Return for each chunk of a dataset its offset in the file, its bytes and the filters that it lacks."""
+    chunks: dict[tuple[int, ...], tuple[int, int, int]] = {}
 
     def add(info: Any) -> None:
-        found[tuple(info.chunk_offset)] = int(info.byte_offset), int(info.size), int(info.filter_mask)
+        chunks[tuple(info.chunk_offset)] = int(info.byte_offset), int(info.size), int(info.filter_mask)
 
     if hasattr(dataset, "chunk_iter"):
         dataset.chunk_iter(add)
-    else:  # built with an HDF5 before 1.12.3: each look-up goes through all of them
+    else:  # built with an HDF5 before 1.12.3: each look-up scans all chunks
         for number in range(dataset.get_num_chunks()):
             add(dataset.get_chunk_info(number))
-    return found
+    return chunks
 
 
 def _check_link(parent: Any, name: bytes) -> None:
@@ -186,7 +186,7 @@ def _check_dataset(dataset: Any, name: bytes, *, file_size: int, sparse: bool) -
     Raises:
         ValueError: It is something that a recording never contains.
     """
-    offset = dataset.get_offset()  # contiguous data in this very file has one, and nothing else has
+    offset = dataset.get_offset()  # only contiguous data in this file has an offset
     chunk, filters = (None, ()) if offset is not None else _check_storage(dataset, name)
     kind = dataset.get_type()
     extent = Extent(
@@ -229,34 +229,34 @@ def _check_storage(dataset: Any, name: bytes) -> tuple[tuple[int, ...] | None, t
 
 
 def refused_filters(filters: Sequence[int]) -> list[int]:
-    """Return the filters that no recording has; all of them if one comes twice."""
+    """Return the filters that no recording has; all of them if one is repeated."""
     return sorted(set(filters) - _ALLOWED_FILTERS) or (sorted(filters) if len(set(filters)) < len(filters) else [])
 
 
 def _checked_type(kind: Any, name: bytes) -> np.dtype[Any]:
-    """Return a type as numpy has it, checked unless the same one was before.
+    """Return a type as numpy dtype, checked once.
 
     Raises:
-        ValueError: It is made of more than integers, floats, enums, arrays and compounds.
+        ValueError: It contains anything but integers, floats, enums, arrays and compounds.
     """
     encoded = kind.encode()
-    known = _TYPES.get(encoded)
-    if known is None:
+    dtype = _TYPES.get(encoded)
+    if dtype is None:
         _check_members(kind, name)
         try:
-            known = kind.dtype
+            dtype = kind.dtype
         except (TypeError, NotImplementedError):  # numpy has no such type
             raise _broken(name, "has elements of a foreign type") from None
         if len(_TYPES) < _MOST_TYPES:
-            _TYPES[encoded] = known
-    return known
+            _TYPES[encoded] = dtype
+    return dtype
 
 
 def _check_members(kind: Any, name: bytes, depth: int = 0) -> None:
-    """Check that a type is made of integers, floats, enums, arrays and compounds only.
+    """Check that a type consists of integers, floats, enums, arrays and compounds only.
 
     Raises:
-        ValueError: It is not.
+        ValueError: It does not.
     """
     group = kind.get_class()
     if group in _PLAIN:
@@ -304,8 +304,8 @@ def read_integer_attribute(holder: Any, name: bytes) -> int:
     return int(value)
 
 
-def _broken(name: bytes, what: str) -> ValueError:
-    return ValueError(f"{_title(name)} {what}, which no recording has")
+def _broken(name: bytes, fault: str) -> ValueError:
+    return ValueError(f"{_title(name)} {fault}, which no recording has")
 
 
 def _title(name: bytes) -> str:

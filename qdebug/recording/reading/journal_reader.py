@@ -1,7 +1,7 @@
-"""Read a journal and the payloads it tells of, while it is written or after its writer has died.
+"""Read a journal and its payloads, while it is written or after its writer died.
 
-The HDF5 metadata of an unfinished file is never looked at: payloads are read from the addresses that the journal gives,
-checked against the file's size and against the hash they were written with.
+The HDF5 metadata of an unfinished file is never read: payloads are read at the offsets of the journal, and checked
+against the file's size and their hash.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from qdebug.recording.journal import (
     FrameKind,
     HashKind,
     JournalEvent,
-    Where,
+    PayloadLocation,
     decode_event,
     decode_json,
     decode_tables,
@@ -46,7 +46,7 @@ from qdebug.recording.target import journal_of, open_regular, part_of, target_of
 __all__ = ["Account", "Entry", "JournalReader", "journal_at"]
 
 Entry = JournalEvent | Mapping[str, Any]
-"""What a journal tells, in order: values, and notes of what was said of them."""
+"""An entry of a journal: values, or a note of stated facts."""
 
 _MAX_NOTES_BYTES = 1 << 30
 _STRETCH = 1 << 18
@@ -54,7 +54,7 @@ _STRETCH = 1 << 18
 
 
 def journal_at(path: Path) -> Path | None:
-    """Find the journal that a path stands for: its own, that of the recording, or of its unfinished file.
+    """Find the journal of a path: itself, or that of a recording or of its unfinished file.
 
     Args:
         path: NAME, NAME.part, NAME.journal, or a journal of any name.
@@ -102,10 +102,10 @@ class JournalReader:
             self._part = _open_part(part_of(target_of(journal)))
 
     def refresh(self) -> list[Entry]:
-        """Return what was added since the last time, in order.
+        """Return the entries added since the last call, in order.
 
         Raises:
-            RecordingError: It holds what a journal never does.
+            RecordingError: It contains something that a journal never does.
         """
         entries: list[Entry] = []
         try:
@@ -113,7 +113,7 @@ class JournalReader:
                 self._take(frame, entries)
                 self._end = frame.end
         except BAD_FILE as exc:
-            if not entries:  # else what came before is given first
+            if not entries:  # otherwise earlier entries are returned first
                 raise damaged(self.path, exc) from None
         return entries
 
@@ -123,11 +123,11 @@ class JournalReader:
             self._rows += 1
             if self._rows > MAX_ROWS:
                 raise ValueError("it has more events than a recording can have")
-            if event.where is Where.INLINE:
+            if event.where is PayloadLocation.INLINE:
                 if frame.inline != int(event.row["nbytes"]):
                     raise ValueError(f"the values of {event.name!r} are not as many as it says")
                 event = replace(event, offset=frame.payload)
-            elif event.where is Where.PART:
+            elif event.where is PayloadLocation.PART:
                 self._payloads = max(self._payloads, event.offset + int(event.row["nbytes"]))
             entries.append(event)
             return
@@ -151,36 +151,36 @@ class JournalReader:
         return self._part >= 0
 
     def ends(self) -> bool:
-        """Tell whether the journal has been finished, be it in a part that `refresh` has not given yet."""
+        """Return whether the journal has been finished, even in entries that `refresh` has not returned yet."""
         try:
             return any(frame.kind == FrameKind.END for frame in read_frames(self._fd, self._end))
         except BAD_FILE:
             return False
 
     def replaced(self) -> bool:
-        """Tell whether the journal's name is gone or belongs to another journal."""
+        """Return whether the journal's name is gone or belongs to another journal."""
         try:
             return not os.path.samestat(os.fstat(self._fd), self.path.stat())
         except OSError:
             return True
 
     def shortened(self) -> bool:
-        """Tell whether the files no longer hold all that `refresh` has told of."""
+        """Return whether the files were truncated below the entries of `refresh`."""
         part = self._payloads if self._part < 0 else os.fstat(self._part).st_size
         return os.fstat(self._fd).st_size < self._end or part < self._payloads
 
     def is_named(self, path: Path) -> bool:
-        """Tell whether the file with the payloads has this name by now, as it has when the recording is finished."""
+        """Return whether the file with the payloads has this name by now, as after finishing the recording."""
         try:
             return self._part >= 0 and os.path.samestat(os.fstat(self._part), path.stat())
         except OSError:
             return False
 
     def read(self, event: JournalEvent) -> np.ndarray | Kept:
-        """Return the values of an event in their logical dtype, read-only; what was kept of them if it was not all.
+        """Return the values of an event in their logical dtype, read-only; or their partial record.
 
         Raises:
-            RecordingError: They are not there, or not those that were written.
+            RecordingError: They are missing, or not those that were written.
         """
         try:
             return self._kept(event) if event.partly else self._values(event)
@@ -215,10 +215,10 @@ class JournalReader:
         )
 
     def _read(self, event: JournalEvent, offset: int, shape: tuple[int, ...], logical: str) -> np.ndarray:
-        fd = self._fd if event.where is Where.INLINE and event.sampled is None else self._part
+        fd = self._fd if event.where is PayloadLocation.INLINE and event.sampled is None else self._part
         dtype, count = physical_dtype(logical), math.prod(shape)
         nbytes = count * dtype.itemsize
-        if nbytes and event.where is Where.NOWHERE and event.sampled is None:
+        if nbytes and event.where is PayloadLocation.NOWHERE and event.sampled is None:
             raise ValueError(f"the values of {event.name!r} were not kept")
         if nbytes and (fd < 0 or offset + nbytes > os.fstat(fd).st_size):
             raise ValueError(f"the values of {event.name!r} are not in the file")
@@ -230,7 +230,7 @@ class JournalReader:
         return making.done()
 
     def close(self) -> None:
-        """Close the files. Again does nothing."""
+        """Close the files; a second call does nothing."""
         for name in ("_fd", "_part"):
             if getattr(self, name, -1) >= 0:
                 os.close(getattr(self, name))
@@ -241,17 +241,17 @@ class JournalReader:
 
 
 class Account:
-    """What a journal says of a run, entry after entry: the values, the graph and the facts so far.
+    """The state of a run by its journal so far: values, graph and facts.
 
     Args:
         reader: The journal.
 
     Attributes:
-        events: Where values are, by tensor, sample and step; those put last come last.
-        quants: Quantization of values that do not have their tensor's.
+        events: Events by tensor, sample and step; the latest come last.
+        quants: Quantization of values that differs from their tensor's.
         extent: The last sample and the last step.
-        names: Tensors that have values, in the order of recording.
-        lost: Tensors of which values are damaged or missing, with what is to be said of them.
+        names: Tensors with values, in the order of recording.
+        lost: Tensors with damaged or missing values, with the reason.
     """
 
     def __init__(self, reader: JournalReader) -> None:
@@ -272,22 +272,22 @@ class Account:
 
     @property
     def builder(self) -> GraphBuilder:
-        """What puts the graph together; the journal has been read at least up to its first tensor."""
+        """The builder of the graph; the journal has been read at least up to its first tensor."""
         if self._builder is None:
             self._builder = GraphBuilder(self._reader.graph)
         return self._builder
 
     def places(self, tensor: str | None = None) -> Sequence[tuple[int, int]]:
-        """Return the samples and steps of which there is anything of a tensor, or of any that varies; in order."""
-        held = self._places.get(tensor, {})
-        return tuple(sorted(held)) if held or tensor is not None else ((0, 0),)
+        """Return the samples and steps with a record of a tensor, or of any that varies, in order."""
+        tensor_places = self._places.get(tensor, {})
+        return tuple(sorted(tensor_places)) if tensor_places or tensor is not None else ((0, 0),)
 
     def graph(self, model: str) -> Graph:
-        """Put the graph together."""
+        """Build the graph."""
         return self.builder.build(self.names, model)
 
     def take(self, entry: Entry) -> None:
-        """Take an entry into account.
+        """Add an entry.
 
         Raises:
             RecordingError: It contradicts earlier ones, or is something else.
@@ -307,7 +307,7 @@ class Account:
         self._skipped.pop(event.name, None)  # the last word holds
         self._skip_causes.pop(event.name, None)
         place = event.name, int(event.row["sample"]), int(event.row["step"])
-        self.events.pop(place, None)  # putting it was interrupted, and it is put once more
+        self.events.pop(place, None)  # an interrupted put is repeated
         self.events[place] = event
         for tensor in (event.name, *(() if event.constant else (None,))):
             self._places.setdefault(tensor, {})[place[1:]] = None
@@ -338,19 +338,19 @@ class Account:
             self._skip_causes[name] = SkipCause(cause)
 
     def info(self) -> RunInfo:
-        """Return the facts of the run; it is complete if the journal ends so.
+        """Return the facts of the run, complete if the journal ends so.
 
         Raises:
             RecordingError: They make no sense.
         """
         try:
             plain = self._reader.head.get("info", {})
-            known = decode_info({"info": {**plain_facts(RunInfo(backend="")), **plain}}, complete=True)
+            run_info = decode_info({"info": {**plain_facts(RunInfo(backend="")), **plain}}, complete=True)
         except (TypeError, ValueError) as exc:
             raise damaged(self._reader.path, exc) from None
         fidelity, detail = self._fidelity
         return replace(
-            known,
+            run_info,
             complete=bool(self._reader.end and self._reader.end.get("complete")),
             fidelity=fidelity,
             fidelity_detail=detail,
@@ -362,7 +362,7 @@ class Account:
 
 
 def _has_hash(event: JournalEvent, raw: np.ndarray) -> bool:
-    """Tell whether values have the hash that their event gives; yes if it gives none."""
+    """Return whether values have the hash of their event, if it has one."""
     recorded = bytes(event.row["hash"].tobytes())
     if event.hash_kind is HashKind.XXH3:
         return array_hash(raw) == recorded
@@ -375,5 +375,5 @@ def _has_hash(event: JournalEvent, raw: np.ndarray) -> bool:
 
 
 def _open_part(path: Path) -> int:
-    """Open the file with the payloads; -1 if there is none, which is so for a journal that has them itself."""
+    """Open the file with the payloads; -1 if there is none, as for a journal with inline payloads."""
     return -1 if path.is_symlink() or not path.is_file() else open_regular(path, flags=os.O_NOFOLLOW)

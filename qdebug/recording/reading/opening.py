@@ -1,15 +1,15 @@
-"""Open a recording by what it is: a file, one that is still being written, or several files seen as one.
+"""Open a recording: a file, one that is still being written, or several files as one.
 
-Of several, the graphs are put together, and each tensor comes from the file that holds it.
+For several files, the graphs are joined, and each tensor comes from the file that has it.
 
 A manifest is a small JSON file that names the files of the processes, ranks or workers of one run:
 
     {"format": "qdebug.manifest", "version": 1,
      "parts": [{"path": "rank0.h5", "prefix": "", "first_sample": 0}, ...]}
 
-A path is relative to the manifest and stays below its folder. `prefix` goes before the names of a part's tensors and
-nodes, for ranks that call different tensors alike; `first_sample` is the number that a part's first sample has in the
-whole, for workers that each ran some of the samples. Nothing is linked inside the recordings, which the reader refuses.
+A path is relative to the manifest and stays below its folder. `prefix` is put before the names of a part's tensors and
+nodes, for ranks with equal names of different tensors; `first_sample` is the number of a part's first sample in the
+whole, for workers that each ran some of the samples. Recordings contain no links, which the reader refuses.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from qdebug.model import Fidelity, Graph, Node, QuantParams, Recording, Role, Ru
 from qdebug.model.kept import Kept
 from qdebug.model.recording import Outline, no_values, not_in_full
 from qdebug.recording.reading.read import Closable, FileRecording, KnownGraphs
-from qdebug.recording.target import cannot_write, cause, check_target, whole_file
+from qdebug.recording.target import cannot_write, cause, check_target, replacing_file
 from qdebug.regular_file import open_binary, read_regular
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ _SHARED_EVENT = np.dtype([*((name, np.int64) for name in ("tensor", "sample", "s
 
 
 def is_manifest(path: Path) -> bool:
-    """Tell whether a file is JSON and not HDF5, by its first character."""
+    """Return whether a file is JSON and not HDF5, by its first character."""
     try:
         with open_binary(path) as file:
             return file.read(64).lstrip()[:1] == b"{"
@@ -61,7 +61,7 @@ def read_manifest(path: Path) -> tuple[Part, ...]:
     """Read the parts of a manifest.
 
     Raises:
-        NotARecordingError: It is none.
+        NotARecordingError: It is no manifest.
         RecordingError: It names a file outside its folder, or is of a newer version.
     """
     try:
@@ -72,10 +72,10 @@ def read_manifest(path: Path) -> tuple[Part, ...]:
         raise NotARecordingError(f"{str(path)!r} cannot be read: {cause(exc)}.", hint="Give a recording.") from None
     try:
         plain = json.loads(text)
-        known = isinstance(plain, dict) and plain.get("format") == FORMAT
+        is_valid = isinstance(plain, dict) and plain.get("format") == FORMAT
     except (ValueError, RecursionError):
-        known = False
-    if not known:
+        is_valid = False
+    if not is_valid:
         raise NotARecordingError(f"{str(path)!r} is JSON and no manifest of recordings.", hint="Give a recording.")
     if plain.get("version") != VERSION:
         raise RecordingError(
@@ -141,7 +141,7 @@ def join(
     ]
     text = json.dumps({"format": FORMAT, "version": VERSION, "parts": entries}, indent=1)
     try:
-        with whole_file(out) as partial:
+        with replacing_file(out) as partial:
             partial.write_text(text + "\n", encoding="utf-8")
     except OSError as exc:
         raise cannot_write(out, exc) from None
@@ -175,7 +175,7 @@ class Part:
 
     Args:
         path: Its file.
-        prefix: What goes before the names of its tensors and nodes.
+        prefix: Put before the names of its tensors and nodes.
         first_sample: The number of its first sample in the whole.
     """
 
@@ -189,11 +189,11 @@ class JoinedRecording(Recording, Closable):
 
     Args:
         parts: The recordings.
-        path: What stands for all of them.
+        path: The path of the whole.
 
     Raises:
-        RecordingError: A recording cannot be read, or two of them say different things of one node or tensor, or
-            hold different values of it for one sample and step.
+        RecordingError: A recording cannot be read, or two of them state different facts of one node or tensor, or have
+            different values of it for one sample and step.
     """
 
     graph: Graph = Graph()
@@ -207,7 +207,7 @@ class JoinedRecording(Recording, Closable):
         opened: dict[Path, FileRecording] = {}
         graphs = KnownGraphs()
         try:
-            for part in parts:  # a file may stand for several
+            for part in parts:  # a file may be a manifest of several
                 if part.path not in opened:
                     opened[part.path] = _opened(part, path, graphs)
                     self._keep_open(opened[part.path])
@@ -235,7 +235,7 @@ class JoinedRecording(Recording, Closable):
         )
 
     def _by_tensor(self, fact: str) -> dict[str, Any]:
-        """Return a fact of the run that is said by tensor, under the names that tensors have in the whole."""
+        """Return a fact of the run that is stated by tensor, under the joined names."""
         return {
             part.prefix + name: value for part, file in self._parts for name, value in getattr(file.info, fact).items()
         }
@@ -252,27 +252,27 @@ class JoinedRecording(Recording, Closable):
 
     @cached_property
     def names(self) -> Sequence[str]:
-        """Names of the tensors of which anything was kept."""
+        """Names of the tensors with any record."""
         return tuple(self._holders)
 
     @cached_property
     def _holders(self) -> dict[str, list[tuple[Part, FileRecording, str]]]:
-        """The parts that hold a tensor, and its name there."""
-        found: dict[str, list[tuple[Part, FileRecording, str]]] = {}
+        """The parts that have a tensor, and its name there."""
+        holders: dict[str, list[tuple[Part, FileRecording, str]]] = {}
         for part, file in self._parts:
             for name in file.names:
-                found.setdefault(part.prefix + name, []).append((part, file, name))
-        return found
+                holders.setdefault(part.prefix + name, []).append((part, file, name))
+        return holders
 
     def _check_overlaps(self) -> None:
-        """Refuse parts that hold different values of a tensor at one place: nobody knows which are right."""
+        """Refuse parts with different values of a tensor at one place, since the right ones are unknown."""
         shared = [tensor for tensor, holders in self._holders.items() if len(holders) > 1]
-        alike: dict[tuple[int, str], list[int]] = {}  # parts of one graph and prefix name their tensors alike
+        parts_by_names: dict[tuple[int, str], list[int]] = {}  # parts with the same graph and prefix share tensor names
         for number, (part, file) in enumerate(self._parts if shared else ()):
-            alike.setdefault((id(file.index_rows()[0]), part.prefix), []).append(number)
-        if not alike:
+            parts_by_names.setdefault((id(file.index_rows()[0]), part.prefix), []).append(number)
+        if not parts_by_names:
             return
-        events = np.concatenate([self._shared_events(numbers, shared) for numbers in alike.values()])
+        events = np.concatenate([self._shared_events(numbers, shared) for numbers in parts_by_names.values()])
         events = events[np.lexsort((events["part"], events["step"], events["sample"], events["tensor"]))]
         before, after = events[:-1], events[1:]
         differ = (before["hash"] != after["hash"]).any(axis=1)
@@ -287,17 +287,17 @@ class JoinedRecording(Recording, Closable):
             )
 
     def _shared_events(self, numbers: Sequence[int], shared: Sequence[str]) -> np.ndarray:
-        """Return tensor, sample, step, part and hash of the values of some tensors in parts that name them alike.
+        """Return tensor, sample, step, part and hash of the values of some tensors in parts with equal names.
 
         Args:
             numbers: The parts.
-            shared: The tensors. `tensor` of the result counts them.
+            shared: The tensors, which `tensor` of the result indexes.
         """
         names = self._parts[numbers[0]][1].index_rows()[0]
         tables = [self._parts[number][1].index_rows()[1] for number in numbers]
         prefix, counts = self._parts[numbers[0]][0].prefix, [len(table) for table in tables]
-        known = {tensor: number for number, tensor in enumerate(shared)}
-        tensors = np.array([known.get(prefix + name, -1) for name in names])
+        tensor_numbers = {tensor: number for number, tensor in enumerate(shared)}
+        tensors = np.array([tensor_numbers.get(prefix + name, -1) for name in names])
         constant = np.array([self.graph.is_constant(prefix + name) for name in names])
         rows = np.concatenate(tables)
         firsts = np.repeat([self._parts[number][0].first_sample for number in numbers], counts)
@@ -308,7 +308,7 @@ class JoinedRecording(Recording, Closable):
         return events[events["tensor"] >= 0]
 
     def _keep_open(self, file: FileRecording) -> None:
-        """Open a file if it is not, and close that which was not read for longest if too many are open."""
+        """Open a file if it is closed, and close the least recently read if too many are open."""
         with self._opening:
             if self._open is None:
                 raise RecordingError(f"The recording {str(self.path)!r} is closed.", hint="Open it again.")
@@ -328,24 +328,26 @@ class JoinedRecording(Recording, Closable):
                 yield file, name, number
 
     def places(self, tensor: str | None = None) -> Sequence[tuple[int, int]]:
-        """Return the samples and steps of which anything was kept of a tensor, or of any; in order."""
+        """Return the samples and steps with a record of a tensor, or of any, in order."""
         if tensor is not None and self.graph.is_constant(tensor):
             return ((0, 0),) if tensor in self._holders else ()
         if tensor is None:
-            held = ((part, file.places()) for part, file in self._parts)
+            places_of_parts = ((part, file.places()) for part, file in self._parts)
         else:
-            held = ((part, file.places(name)) for part, file, name in self._holders.get(tensor, ()))
-        return tuple(sorted({(part.first_sample + sample, step) for part, places in held for sample, step in places}))
+            places_of_parts = ((part, file.places(name)) for part, file, name in self._holders.get(tensor, ()))
+        return tuple(
+            sorted({(part.first_sample + sample, step) for part, places in places_of_parts for sample, step in places})
+        )
 
     def has(self, tensor: str, sample: int = 0, step: int = 0) -> bool:
-        """Tell whether values of a tensor were kept for a sample and step. A constant has them for all."""
+        """Return whether values of a tensor were recorded for a sample and step; a constant has them for all."""
         return any(file.has(name, number, step) for file, name, number in self._place(tensor, sample))
 
     def load(self, tensor: str, sample: int = 0, step: int = 0) -> np.ndarray:
         """Return the stored elements, read-only.
 
         Raises:
-            RecordingError: No values are kept under this name, sample and step.
+            RecordingError: No values are recorded under this name, sample and step.
         """
         for file, name, number in self._place(tensor, sample):
             if file.has(name, number, step):
@@ -357,14 +359,14 @@ class JoinedRecording(Recording, Closable):
         raise no_values(tensor, sample, step, self.names)
 
     def outline(self, tensor: str, sample: int = 0, step: int = 0) -> Outline | None:
-        """Return dtype, shape and hash of values as they were recorded, none of which are read; None if not known."""
+        """Return dtype, shape and hash of recorded values without reading them; None if unknown."""
         for file, name, number in self._place(tensor, sample):
             if file.has(name, number, step):
                 return file.outline(name, number, step)
         return None
 
     def kept(self, tensor: str, sample: int = 0, step: int = 0) -> Kept | None:
-        """Return what was kept of values that were not kept in full; None if they were, or there are none."""
+        """Return the partial record of values; None if they were recorded in full, or not at all."""
         for file, name, number in self._place(tensor, sample):
             if file.has_part(name, number, step):
                 with self._opening:
@@ -374,7 +376,7 @@ class JoinedRecording(Recording, Closable):
 
     @cached_property
     def event_quants(self) -> Mapping[tuple[str, int, int], QuantParams]:
-        """Quantization of values that do not have their tensor's, by tensor, sample and step."""
+        """Quantization of values that differs from their tensor's, by tensor, sample and step."""
         return {
             (part.prefix + name, sample + part.first_sample, step): quant
             for part, file in self._parts
@@ -382,7 +384,7 @@ class JoinedRecording(Recording, Closable):
         }
 
     def close(self) -> None:
-        """Close the files. Again does nothing."""
+        """Close the files; a second call does nothing."""
         with self._opening:
             for file in self._open or ():
                 file.close()
@@ -416,12 +418,12 @@ def _joined_graph(parts: Sequence[tuple[Part, FileRecording]]) -> Graph:
             _add(nodes, _renamed_node(node, prefix), part)
         for info in graph.tensors.values():
             _add_tensor(tensors, replace(info, name=prefix + info.name), part)
-        for found, names in zip(ends, (graph.inputs, graph.outputs), strict=True):
-            found.update(dict.fromkeys(prefix + name for name in names))
+        for joined, names in zip(ends, (graph.inputs, graph.outputs), strict=True):
+            joined.update(dict.fromkeys(prefix + name for name in names))
     first = parts[0][1].graph
     produced = {name for node in nodes.values() for name in node.outputs}
     for name in produced & tensors.keys():
-        if tensors[name].role is Role.INPUT:  # what one rank was handed, another one has made
+        if tensors[name].role is Role.INPUT:  # an input of one rank is the output of another
             tensors[name] = replace(tensors[name], role=Role.ACTIVATION)
     try:
         return Graph(
@@ -458,25 +460,31 @@ def _add(nodes: dict[str, Node], node: Node, part: Part) -> None:
 
 
 def _add_tensor(tensors: dict[str, TensorInfo], info: TensorInfo, part: Part) -> None:
-    known = tensors.get(info.name)
-    if known is None:
+    existing = tensors.get(info.name)
+    if existing is None:
         tensors[info.name] = info
         return
-    if (known.quant, known.dtype, known.layout) != (info.quant, info.dtype, info.layout) and None not in (
-        known.dtype,
+    if (existing.quant, existing.dtype, existing.layout) != (info.quant, info.dtype, info.layout) and None not in (
+        existing.dtype,
         info.dtype,
     ):
         raise RecordingError(
             f"{str(part.path)!r} says other things of tensor {info.name!r} than the recordings before it.", hint=_PREFIX
         )
-    better = info if known.dtype is None else known
-    shape = known.shape if known.shape == info.shape else better.shape if None in (known.dtype, info.dtype) else None
+    better = info if existing.dtype is None else existing
+    shape = (
+        existing.shape
+        if existing.shape == info.shape
+        else better.shape
+        if None in (existing.dtype, info.dtype)
+        else None
+    )
     tensors[info.name] = replace(better, shape=shape)
 
 
 @contextmanager
 def opened_recording(side: str | Path | Recording) -> Iterator[Recording]:
-    """Open a recording for a block, at whose end it is closed; one that is open already stays open.
+    """Open a recording for a block, and close it at the end; an open recording stays open.
 
     Args:
         side: A path, or an open recording.

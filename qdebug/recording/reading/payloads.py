@@ -1,6 +1,6 @@
-"""Where the payloads of a recording lie: format 2 has a table of it, in format 1 each is a dataset with a number.
+"""The locations of a recording's payloads: format 2 has a table of them, in format 1 each is a numbered dataset.
 
-Values are read by us, never by the library of HDF5. What is refused is a ValueError.
+Values are read by this package, never by the HDF5 library. Refusals are ValueErrors.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ __all__ = [
 
 
 class Expected(NamedTuple):
-    """What the index says of a payload.
+    """Facts of a payload by the index.
 
     Args:
         number: Its number.
@@ -61,29 +61,29 @@ class Expected(NamedTuple):
 
     @classmethod
     def of_event(cls, row: Any) -> Self:
-        """Return what a row of the index says."""
+        """Return the facts of a row of the index."""
         ndim = int(row["ndim"])
         shape = tuple(row["shape"][:ndim].tolist())
         return cls(int(row["payload"]), LOGICAL_DTYPES[row["dtype"]], int(row["nbytes"]), ndim, shape)
 
     @classmethod
     def of_elements(cls, number: int, dtype: str, count: int) -> Self:
-        """Return what holds for so many elements that were kept of a tensor."""
+        """Return the facts of a number of recorded elements of a tensor."""
         return cls(number, dtype, count * physical_dtype(dtype).itemsize, 1, (count,))
 
 
 class Location(NamedTuple):
-    """Where a payload lies, checked.
+    """The checked location of a payload.
 
     Args:
         shape: Its shape.
         itemsize: Bytes of an element.
-        offset: Where its bytes begin, if they lie in one piece; None if they are none, or in chunks.
-        chunk: Shape of a chunk; None if there are none.
-        filters: Numbers of the filters of a chunk, in the order in which they were applied.
-        find: Finds the chunk at a place: where it begins in the file, its bytes, and the filters that it lacks.
+        offset: Offset of its bytes, if contiguous; None if there are none, or in chunks.
+        chunk: Shape of a chunk; None without chunks.
+        filters: Numbers of the filters of a chunk, in the order of application.
+        find: Returns the chunk at coordinates: its offset in the file, its bytes, and the filters that it lacks.
         outer: Leading extents of a chunk that holds values of several payloads.
-        inside: Where the payload is in these.
+        inside: The payload's coordinates in these.
     """
 
     shape: tuple[int, ...]
@@ -118,7 +118,7 @@ class Payloads(Protocol):
         """Find a payload.
 
         Raises:
-            ValueError: It is missing, is not what the index says, or is something that a recording never contains.
+            ValueError: It is missing, contradicts the index, or is something that a recording never contains.
         """
 
 
@@ -154,26 +154,26 @@ class NumberedPayloads:
 
 
 def check_extent(extent: Extent, shape: tuple[int, ...], expected: Expected) -> None:
-    """Refuse a dataset whose values are not what the index says.
+    """Refuse a dataset whose values contradict the index.
 
     Args:
         extent: The dataset.
-        shape: Shape of the payload, which the dataset may hold together with others.
-        expected: What the index says.
+        shape: Shape of the payload, which may share the dataset with others.
+        expected: Facts of the index.
 
     Raises:
         ValueError: It has another shape or type.
     """
-    fits = len(shape) == expected.ndim and shape[:INDEX_DIMS] == expected.shape
+    is_same_shape = len(shape) == expected.ndim and shape[:INDEX_DIMS] == expected.shape
     itemsize = physical_dtype(expected.dtype).itemsize
-    if not (fits and extent.itemsize == itemsize and math.prod(shape) * itemsize == expected.nbytes):
+    if not (is_same_shape and extent.itemsize == itemsize and math.prod(shape) * itemsize == expected.nbytes):
         raise ValueError(f"it has shape {extent.shape}, which is not what the index says")
     if not extent.kind.equal(hdf5_type(expected.dtype)):
         raise ValueError(f"it does not have the type of {expected.dtype} elements")
 
 
 def find_chunk(chunks: Mapping[tuple[int, ...], tuple[int, int, int]], place: tuple[int, ...]) -> tuple[int, int, int]:
-    """Return what a table of chunks says of one.
+    """Return the entry of a chunk in a table of chunks.
 
     Raises:
         ValueError: It is missing.
@@ -267,25 +267,25 @@ class PlacedPayloads:
 
         def find(place: tuple[int, ...]) -> tuple[int, int, int]:
             at = np.ravel_multi_index(tuple(p // size for p, size in zip(place, chunk, strict=True)), counts)
-            found: tuple[int, int, int] = rows[at].item()
-            return found
+            entry: tuple[int, int, int] = rows[at].item()
+            return entry
 
         return Location(shape, itemsize, None, chunk, filters, find)
 
 
 def _by_payload(rows: np.ndarray | None) -> dict[int, Any]:
-    """Return the rows of a table by the payload that they are of."""
-    found = {} if rows is None else dict(zip(rows["payload"].tolist(), rows, strict=True))
-    if rows is not None and len(found) < len(rows):
+    """Return the rows of a table by their payload."""
+    by_payload = {} if rows is None else dict(zip(rows["payload"].tolist(), rows, strict=True))
+    if rows is not None and len(by_payload) < len(rows):
         raise ValueError("two rows say where one payload lies")
-    return found
+    return by_payload
 
 
 def read_payload(payloads: Payloads, expected: Expected) -> np.ndarray:
-    """Return a payload's elements as they lie in the file. A very large one lies in a temporary file.
+    """Return a payload's elements as stored. A very large one is a temporary file.
 
     Raises:
-        ValueError, OSError: It is not what the index says, or is damaged.
+        ValueError, OSError: It contradicts the index, or is damaged.
         MissingExtraError: It is compressed with Zstandard, and the package is not installed.
     """
     where = payloads.locate(expected)
@@ -310,18 +310,18 @@ def load_payload(
     done: Callable[[], object],
     wrong: Callable[[], RecordingError],
 ) -> np.ndarray:
-    """Return a payload's elements as they lie in the file, compared with their hash.
+    """Return a payload's elements as stored, after checking their hash.
 
     Args:
         payloads: The payloads of the file.
-        expected: What the index says of the payload.
-        digest: Its hash, as recorded.
+        expected: Facts of the index.
+        digest: Its recorded hash.
         done: Called once it was read and has that hash.
         wrong: Makes the error for another hash.
 
     Raises:
-        PayloadMismatchError: It is not what the hash says.
-        ValueError, OSError: It is not what the index says, or is damaged.
+        PayloadMismatchError: It has another hash.
+        ValueError, OSError: It contradicts the index, or is damaged.
         MissingExtraError: It is compressed with Zstandard, and the package is not installed.
     """
     stored = read_payload(payloads, expected)
@@ -336,10 +336,10 @@ _PIECE = 1 << 20
 
 
 def payload_digest(payloads: Payloads, expected: Expected) -> bytes:
-    """Return the xxh3-128 digest of a payload, with little memory however large it is.
+    """Return the xxh3-128 digest of a payload of any size, with little memory.
 
     Raises:
-        ValueError, OSError: It is not what the index says, or is damaged.
+        ValueError, OSError: It contradicts the index, or is damaged.
         MissingExtraError: It is compressed with Zstandard, and the package is not installed.
     """
     where = payloads.locate(expected)
@@ -371,9 +371,9 @@ def _chunks(fd: int, where: Location) -> Iterator[tuple[tuple[int, ...], np.ndar
 
 
 def _read_contiguous(fd: int, where: Location, offset: int, physical: np.dtype[Any]) -> np.ndarray:
-    """Copy elements that lie in one piece.
+    """Copy contiguous elements.
 
-    They are never mapped where they lie: the mapping of a file that somebody cuts meanwhile ends the process (SIGBUS).
+    They are never mapped: a mapped file that is truncated meanwhile kills the process (SIGBUS).
     """
     if where.nbytes < SPILL_FROM:
         out = np.empty(where.shape, physical)

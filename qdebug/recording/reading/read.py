@@ -1,4 +1,4 @@
-"""Read a recording: opening it reads the tables only, payloads come on demand, straight from the file."""
+"""Read a recording: opening reads the tables only, payloads are read on demand, straight from the file."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ __all__ = ["Closable", "Event", "FileRecording", "mismatch"]
 
 
 class Closable:
-    """A thing that is closed at the end of the block that opens it, however that ends."""
+    """A context manager that is closed when its block ends."""
 
     def close(self) -> None:
-        """Let go of what is held. Again does nothing."""
+        """Release all resources; a second call does nothing."""
         raise NotImplementedError
 
     def __enter__(self) -> Self:
@@ -83,10 +83,10 @@ class Event(NamedTuple):
 
 
 class RecordedGraph:
-    """What the tables but the index say: made into objects when it is first asked for.
+    """The graph in the tables, decoded on first use.
 
     Args:
-        tables: The tables. They are let go once the objects are made.
+        tables: The tables; dropped once the objects are made.
         run: Facts of the run, of `decode_run`.
 
     Attributes:
@@ -95,7 +95,7 @@ class RecordedGraph:
         constant: Whether each row is a constant, a byte each.
 
     Raises:
-        ValueError: A reference between the tables leads nowhere, or two tensors have one name.
+        ValueError: A reference between the tables is dangling, or two tensors have one name.
     """
 
     def __init__(self, tables: Tables, run: Mapping[str, Any]) -> None:
@@ -115,7 +115,7 @@ class RecordedGraph:
             ValueError: A text, quantization, shape or attribute makes no sense.
             GraphError: The nodes form no graph.
         """
-        if self._undecoded is not None:  # asked for with every tensor: the lock is for the first time
+        if self._undecoded is not None:  # called for every tensor: the lock is only needed the first time
             with self._decoding:
                 if self._undecoded is not None:
                     self._graph = decode_graph(*self._undecoded)
@@ -129,7 +129,7 @@ class KnownGraphs:
 
     Attributes:
         tables: The tables of each, by their hash.
-        graphs: What was made of them, by that hash and what a run says of its graph.
+        graphs: Their graphs, by that hash and the run's facts of the graph.
     """
 
     def __init__(self) -> None:
@@ -145,7 +145,7 @@ class KnownGraphs:
             digest: The hash that the file gives for the tables.
 
         Raises:
-            ValueError: They make none.
+            ValueError: They are no graph.
         """
         key = (digest, repr(run["graph"]))
         if key not in self.graphs:
@@ -157,11 +157,11 @@ class KnownGraphs:
 _HELD_BYTES = 64 << 20
 """Bytes of arrays in memory that a recording holds on to: a comparison asks for the same few several times in a row."""
 _HELD_SPILLED = 2
-"""Arrays in temporary files that it holds on to besides."""
+"""Cached arrays in temporary files."""
 
 
-class _HeldArrays:
-    """Arrays that were loaded: those that somebody holds, and the last ones."""
+class _ArrayCache:
+    """Loaded arrays: those still referenced by callers, and the most recent ones."""
 
     def __init__(self) -> None:
         self._known: WeakValueDictionary[int, np.ndarray] = WeakValueDictionary()
@@ -179,7 +179,7 @@ class _HeldArrays:
         return None if array is None else array.view()
 
     def add(self, row: int, array: np.ndarray) -> np.ndarray:
-        """Hold a read-only array, and return a view of it, which nobody can make writable."""
+        """Cache a read-only array, and return a view of it, which cannot be made writable."""
         with self._lock:
             self._known[row] = array
             if mapping_of(array) is not None:
@@ -192,7 +192,7 @@ class _HeldArrays:
         return array.view()
 
     def clear(self) -> None:
-        """Let go of all arrays."""
+        """Drop all arrays."""
         with self._lock:
             self._last.clear()
             self._bytes = 0
@@ -241,26 +241,26 @@ class FileRecording(Recording, Closable):
         self._index = EventIndex(index, len(self._names), self._container.optional)
         self._steps_in_file = run["steps"]
         self._datasets: DatasetPayloads | None = None
-        self._held = _HeldArrays()
+        self._held = _ArrayCache()
         self._verified: set[int] = set()
 
-    # -- what it holds
+    # -- contents
 
     @property
     def graph(self) -> Graph:
         """The graph that ran.
 
         Raises:
-            RecordingError: The tables make no graph.
+            RecordingError: The tables are no graph.
         """
         return self._decoded[0]
 
     @cached_property
     def event_quants(self) -> Mapping[tuple[str, int, int], QuantParams]:
-        """Quantization of values that do not have their tensor's, by tensor, sample and step.
+        """Quantization of values that differs from their tensor's, by tensor, sample and step.
 
         Raises:
-            RecordingError: The tables make no quantization.
+            RecordingError: The tables are no quantization.
         """
         rows = self._index.rows[self._index.rows["quant"] >= 0]
         quants = self._decoded[1]
@@ -280,11 +280,11 @@ class FileRecording(Recording, Closable):
 
     @cached_property
     def names(self) -> Sequence[str]:
-        """Names of the tensors of which anything was kept, in the order they were first recorded."""
+        """Names of the tensors with any record, in the order they were first recorded."""
         return tuple([self._names[row] for row in dict.fromkeys(self._index.rows["tensor"].tolist())])
 
     def index_rows(self) -> tuple[Sequence[str], np.ndarray]:
-        """Return the names of all tensors, and the rows of the index, whose `tensor` counts these names.
+        """Return the names of all tensors, and the rows of the index, whose `tensor` indexes these names.
 
         The names are the same object for files of one graph that are read together.
         """
@@ -292,10 +292,10 @@ class FileRecording(Recording, Closable):
 
     @cached_property
     def content_hash(self) -> str:
-        """Hash of what was recorded, in hexadecimal: equal for files with equal values, graph and facts.
+        """Hash of the recorded content, in hexadecimal: equal for equal values, graph and facts.
 
         Raises:
-            RecordingError: The file is closed, or damaged since it was opened.
+            RecordingError: The file is closed, or was damaged since it was opened.
         """
         container = self._open_container()
         try:
@@ -315,18 +315,18 @@ class FileRecording(Recording, Closable):
         return int(rows["nbytes"][rows["payload"] != NO_PAYLOAD].sum(dtype=np.uint64))
 
     def events(self) -> Iterator[Event]:
-        """List the rows of the index in the order of recording."""
+        """Yield the rows of the index in the order of recording."""
         for row, (tensor, sample, step) in enumerate(self._places(self._index.rows)):
-            what = self._index.expected(row)
+            expected = self._index.expected(row)
             digest = self._index.digest(row).hex()
-            yield Event(tensor, sample, step, what.dtype, what.nbytes, digest, what.number)
+            yield Event(tensor, sample, step, expected.dtype, expected.nbytes, digest, expected.number)
 
     # -- values
 
     def places(self, tensor: str | None = None) -> Sequence[tuple[int, int]]:
-        """Return the samples and steps of which anything was kept of a tensor, or of any; in order.
+        """Return the samples and steps with a record of a tensor, or of any, in order.
 
-        A constant has sample 0 and step 0 alone.
+        A constant has only sample 0 and step 0.
         """
         if tensor is None:
             return self._all_places
@@ -341,23 +341,23 @@ class FileRecording(Recording, Closable):
         return tuple(sorted(places)) or ((0, 0),)
 
     def has(self, tensor: str, sample: int = 0, step: int = 0) -> bool:
-        """Tell whether values of a tensor were kept for a sample and step. A constant has them for all."""
+        """Return whether values of a tensor were recorded for a sample and step; a constant has them for all."""
         return self._row(tensor, sample, step) is not None
 
     def has_part(self, tensor: str, sample: int = 0, step: int = 0) -> bool:
-        """Tell whether something was kept for a sample and step, but not all values."""
+        """Return whether a partial record exists for a sample and step."""
         event = self._event(tensor, sample, step)
         return event is not None and self._index.is_partly(event)
 
     def load(self, tensor: str, sample: int = 0, step: int = 0) -> np.ndarray:
         """Return the stored elements (codes, if quantized), read-only, in the logical dtype.
 
-        Values are compared with the hash that they were recorded with, and stay valid after `close`. Very large ones
-        lie in a temporary file. While somebody holds an array, others who ask are given the same elements.
+        Values are checked by their hash, and stay valid after `close`. Very large ones lie in a temporary file. An
+        array that is still referenced is shared with other callers.
 
         Raises:
-            PayloadMismatchError: The values are not what their hash says.
-            RecordingError: No values are kept under this name, sample and step, or the file is damaged or closed.
+            PayloadMismatchError: The values have another hash.
+            RecordingError: No values are recorded under this name, sample and step, or the file is damaged or closed.
         """
         row = self._row(tensor, sample, step)
         if row is None and self.kept(tensor, sample, step) is not None:
@@ -365,9 +365,9 @@ class FileRecording(Recording, Closable):
         if row is None:
             raise no_values(tensor, sample, step, self.names)
         container, expected = self._open_container(), self._index.expected(row)
-        held = self._held.get(row)
-        if held is not None:
-            return held
+        cached = self._held.get(row)
+        if cached is not None:
+            return cached
         try:
             array = from_physical(self._read(container, expected, row), expected.dtype)
         except BAD_FILE as exc:
@@ -377,11 +377,11 @@ class FileRecording(Recording, Closable):
         return self._held.add(row, array)
 
     def _read(self, container: Container, expected: Expected, row: int) -> np.ndarray:
-        """Read the payload of an event, and compare it with its hash if that was not done before.
+        """Read the payload of an event, and check its hash if that was not done before.
 
         Raises:
-            PayloadMismatchError: It is not what the hash says.
-            ValueError, OSError: It is not what the index says, or is damaged.
+            PayloadMismatchError: It has another hash.
+            ValueError, OSError: It contradicts the index, or is damaged.
         """
         if row in self._verified:
             return read_payload(self._payloads(), expected)
@@ -394,15 +394,15 @@ class FileRecording(Recording, Closable):
             raise
 
     def outline(self, tensor: str, sample: int = 0, step: int = 0) -> Outline | None:
-        """Return dtype, shape and hash of values as they were recorded, none of which are read.
+        """Return dtype, shape and hash of recorded values without reading them.
 
-        None if they were not kept in full, or have more dimensions than the index has room for.
+        None if they were not recorded in full, or have more dimensions than the index has room for.
         """
         row = self._row(tensor, sample, step)
         return None if row is None else self._index.outline(row)
 
     def kept(self, tensor: str, sample: int = 0, step: int = 0) -> Kept | None:
-        """Return what was kept of values that were not kept in full; None if they were, or there are none.
+        """Return the partial record of values; None if they were recorded in full, or not at all.
 
         Raises:
             RecordingError: The file is damaged or closed.
@@ -413,10 +413,10 @@ class FileRecording(Recording, Closable):
         return self._kept(event)
 
     def _kept(self, event: int) -> Kept:
-        """Read what was kept of an event of which not all values were.
+        """Read the partial record of an event.
 
         Raises:
-            PayloadMismatchError: It is not what its hash says.
+            PayloadMismatchError: It has another hash.
             RecordingError: The file is damaged or closed.
         """
         try:
@@ -427,7 +427,7 @@ class FileRecording(Recording, Closable):
             raise damaged(self.path, exc) from None
 
     def check_payload(self, event: int) -> None:
-        """Compare the values of one row of the index with the hash they were recorded with.
+        """Check the values of one row of the index by their recorded hash.
 
         Raises:
             PayloadMismatchError: They differ.
@@ -457,7 +457,7 @@ class FileRecording(Recording, Closable):
         return container.tables_hash is not None
 
     def check_datasets(self) -> None:
-        """Check that the datasets that other programs read are those that the index tells of.
+        """Check that the datasets that other programs read agree with the index.
 
         Raises:
             RecordingError: One is missing, or has other values; the file is damaged or closed.
@@ -496,7 +496,7 @@ class FileRecording(Recording, Closable):
         )
 
     def _row(self, tensor: str, sample: int, step: int) -> int | None:
-        """Return the row of the index where all values were kept; None if they were not."""
+        """Return the row of the index with all values recorded; None if there is none."""
         event = self._event(tensor, sample, step)
         return None if event is None or self._index.is_partly(event) else event
 
@@ -514,15 +514,15 @@ class FileRecording(Recording, Closable):
     # -- life
 
     def reopen(self) -> None:
-        """Open the file again that was closed. An open one stays as it is.
+        """Open a closed file again. An open file stays open.
 
         Raises:
-            RecordingError: It is not the file that was closed, as it was.
+            RecordingError: The file was changed since it was closed.
         """
         self._container.reopen()
 
     def close(self) -> None:
-        """Close the file; arrays that were loaded stay valid. Again does nothing."""
+        """Close the file; loaded arrays stay valid. A second call does nothing."""
         if hasattr(self, "_held"):
             self._held.clear()
             self._datasets = None
@@ -537,7 +537,7 @@ class FileRecording(Recording, Closable):
 
 
 def mismatch(path: Path, tensors: Sequence[str]) -> PayloadMismatchError:
-    """Make the error for tensors whose values are not what their hashes say.
+    """Return the error for tensors whose values do not match their hashes.
 
     Args:
         path: The file.

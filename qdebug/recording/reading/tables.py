@@ -1,4 +1,4 @@
-"""Tables of a recording file: checked column by column before anything is made of them, and made into objects."""
+"""Tables of a recording file: checked column by column, then decoded into objects."""
 
 from __future__ import annotations
 
@@ -55,32 +55,32 @@ _REFERENCES = (
     ("operands", "", "tensors", -1),
     ("origins", "", "strings", 0),
 )
-"""Columns of tables that count rows of other tables, and the lowest number that they may have."""
+"""Columns that index rows of other tables, and their lowest valid number."""
 
 
-def check_runs(what: str, offsets: np.ndarray, lengths: np.ndarray, size: int) -> None:
-    """Check that runs lie inside a pool, without overflow, and that they are no more than the pool together.
+def check_runs(title: str, offsets: np.ndarray, lengths: np.ndarray, size: int) -> None:
+    """Check that runs lie inside a pool, without overflow, and are no more than the pool together.
 
-    They do not overlap as written. Overlapping ones would let a small file grow without bound in memory.
+    Written runs do not overlap; overlapping runs would let a small file grow without bound in memory.
 
     Raises:
-        ValueError: One does not, or they are more.
+        ValueError: A run is invalid, or they are too many.
     """
     lengths = lengths.astype(np.uint64)
     if bool(np.any(offsets > np.uint64(size) - np.minimum(lengths, size))):  # of longer ones the sum tells
-        raise ValueError(f"{what} point outside their pool")
+        raise ValueError(f"{title} point outside their pool")
     if float(lengths.sum(dtype=np.float64)) > size:
-        raise ValueError(f"{what} are more than their pool together")
+        raise ValueError(f"{title} are more than their pool together")
 
 
-def check_rows(what: str, rows: np.ndarray, size: int, *, lowest: int = 0) -> None:
+def check_rows(title: str, rows: np.ndarray, size: int, *, lowest: int = 0) -> None:
     """Check that row numbers exist in a table of `size` rows.
 
     Raises:
         ValueError: One does not.
     """
     if len(rows) and not (int(np.minimum.reduce(rows)) >= lowest and int(np.maximum.reduce(rows)) < size):
-        raise ValueError(f"{what} point outside their table")
+        raise ValueError(f"{title} point outside their table")
 
 
 def check_index(tables: Tables, optional: Tables, run: Mapping[str, Any], payloads: int) -> None:
@@ -128,7 +128,7 @@ def _itemsizes(codes: np.ndarray) -> np.ndarray:
 
 
 def _check_places(index: np.ndarray, constant: np.ndarray, run: Mapping[str, Any]) -> None:
-    """Check that no two values are for one place; `constant` tells of each tensor whether it is one."""
+    """Check that no two values are at one place; `constant` tells for each tensor whether it is one."""
     tensor, sample, step = (np.ascontiguousarray(index[column]) for column in ("tensor", "sample", "step"))
     if (int(np.maximum.reduce(sample)) + 1, int(np.maximum.reduce(step)) + 1) != (run["samples"], run["steps"]):
         raise ValueError("the samples or steps of the index are not those of the run")
@@ -142,7 +142,7 @@ def _check_places(index: np.ndarray, constant: np.ndarray, run: Mapping[str, Any
 
 
 def constant_tensors(tables: Tables) -> np.ndarray:
-    """Tell of each row of the tensor table whether it is a constant."""
+    """Return a mask of the constants among the rows of the tensor table."""
     constant: np.ndarray = tables["tensors"]["role"] == ROLES.index(Role.CONSTANT)
     return constant
 
@@ -157,8 +157,8 @@ def check_graph(tables: Tables) -> None:
     for table, column, target, lowest in _REFERENCES:
         rows = tables[table][column] if column else tables[table]
         check_rows(f"{column or 'rows'} of {table}", rows, len(tables[target]), lowest=lowest)
-    known = tensors["dtype"][tensors["dtype"] != UNKNOWN]
-    check_rows("dtypes of tensors", known, len(LOGICAL_DTYPES))
+    known_dtypes = tensors["dtype"][tensors["dtype"] != UNKNOWN]
+    check_rows("dtypes of tensors", known_dtypes, len(LOGICAL_DTYPES))
     check_rows("dtypes of quantizations", quants["dtype"], len(LOGICAL_DTYPES))
     check_rows("roles", tensors["role"], len(ROLES))
     check_runs("shapes", tensors["dims"], np.where(tensors["ndim"] == UNKNOWN, 0, tensors["ndim"]), len(tables["dims"]))
@@ -211,7 +211,7 @@ def statistics_of(row: Any, bins: np.ndarray | None) -> Statistics:
 
 
 def decode_texts(tables: Tables, rows: np.ndarray | None = None) -> list[str]:
-    """Return strings of a recording or a journal; recordings of one net share those that are the same in both.
+    """Return strings of a recording or a journal; recordings of one net share equal strings.
 
     Args:
         tables: The tables.
@@ -256,7 +256,7 @@ def decode_run(tables: Tables) -> dict[str, Any]:
 
 
 def decode_graph(tables: Tables, run: Mapping[str, Any]) -> Graph:
-    """Make the graph out of checked tables, as objects.
+    """Decode checked tables into a graph.
 
     Raises:
         ValueError: A text, quantization, shape or attribute makes no sense.
@@ -277,7 +277,7 @@ def decode_graph(tables: Tables, run: Mapping[str, Any]) -> Graph:
 
 
 def rows_of(table: np.ndarray) -> Iterator[tuple[Any, ...]]:
-    """List the rows of a table as tuples, not all at once: that takes 60 ms in which no other thread can run."""
+    """Yield the rows of a table as tuples, in batches: all at once blocks other threads for 60 ms."""
     for start in range(0, len(table), _ROWS_AT_ONCE):
         yield from table[start : start + _ROWS_AT_ONCE].tolist()
 
@@ -307,7 +307,7 @@ def _decode_tensors(tables: Tables, texts: Sequence[str]) -> list[TensorInfo]:
 
 
 def _placements(run: Mapping[str, Any], count: int) -> dict[int, str]:
-    """Return where nodes ran by their rows; older files do not say it.
+    """Return the placements of nodes by their rows; older files have none.
 
     Args:
         run: The JSON object of the run.
@@ -319,10 +319,12 @@ def _placements(run: Mapping[str, Any], count: int) -> dict[int, str]:
     places = run["graph"].get("placements", {})
     if not isinstance(places, dict) or not all(isinstance(rows, list) for rows in places.values()):
         raise ValueError("where nodes ran cannot be decoded")
-    found = {row: place for place, rows in places.items() for row in rows if type(row) is int and 0 <= row < count}
-    if len(found) != sum(map(len, places.values())):
+    place_of_row = {
+        row: place for place, rows in places.items() for row in rows if type(row) is int and 0 <= row < count
+    }
+    if len(place_of_row) != sum(map(len, places.values())):
         raise ValueError("where nodes ran is said of nodes that do not exist, or twice")
-    return found
+    return place_of_row
 
 
 def _decode_nodes(
@@ -331,17 +333,17 @@ def _decode_nodes(
     operands = [names[row] if row >= 0 else "" for row in tables["operands"].tolist()]
     origins = [texts[row] for row in tables["origins"].tolist()]
     attributes = tables["attributes"].tobytes()
-    alike: dict[bytes, Mapping[str, AttrValue]] = {}
+    attrs_by_text: dict[bytes, Mapping[str, AttrValue]] = {}
     result = []
     for number, row in enumerate(rows_of(tables["nodes"])):
         name, op, domain, n_inputs, n_outputs, n_origin, n_attrs, inputs, outputs, origin, attrs = row
         text = attributes[attrs : attrs + n_attrs]
-        if text not in alike:
-            alike[text] = frozen_mapping(decode_attrs(text))
+        if text not in attrs_by_text:
+            attrs_by_text[text] = frozen_mapping(decode_attrs(text))
         node = Node(
             name=texts[name],
             op=texts[op],
-            attrs=alike[text],
+            attrs=attrs_by_text[text],
             domain=texts[domain],
             inputs=tuple(operands[inputs : inputs + n_inputs]),
             outputs=tuple(operands[outputs : outputs + n_outputs]),
@@ -353,7 +355,7 @@ def _decode_nodes(
 
 
 def decode_quants(tables: Tables) -> list[QuantParams]:
-    """Make the quantizations out of checked tables.
+    """Decode the quantizations of checked tables.
 
     Raises:
         ValueError: One makes no sense.
@@ -369,33 +371,33 @@ def decode_quants(tables: Tables) -> list[QuantParams]:
 
 
 def _decode_quant(row: tuple[Any, ...], tables: Tables) -> QuantParams:
-    """Make a quantization out of its row in checked tables.
+    """Decode a quantization from its row in checked tables.
 
     Raises:
         ValueError: It makes no sense.
     """
-    found = dict(zip(TABLES["quants"].names or (), row, strict=True))
-    has, dtype = found["has"], LOGICAL_DTYPES[found["dtype"]]
+    fields = dict(zip(TABLES["quants"].names or (), row, strict=True))
+    has, dtype = fields["has"], LOGICAL_DTYPES[fields["dtype"]]
     if dtype == "uint64":
-        found |= {name: found[name] % 2**64 for name in ("qmin", "qmax")}
+        fields |= {name: fields[name] % 2**64 for name in ("qmin", "qmax")}
 
     def array(name: str, pool: str, shape_of: str) -> np.ndarray:
-        start, ndim = found[f"{shape_of}_dims"], found[f"{shape_of}_ndim"]
-        return _slice(tables[pool], found[f"{name}_off"], tables["dims"][start : start + ndim])
+        start, ndim = fields[f"{shape_of}_dims"], fields[f"{shape_of}_ndim"]
+        return _slice(tables[pool], fields[f"{name}_off"], tables["dims"][start : start + ndim])
 
     for name in ("multiplier", "shift"):
         if has & Has[name.upper()]:
-            found[name] = array(name, "integers", name)
+            fields[name] = array(name, "integers", name)
     return QuantParams(
         dtype=dtype,
         scale=array("scale", "scales64" if has & Has.SCALE64 else "scales32", "scale"),
         zero_point=array("zero_point", "integers", "scale"),
-        **{name: found[name] for bit, name in OPTIONAL_FACTS.items() if has & bit},
+        **{name: fields[name] for bit, name in OPTIONAL_FACTS.items() if has & bit},
     )
 
 
 def _slice(pool: np.ndarray, offset: int, dims: np.ndarray) -> np.ndarray:
-    """Return an array of a pool; the extents are those of an untrusted file."""
+    """Return an array of a pool; the extents come from an untrusted file."""
     shape = [int(extent) for extent in dims]
     count = 1
     for extent in shape:

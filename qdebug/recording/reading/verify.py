@@ -1,7 +1,7 @@
-"""Read a whole recording in a process of its own, and say what is wrong with it.
+"""Read a whole recording in a separate process, and report its faults.
 
-The HDF5 library does not promise to survive hostile files. So the reading is done by a child with a limit on memory and
-on time: it may crash, hang or swell, and the parent tells what became of it.
+The HDF5 library may not survive hostile files. So a child process with limits on memory and time reads the file: it may
+crash, hang or grow, and the parent reports the result.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from qdebug.recording.reading.opening import is_manifest, read_manifest
 __all__ = ["Verified", "main", "verify"]
 
 MEMORY_LIMIT = 2 << 30
-"""Bytes of address space that the child may take; what it really uses is a small part of that."""
+"""Maximum bytes of address space of the child, which really uses a small part of it."""
 
 _KINDS = (NotARecordingError, PayloadMismatchError)
 """Errors that the child may raise, apart from their base."""
@@ -32,9 +32,9 @@ _LEAST_MEMORY = 256 << 20
 _LEAST_SECONDS = 20
 _BYTES_A_SECOND = 20 << 20
 _WAITING = 10
-"""Times its processor time that the child may take by the clock."""
+"""Maximum ratio of the child's wall time to its processor time."""
 _GRACE = 5
-"""Seconds of the processor after its time in which it may end by itself."""
+"""Extra seconds of processor time in which it may end by itself."""
 _START = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from qdebug.recording.reading.verify import main; main()"
 )
@@ -42,14 +42,14 @@ _START = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verified:
-    """What a recording that is all right holds.
+    """The contents of a valid recording.
 
     Args:
         path: The file.
-        tensors: Number of arrays, each of which has the hash it was recorded with.
-        bytes: Their size in all, as recorded.
+        tensors: Number of arrays, all with their recorded hash.
+        bytes: Their total size, as recorded.
         complete: Whether the run finished.
-        tables: Whether graph and index have the hash they were written with; False if the file has none.
+        tables: Whether graph and index have their recorded hash; False if the file has none.
     """
 
     path: Path
@@ -64,14 +64,14 @@ def verify(path: Path, *, memory: int = MEMORY_LIMIT, timeout: float | None = No
 
     Args:
         path: The file.
-        memory: Bytes of address space that the process may take.
-        timeout: Seconds of the processor that it may take; 20 and what reading so many bytes takes on a slow disk if
-            None. The clock may show ten times as much: on a busy machine a sound file waits.
+        memory: Maximum bytes of address space of the process.
+        timeout: Maximum seconds of processor time; by default 20 plus the time to read the file from a slow disk. Wall
+            time may be ten times as much, since a busy machine delays a valid file.
 
     Raises:
         UsageError: `memory` is too little for any file.
         NotARecordingError: The file is something else.
-        RecordingError: Something is wrong with the file, or reading it crashes, hangs, or needs too much memory.
+        RecordingError: The file is faulty, or reading it crashes, hangs, or needs too much memory.
     """
     if memory < _LEAST_MEMORY:
         raise UsageError(
@@ -83,13 +83,13 @@ def verify(path: Path, *, memory: int = MEMORY_LIMIT, timeout: float | None = No
 
 
 def _verify_files(path: Path, parts: Sequence[Path], memory: int, timeout: float | None) -> Verified:
-    """Check files one after the other in one process, whose limits are for all of them together.
+    """Check files one after the other in one process, with common limits.
 
     Args:
-        path: What they are together.
-        parts: The files, each of them once.
+        path: The whole that they are parts of.
+        parts: The files, each once.
         memory: Bytes of address space.
-        timeout: Seconds of the processor.
+        timeout: Seconds of processor time.
     """
     if timeout is None:
         size = sum(part.stat().st_size for part in parts if part.is_file())
@@ -97,7 +97,7 @@ def _verify_files(path: Path, parts: Sequence[Path], memory: int, timeout: float
     seconds = max(math.ceil(timeout), 1)
     command = [sys.executable, "-P", "-c", _START, json.dumps(sys.path), str(memory), str(seconds)]
     try:
-        done = subprocess.run(  # noqa: S603  this very interpreter
+        completed = subprocess.run(  # noqa: S603  this very interpreter
             command,
             capture_output=True,
             timeout=_WAITING * seconds,
@@ -106,16 +106,16 @@ def _verify_files(path: Path, parts: Sequence[Path], memory: int, timeout: float
         )
     except subprocess.TimeoutExpired:
         raise _refused(path, f"reading it takes more than {_WAITING * seconds} seconds") from None
-    if -done.returncode == signal.SIGXCPU:
+    if -completed.returncode == signal.SIGXCPU:
         raise _refused(path, f"reading it takes more than {seconds} seconds of the processor")
     try:
-        said: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+        answer: dict[str, Any] = json.loads(completed.stdout.splitlines()[-1])
     except (ValueError, IndexError):
-        raise _refused(path, _end_of(done.returncode)) from None
-    if "error" in said:
-        kind = next((each for each in _KINDS if each.__name__ == said.get("kind")), RecordingError)
-        raise kind(str(said["error"]), hint=str(said["hint"]))
-    return Verified(path=path, **said)
+        raise _refused(path, _end_of(completed.returncode)) from None
+    if "error" in answer:
+        kind = next((each for each in _KINDS if each.__name__ == answer.get("kind")), RecordingError)
+        raise kind(str(answer["error"]), hint=str(answer["hint"]))
+    return Verified(path=path, **answer)
 
 
 def _refused(path: Path, why: str) -> RecordingError:
@@ -123,14 +123,14 @@ def _refused(path: Path, why: str) -> RecordingError:
 
 
 def _end_of(code: int) -> str:
-    """Say how a process ended that told nothing."""
+    """Describe how a process without a result ended."""
     if code < 0:
         return f"the process that read it was ended by {signal.Signals(-code).name}"
     return f"the process that read it ended with code {code}"
 
 
 def main() -> None:
-    """Check the files named on standard input, and print what came of them as JSON. The child's part."""
+    """Check the files named on standard input, and print the result as JSON. Runs in the child."""
     memory, seconds = int(sys.argv[2]), int(sys.argv[3])
     path = Path()
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -142,17 +142,17 @@ def main() -> None:
     try:
         for path in map(Path, json.load(sys.stdin)):
             parts.append(_check(path))
-        said = {
+        answer = {
             "tensors": sum(part["tensors"] for part in parts),
             "bytes": sum(part["bytes"] for part in parts),
             "complete": all(part["complete"] for part in parts),
             "tables": all(part["tables"] for part in parts),
         }
     except RecordingError as error:
-        said = {"error": error.message, "hint": error.hint, "kind": type(error).__name__}
+        answer = {"error": error.message, "hint": error.hint, "kind": type(error).__name__}
     except MemoryError:
-        said = {"error": f"{str(path)!r} is not safe to read: it needs too much memory.", "hint": "Do not open it."}
-    sys.stdout.write(json.dumps(said) + "\n")
+        answer = {"error": f"{str(path)!r} is not safe to read: it needs too much memory.", "hint": "Do not open it."}
+    sys.stdout.write(json.dumps(answer) + "\n")
 
 
 def _check(path: Path) -> dict[str, Any]:

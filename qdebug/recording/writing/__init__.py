@@ -1,1 +1,1 @@
-"""Writes recordings: payloads, tables, sinks; packs finished ones and rebuilds those that were cut off."""
+"""Write recordings: payloads, tables, sinks; pack finished ones and rebuild interrupted ones."""

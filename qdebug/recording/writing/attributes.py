@@ -1,4 +1,4 @@
-"""What the attributes of a recording's datasets say of their tensors: made from the tables."""
+"""The attributes of a recording's datasets, built from the tables."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from qdebug.recording.writing.hdf5_objects import (
 __all__ = ["Attributes", "LargeArray"]
 
 _ROW = number_frame("row", "<u4")
-_MOST_PLACES = 1 << 20
-"""Most samples and steps for which the scales of single ones are listed."""
+_MAX_PLACES = 1 << 20
+"""Maximum samples and steps with individually listed scales."""
 
 
 class LargeArray(NamedTuple):
@@ -51,7 +51,7 @@ class Attributes:
         tables: Its tables.
 
     Attributes:
-        large: Arrays that attributes name, since they do not fit into them.
+        large: Arrays too large for an attribute, which names their dataset instead.
     """
 
     def __init__(self, tables: Mapping[str, np.ndarray]) -> None:
@@ -75,21 +75,21 @@ class Attributes:
         self.large: list[LargeArray] = []
 
     def link(self, row: int) -> bytes:
-        """Return the link that stands for a tensor."""
+        """Return the link of a tensor."""
         return link_of_bytes(self._texts[self._names[row]])
 
     def name(self, row: int) -> tuple[bytes, int]:
-        """Return the attributes that tell which tensor it is, and how many they are."""
+        """Return the attributes that identify a tensor, and their number."""
         text = self._values[self._names[row]]
         return _joined([_row_attribute(row), *([text_attribute("name", text)] if text else [])])
 
     def of_tensor(self, row: int, dtype: str, kept: str) -> tuple[bytes, int]:
-        """Return the attributes of a tensor, one after the other, and how many they are.
+        """Return the attributes of a tensor, concatenated, and their number.
 
         Args:
             row: Row of /graph/tensors.
             dtype: Logical dtype of its elements.
-            kept: What was kept of them.
+            kept: How much of them was recorded.
         """
         values = self._values
         stands_for, layout, quant, role, node, op = [column[row] for column in self._others]
@@ -98,20 +98,20 @@ class Attributes:
         if (frame := self._frames.get(key)) is None:
             frame = self._frames[key] = self._frame(key)
         first, second, third, last, count = frame
-        own = b"".join((_row_attribute(row), first, texts[0], second, texts[1], third, texts[2], last))
+        own_attributes = b"".join((_row_attribute(row), first, texts[0], second, texts[1], third, texts[2], last))
         if quant < 0:
-            return own, count
+            return own_attributes, count
         more, number = self._of_quant(quant)
-        return own + more, count + number
+        return own_attributes + more, count + number
 
     def _frame(self, key: tuple[Any, ...]) -> tuple[bytes, bytes, bytes, bytes, int]:
-        """Return what stands before, between and behind the texts of a tensor, and how many attributes it has.
+        """Return the bytes before, between and after the texts of a tensor, and its number of attributes.
 
-        Tensors often share it: those that differ in texts of the same lengths alone.
+        Tensors that differ only in texts of equal lengths share it.
 
         Args:
-            key: Bytes of its name, of its node's name and of what it stands for, 0 for none; number of its role; its
-                dtype; what was kept of it; rows of its operator's name and its layout, -1 for none.
+            key: Bytes of its name, of its node's name and of `stands_for`, 0 for none; number of its role; its dtype;
+                how much was recorded; rows of its operator's name and its layout, -1 for none.
         """
         name, node, stands_for, role, dtype, kept, op, layout = key
         sizes = {"name": name, "node": node, "stands_for": stands_for}
@@ -125,27 +125,27 @@ class Attributes:
     # -- quantizations
 
     def _of_quant(self, row: int) -> tuple[bytes, int]:
-        """Return the attributes of a quantization, and how many they are."""
-        if (known := self._quants.get(row)) is not None:
-            return known
-        found = dict(zip(TABLES["quants"].names or (), self._quant_rows[row], strict=True))
-        key = tuple(found[name] for name in ("dtype", "has", "axis", "block_size", "qmin", "qmax"))
+        """Return the attributes of a quantization, and their number."""
+        if (cached := self._quants.get(row)) is not None:
+            return cached
+        fields = dict(zip(TABLES["quants"].names or (), self._quant_rows[row], strict=True))
+        key = tuple(fields[name] for name in ("dtype", "has", "axis", "block_size", "qmin", "qmax"))
         if (codes := self._codes.get(key)) is None:
-            codes = self._codes[key] = _of_codes(found)
-        names = [name for name, bit in _ARRAYS.items() if not bit or found["has"] & bit]
-        done = self._quants[row] = _joined([*codes, *(self._array(name, row, found) for name in names)])
-        return done
+            codes = self._codes[key] = _of_codes(fields)
+        names = [name for name, bit in _ARRAYS.items() if not bit or fields["has"] & bit]
+        attributes = self._quants[row] = _joined([*codes, *(self._array(name, row, fields) for name in names)])
+        return attributes
 
-    def _place(self, found: Mapping[str, int], name: str) -> tuple[str, int, tuple[int, ...]]:
-        """Return where an array of a quantization is: its table, its first element there, and its shape."""
+    def _place(self, fields: Mapping[str, int], name: str) -> tuple[str, int, tuple[int, ...]]:
+        """Return the location of an array of a quantization: its table, its first element there, and its shape."""
         shape_of = "scale" if name == "zero_point" else name
-        dims, ndim = found[f"{shape_of}_dims"], found[f"{shape_of}_ndim"]
-        scales = "scales64" if found["has"] & _SCALE64 else "scales32"
-        return scales if name == "scale" else "integers", found[f"{name}_off"], tuple(self._dims[dims : dims + ndim])
+        dims, ndim = fields[f"{shape_of}_dims"], fields[f"{shape_of}_ndim"]
+        scales = "scales64" if fields["has"] & _SCALE64 else "scales32"
+        return scales if name == "scale" else "integers", fields[f"{name}_off"], tuple(self._dims[dims : dims + ndim])
 
-    def _array(self, name: str, row: int, found: Mapping[str, int]) -> Message:
-        """Return the attribute of an array, or that which names its dataset; one number stands for equal ones."""
-        pool, start, shape = self._place(found, name)
+    def _array(self, name: str, row: int, fields: Mapping[str, int]) -> Message:
+        """Return the attribute of an array, or of the name of its dataset; equal numbers are stored once."""
+        pool, start, shape = self._place(fields, name)
         kind, size = _POOLS[pool]
         count = math.prod(shape)
         data = self._pools[pool][start * size : (start + count) * size]
@@ -175,14 +175,14 @@ class Attributes:
         rows = np.where(events["quant"] >= 0, events["quant"], self._tables["tensors"]["quant"][row])
         names = TABLES["quants"].names or ()
         quants = {number: dict(zip(names, self._quant_rows[number], strict=True)) for number in set(rows.tolist())}
-        single = all(math.prod(self._place(found, "scale")[2]) == 1 for found in quants.values())
-        if not single or (rows < 0).any() or math.prod(lead) > _MOST_PLACES:
+        single = all(math.prod(self._place(fields, "scale")[2]) == 1 for fields in quants.values())
+        if not single or (rows < 0).any() or math.prod(lead) > _MAX_PLACES:
             return messages
         at = (events["sample"], events["step"])[: len(lead)]
         for name, dtype, none in (("scale", np.float64, np.nan), ("zero_point", np.int64, 0)):
             values = {}
-            for number, found in quants.items():
-                pool, start, _ = self._place(found, name)
+            for number, fields in quants.items():
+                pool, start, _ = self._place(fields, name)
                 values[number] = self._tables[pool][start]
             array = np.full(lead, none, dtype)
             array[at] = [values[number] for number in rows.tolist()]
@@ -197,14 +197,14 @@ class Attributes:
 
 
 _ARRAYS = {"scale": 0, "zero_point": 0, "multiplier": int(Has.MULTIPLIER), "shift": int(Has.SHIFT)}
-"""Arrays of a quantization, and the bit of those that it may lack."""
+"""Arrays of a quantization, and the flag of optional ones."""
 _SCALE64 = int(Has.SCALE64)
 _POOLS = {"scales32": ("<f4", 4), "scales64": ("<f8", 8), "integers": ("<i8", 8)}
 """Type and bytes of the elements of each table that holds arrays."""
 
 
 def _makers(tables: Mapping[str, np.ndarray]) -> np.ndarray:
-    """Return the row of the node that makes each tensor, -1 for none."""
+    """Return the row of the producer of each tensor, -1 for none."""
     nodes, makers = tables["nodes"], np.full(len(tables["tensors"]), -1)
     counts = nodes["outputs_len"].astype(np.int64)
     numbers = np.repeat(np.arange(len(nodes)), counts)
@@ -222,14 +222,14 @@ def _joined(messages: Sequence[Message]) -> tuple[bytes, int]:
     return b"".join(messages), len(messages)
 
 
-def _of_codes(found: Mapping[str, int]) -> list[Message]:
-    """Return the attributes of a quantization that say what codes there are."""
-    has, dtype = Has(found["has"]), LOGICAL_DTYPES[found["dtype"]]
-    messages = [array_attribute("axis", np.int32(found["axis"]))] if has & Has.AXIS else []
-    messages += [array_attribute("block_size", np.int64(found["block_size"]))] if has & Has.BLOCK_SIZE else []
+def _of_codes(fields: Mapping[str, int]) -> list[Message]:
+    """Return the attributes of a quantization's codes."""
+    has, dtype = Has(fields["has"]), LOGICAL_DTYPES[fields["dtype"]]
+    messages = [array_attribute("axis", np.int32(fields["axis"]))] if has & Has.AXIS else []
+    messages += [array_attribute("block_size", np.int64(fields["block_size"]))] if has & Has.BLOCK_SIZE else []
     limits = code_limits(dtype)
     for name, bit, limit in (("qmin", Has.QMIN, limits[0]), ("qmax", Has.QMAX, limits[1])):
-        value = found[name] if has & bit else limit
+        value = fields[name] if has & bit else limit
         if value is not None:
             code = np.uint64(value % 2**64) if dtype == "uint64" else np.int64(value)
             messages.append(array_attribute(name, code))

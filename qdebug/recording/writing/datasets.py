@@ -1,7 +1,7 @@
-"""The datasets of a recording that people look at: one a tensor, with attributes that explain it.
+"""The datasets of a recording for other programs: one a tensor, with attributes that explain it.
 
-All of them only point at payloads, which lie where they were appended. What they say comes from the tables, so that
-a recording that is finished, recovered or packed gets the same ones.
+They only refer to payloads, which stay where they were appended. Their content comes from the tables, so that a
+finished, recovered or packed recording gets equal ones.
 """
 
 from __future__ import annotations
@@ -50,14 +50,14 @@ from qdebug.recording.writing.hdf5_objects import (
 __all__ = ["Chunks", "Datasets", "Placed"]
 
 _TENSORS, _CONSTANTS = (TENSORS.encode(),), (CONSTANTS.encode(),)
-_MOST_ELEMENTS = 1 << 60
+_MAX_ELEMENTS = 1 << 60
 """Elements of the largest dataset: HDF5 counts their bytes in 64 bits."""
 _NAN = {
     "bfloat16": b"\xc0\x7f",
     **{name: np.dtype(name).type(np.nan).tobytes() for name in ("float16", "float32", "float64")},
 }
 _NAN |= {f"complex{2 * bits}": 2 * _NAN[f"float{bits}"] for bits in (32, 64)}
-"""What stands where there are no values, by dtype; 0 for the others."""
+"""Fill values by dtype; 0 for others."""
 
 
 class Chunks(NamedTuple):
@@ -102,9 +102,9 @@ class _Dataset(NamedTuple):
     Args:
         group: Its group.
         link: Its name there.
-        messages: Messages of its header, but for those that say where its chunks are.
-        message_count: How many they are.
-        pieces: Its chunks, if it has any.
+        messages: Messages of its header, except those on its chunks.
+        message_count: Their number.
+        pieces: Its chunks, if any.
     """
 
     group: Path
@@ -137,14 +137,14 @@ class _Pieces(NamedTuple):
 
 
 class _RegularForm(NamedTuple):
-    """What datasets of complete tensors of one dtype and shape have in common.
+    """Common parts of the datasets of complete tensors of one dtype and shape.
 
     Args:
         constant: Whether the tensors are constants.
         dtype: Their logical dtype.
         what: Messages that describe their values.
         nbytes: Bytes of a payload.
-        pieces: Their chunks, but for where they lie; None for datasets in one piece.
+        pieces: Their chunks without offsets; None for contiguous datasets.
     """
 
     constant: bool
@@ -158,14 +158,14 @@ class Datasets:
     """The datasets of one recording, under construction.
 
     Args:
-        add: Writes bytes behind what is there, at a multiple of 8, and returns where they begin.
+        add: Appends bytes at a multiple of 8, and returns their offset.
         payloads: All payloads.
         tables: All tables.
-        pools: Where the values of each table begin in the file.
+        pools: Offset of the values of each table in the file.
 
     Attributes:
         chunks_in_node: Children of a node of an index of chunks.
-        spare: Bytes that readers may read behind the last payload, since the last piece of a large one is filled up.
+        spare: Bytes that readers may read after the last payload, since the last piece of a large one is padded.
     """
 
     def __init__(
@@ -189,7 +189,7 @@ class Datasets:
         samples = self._index[~self._is_constant[self._index["tensor"]]]
         self._axes = tuple(int(samples[name].max(initial=0)) + 1 for name in ("sample", "step"))
         self._lead = self._axes if self._axes[1] > 1 else self._axes[:1]
-        self._places = min(math.prod(self._lead), _MOST_ELEMENTS)
+        self._places = min(math.prod(self._lead), _MAX_ELEMENTS)
         self.spare = self.chunks_in_node = 0
 
     def write(self) -> dict[str, int]:
@@ -217,7 +217,7 @@ class Datasets:
     # -- tensors and constants
 
     def _list_tensors(self) -> None:
-        """List what stands for each tensor that has values."""
+        """List the datasets of all tensors with values."""
         index = self._index
         order = np.lexsort((index["step"], index["sample"], index["tensor"]))
         if not len(order):
@@ -254,7 +254,7 @@ class Datasets:
             self._list_tensor(row, values, places, kept, inside if varies[at] else None)
 
     def _number_forms(self, count: int) -> tuple[np.ndarray, list[tuple[str, tuple[int, ...]]]]:
-        """Return the number of each payload's dtype and shape, [count], and those dtypes and shapes."""
+        """Return the number of each payload's dtype and shape, [count], and these dtypes and shapes."""
         forms: dict[tuple[str, tuple[int, ...]], int] = {}
         numbers = np.zeros(count, np.int64)
         numbers[list(self._payloads)] = [
@@ -263,7 +263,7 @@ class Datasets:
         return numbers, list(forms)
 
     def _regular_form(self, dtype: str, shape: tuple[int, ...], *, constant: bool) -> _RegularForm | None:
-        """Return what the datasets of complete tensors have in common; None if it is for `_list_tensor` to say."""
+        """Return the common parts of complete tensors' datasets; None if `_list_tensor` is needed."""
         lead = () if constant else self._lead
         itemsize = physical_dtype(dtype).itemsize
         nbytes, single = math.prod(shape) * itemsize, constant or self._places == 1
@@ -278,14 +278,14 @@ class Datasets:
         return _RegularForm(constant, dtype, what, nbytes, pieces)
 
     def _list_regular(self, row: int, form: _RegularForm, offsets: Any) -> None:
-        """List the dataset of a tensor that has all its values, of one dtype and shape, none of them compressed.
+        """List the dataset of a complete, uncompressed tensor of one dtype and shape.
 
-        A recording has thousands of these: this is `_list_tensor`, in a third of the time.
+        A recording has thousands of these: this equals `_list_tensor` in a third of the time.
 
         Args:
             row: Row of /graph/tensors.
-            form: What it has in common with others.
-            offsets: Where its payload lies; an array of those of all samples and steps, if it has chunks.
+            form: Its common parts.
+            offsets: Offset of its payload; an array for all samples and steps, if it has chunks.
         """
         constant, dtype, what, nbytes, pieces = form
         group, link = _CONSTANTS if constant else _TENSORS, self._attributes.link(row)
@@ -299,7 +299,7 @@ class Datasets:
         self._datasets.append(dataset)
 
     def _kept(self, events: np.ndarray) -> str:
-        """Say what was kept of a tensor of which not all values were."""
+        """Return how much of a partially recorded tensor was recorded."""
         kinds = {
             "elements" if flag & Flag.SAMPLED else "statistics" if flag & Flag.STATS_ONLY else "full"
             for flag in self._index["flags"][events].tolist()
@@ -313,15 +313,15 @@ class Datasets:
 
         Args:
             row: Row of /graph/tensors.
-            own: Payloads of the values that were kept in full.
+            own: Payloads of the fully recorded values.
             places: Sample and step of each of them.
-            kept: What was kept.
-            varies: Rows of /graph/index of its events, if single ones have a quantization of their own.
+            kept: How much was recorded.
+            varies: Rows of /graph/index of its events, if some have a quantization of their own.
         """
         constant = bool(self._is_constant[row])
         group, lead = (_CONSTANTS, ()) if constant else (_TENSORS, self._lead)
         link = self._attributes.link(row)
-        dtype, shape = (own[0].dtype, own[0].shape) if own else self._said_of(row)
+        dtype, shape = (own[0].dtype, own[0].shape) if own else self._stated_form(row)
         attributes = self._attributes.of_tensor(row, dtype, kept)
         if not constant and len(own) < self._places:
             attributes = _more(attributes, self._of_places(places))
@@ -332,8 +332,8 @@ class Datasets:
             messages = what + contiguous_layout(UNDEFINED, 0) + attributes[0]
             self._datasets.append(_Dataset(group, link, messages, attributes[1] + _DESCRIBING + 1))
             return
-        alike = len(own) == 1 or all(placed.dtype == dtype and placed.shape == shape for placed in own)
-        if alike and len(shape) + len(lead) <= MAX_NDIM and math.prod((*lead, *shape)) < _MOST_ELEMENTS:
+        is_uniform = len(own) == 1 or all(placed.dtype == dtype and placed.shape == shape for placed in own)
+        if is_uniform and len(shape) + len(lead) <= MAX_NDIM and math.prod((*lead, *shape)) < _MAX_ELEMENTS:
             self._datasets.append(self._one_dataset(group, link, own, lead=lead, places=places, attributes=attributes))
             return
         path = (*group, link)
@@ -342,8 +342,8 @@ class Datasets:
             key = place_key(sample, step, steps=self._axes[1])
             self._datasets.append(self._one_dataset(path, key, [placed]))
 
-    def _said_of(self, row: int) -> tuple[str, tuple[int, ...]]:
-        """Return dtype and shape of a tensor of which no values were kept in full."""
+    def _stated_form(self, row: int) -> tuple[str, tuple[int, ...]]:
+        """Return dtype and shape of a tensor without fully recorded values."""
         event = self._index[(self._index["tensor"] == row).argmax()]
         return LOGICAL_DTYPES[event["dtype"]], tuple(event["shape"][: event["ndim"]].tolist())
 
@@ -360,12 +360,12 @@ class Datasets:
         """Return the dataset of payloads of one dtype and shape.
 
         Args:
-            group: Where it will be.
+            group: Its group.
             link: Its name there.
             own: The payloads.
             lead: Its leading axes: number of samples, and of steps if there are several.
             places: Sample and step of each payload; None without leading axes.
-            attributes: Messages of its attributes, and how many they are.
+            attributes: Messages of its attributes, and their number.
         """
         first = own[0]
         shape, dtype = (*lead, *first.shape), first.dtype
@@ -382,10 +382,10 @@ class Datasets:
 
     def _what(self, dtype: str, shape: tuple[int, ...], *, chunked: bool = False, missing: bool = False) -> bytes:
         key = dtype, shape, chunked, missing
-        if (known := self._described.get(key)) is None:
+        if (description := self._described.get(key)) is None:
             fill = _NAN.get(dtype, b"") if missing else b""
-            known = self._described[key] = described(encode_logical(dtype), shape, fill, chunked=chunked)
-        return known
+            description = self._described[key] = described(encode_logical(dtype), shape, fill, chunked=chunked)
+        return description
 
     def _cut(self, own: Sequence[Placed], places: np.ndarray | None) -> _Pieces:
         """Return the chunks of payloads of one shape.
@@ -421,7 +421,7 @@ class Datasets:
         return _Pieces((*ones, *chunk), itemsize, starts.astype(np.uint64), stored, sizes, masks, filters)
 
     def _of_places(self, places: np.ndarray) -> list[Message]:
-        """Return the attributes of a tensor that lacks values of some samples or steps: how many, and which it has."""
+        """Return the attributes of a tensor without values at some places: their number, and the others."""
         missing = min(self._places - len(places), 2**64 - 1)
         recorded = places if len(self._lead) > 1 else places[:, 0]
         fits = 0 < recorded.nbytes <= MAX_ATTRIBUTE
@@ -430,7 +430,7 @@ class Datasets:
     # -- elements, scales
 
     def _list_elements(self) -> None:
-        """List the datasets of elements that were kept of tensors, and of their positions."""
+        """List the datasets of recorded elements, and of their positions."""
         for row in self._tables.get("samples", ()):
             event = self._index[row["event"]]
             tensor = int(event["tensor"])
@@ -454,7 +454,7 @@ class Datasets:
     # -- headers
 
     def _choose_node_size(self) -> int:
-        """Return how many children a node of chunks has: a number for the whole file, that takes the least room."""
+        """Return the number of children of a node of chunks that takes the least space in the whole file."""
         counts: dict[tuple[int, int], int] = {}
         for dataset in self._datasets:
             if dataset.pieces is not None:
@@ -472,7 +472,7 @@ class Datasets:
         return min(sorted(candidates, reverse=True), key=size)
 
     def _write_headers(self) -> list[int]:
-        """Write the header of each dataset, and the index of its chunks; return where each header is."""
+        """Write the header of each dataset, and the index of its chunks; return the offset of each header."""
         roots = self._write_trees()
         places: list[int] = []
         for first in range(0, len(self._datasets), _HEADERS_AT_ONCE):
@@ -485,20 +485,20 @@ class Datasets:
                     count += 2 if pieces.filters else 1
                 headers.append(header(messages, count))
             place = self._add(b"".join(headers))
-            for each in headers:
+            for header_bytes in headers:
                 places.append(place)
-                place += len(each)
+                place += len(header_bytes)
         return places
 
     def _write_trees(self) -> dict[int, int]:
-        """Write the indexes of chunks, those of datasets with the same places together; return where each root is."""
-        alike: dict[tuple[int, bool, bytes], list[int]] = {}
+        """Write the indexes of chunks, datasets with equal places together; return the offset of each root."""
+        numbers_by_places: dict[tuple[int, bool, bytes], list[int]] = {}
         for number, dataset in enumerate(self._datasets):
             if (pieces := dataset.pieces) is not None:
                 key = pieces.places.shape[1], isinstance(pieces.sizes, int), pieces.places.tobytes()
-                alike.setdefault(key, []).append(number)
-        found: dict[int, int] = {}
-        for (rank, _, _), numbers in alike.items():
+                numbers_by_places.setdefault(key, []).append(number)
+        root_of: dict[int, int] = {}
+        for (rank, _, _), numbers in numbers_by_places.items():
             own = [pieces for number in numbers if (pieces := self._datasets[number].pieces) is not None]
             count = len(own[0].places)
             keys = np.zeros((len(own), count + 1), key_type(rank))
@@ -510,15 +510,15 @@ class Datasets:
             children = np.stack([pieces.stored for pieces in own])
             data, roots = tree_bytes(1, keys, children, self._end(), most=self.chunks_in_node)
             self._add(data)
-            found.update(zip(numbers, roots.tolist(), strict=True))
-        return found
+            root_of.update(zip(numbers, roots.tolist(), strict=True))
+        return root_of
 
 
 _DESCRIBING = 3
 """Messages of `described`."""
 _HEADERS_AT_ONCE = 1000
 _NODE_CHILDREN = (2, 4, 8, 16, 32, 64)
-"""Children that a node of chunks may have, besides the numbers that fit the recording."""
+"""Candidate numbers of children of a node of chunks, besides the numbers that fit the recording."""
 
 
 def _more(attributes: tuple[bytes, int], messages: Sequence[Message]) -> tuple[bytes, int]:
@@ -526,9 +526,9 @@ def _more(attributes: tuple[bytes, int], messages: Sequence[Message]) -> tuple[b
 
 
 def piece_shape(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
-    """Return the shape of chunks that a large payload is seen as, each of which lies in one piece.
+    """Return the shape of contiguous chunks that a large payload is split into.
 
-    HDF5 reads whole chunks, so the last one may reach beyond the payload: by little, if an extent has no divisor that
+    HDF5 reads complete chunks, so the last one may extend beyond the payload, slightly if an extent has no divisor that
     fits.
 
     Args:
@@ -545,7 +545,7 @@ def piece_shape(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
 
 
 def _divided(extent: int, most: int) -> int:
-    """Return the size of parts of an extent: its largest divisor up to `most` if there is a good one."""
+    """Return the size of parts of an extent: its largest divisor up to `most`, if there is a good one."""
     parts = -(-extent // most)
     even = next((number for number in range(parts, min(8 * parts, extent) + 1) if extent % number == 0), None)
     return extent // even if even else -(-extent // parts)

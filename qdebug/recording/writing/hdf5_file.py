@@ -1,13 +1,13 @@
-"""The HDF5 file of a recording: payloads written as they come, and at the end all that says what is where.
+"""The HDF5 file of a recording: payloads are written as they come, the metadata at the end.
 
-This writer exists since the library of HDF5 ends the process when it cannot write what it holds back: under a limit of
-the file's size or on a full disk, closing a file is a segmentation fault (h5py 3.16 with HDF5 2.0). This one warns
-once, and loses nothing that was put before. It is also as fast as the disk: the library takes longer to make a dataset
-than all else that a small tensor costs.
+This writer exists since the HDF5 library kills the process when it cannot write its buffers: with a limit of the file's
+size or a full disk, closing a file is a segmentation fault (h5py 3.16 with HDF5 2.0). This one warns once, and loses
+nothing that was put before. It is also as fast as the disk: the library takes longer to create a dataset than all other
+costs of a small tensor.
 
-A recording needs little of what the library can do: datasets that are made once, in a few groups. Their values lie in
-the file before anything says so, where the journal has them. So the bytes of all that says what is where are put
-together here and in `hdf5_objects.py`. The superblock is of version 3, whose flag says that a file is being written.
+A recording needs little of the library: datasets that are created once, in a few groups. Their values are in the file
+before any metadata, at offsets in the journal. The metadata are encoded here and in `hdf5_objects.py`. The superblock
+is of version 3, with a flag for a file that is being written.
 """
 
 from __future__ import annotations
@@ -62,9 +62,9 @@ from qdebug.version import __version__
 __all__ = ["PayloadFile", "write_all"]
 
 _HEAD_BYTES = 1024
-"""Room at the beginning for the superblock, and for the root's header with what readers look at first."""
+"""Space at the beginning for the superblock, and for the root's header with the attributes that readers check first."""
 _ALIGNMENT = 16
-"""Payloads begin at a multiple of so many bytes, so that a mapped array is aligned, of any dtype."""
+"""Alignment of payloads in bytes, sufficient for a mapped array of any dtype."""
 _STRETCH = 1 << 18
 _MOST_AT_ONCE = 1 << 30
 _SUPERBLOCK = struct.Struct("<8s4B4Q")
@@ -73,14 +73,14 @@ _SUPERBLOCK = struct.Struct("<8s4B4Q")
 class PayloadFile:
     """An HDF5 file under construction.
 
-    Its first bytes say from the beginning that a recorder made it, and that it is not finished.
+    Its first bytes mark it as an unfinished file of a recorder from the beginning.
 
     Args:
-        path: The file to make; nothing may be there.
-        mode: Its permissions; those of a new file if None.
+        path: The file to create, which must not exist.
+        mode: Its permissions; the default ones if None.
 
     Raises:
-        OSError: It cannot be made; then nothing is there.
+        OSError: It cannot be created; then nothing is there.
     """
 
     def __init__(self, path: Path, *, mode: int | None = None) -> None:
@@ -100,14 +100,14 @@ class PayloadFile:
             raise
 
     def write(self, data: memoryview, digest: Any = None) -> int:
-        """Write values behind those that are there, and hash them on the way if wanted.
+        """Append values, and optionally hash them on the way.
 
         Args:
             data: The bytes.
-            digest: Takes each stretch while it is in the processor's cache.
+            digest: Updated by each range while it is in the processor's cache.
 
         Returns:
-            Where they begin.
+            Their offset.
 
         Raises:
             OSError: They could not be written; then the next ones take their place.
@@ -130,17 +130,17 @@ class PayloadFile:
         *,
         complete: bool,
     ) -> None:
-        """Write the datasets, all tables and the attributes of the root; the file is whole then.
+        """Write the datasets, all tables and the attributes of the root, which completes the file.
 
         Args:
-            payloads: The payloads that were written.
-            tables: The tables by name, without those that say where payloads lie.
+            payloads: The written payloads.
+            tables: The tables by name, without those on payloads.
             complete: Whether the run finished.
 
         Raises:
-            OSError: The disk is full, or it broke; the payloads are as they were.
+            OSError: The disk is full or failed; the payloads are unchanged.
         """
-        payloads = list(payloads)  # looked through twice
+        payloads = list(payloads)  # iterated twice
         tables = {**tables, **_place_tables(payloads)}
         written, members, pools = self._write_tables(tables)
         datasets = Datasets(self._add, payloads, tables, pools)
@@ -170,7 +170,7 @@ class PayloadFile:
     def _write_tables(
         self, tables: Mapping[str, np.ndarray]
     ) -> tuple[dict[str, np.ndarray], dict[str, int], dict[str, int]]:
-        """Write all tables; return the bytes of each, where its header is, and where its values are."""
+        """Write all tables; return the bytes of each, the offset of its header, and that of its values."""
         written, members, pools = {}, {}, {}
         tables = {**tables, "index": _narrow_index(tables["index"])}
         for name in (*TABLES, *OPTIONAL_TABLES, *PLACE_TABLES):
@@ -215,22 +215,22 @@ class PayloadFile:
         os.close(fd)
 
     def abandon(self) -> None:
-        """Close the file, whatever becomes of it. Again does nothing."""
+        """Close the file and ignore errors; a second call does nothing."""
         if self.fd >= 0:
             with contextlib.suppress(OSError):  # the host program may have closed all that was open
                 self.close()
 
 
 def write_all(fd: int, data: memoryview, offset: int) -> None:
-    """Write all bytes at an offset: a short write is real on a disk that is about to be full."""
+    """Write all bytes at an offset: a nearly full disk writes short."""
     size = len(data)
-    done = os.pwrite(fd, data[:_MOST_AT_ONCE], offset)
-    while done < size:
-        done += os.pwrite(fd, data[done : done + _MOST_AT_ONCE], offset + done)
+    written = os.pwrite(fd, data[:_MOST_AT_ONCE], offset)
+    while written < size:
+        written += os.pwrite(fd, data[written : written + _MOST_AT_ONCE], offset + written)
 
 
 def _facts(run: bytes) -> list[Message]:
-    """Return attributes of the root that say what was recorded: the most asked for of the facts of the run."""
+    """Return attributes of the root with the most requested facts of the run."""
     plain = json.loads(run) if run else {}
     info = plain.get("info", {})
     texts = ((name, str(info.get(name, "")).encode("utf-8", "surrogatepass")) for name in _FACTS)
@@ -242,7 +242,7 @@ _FACTS = ("backend", "model", "fidelity", "taps", "created")
 
 
 def _place_tables(payloads: Sequence[Placed]) -> dict[str, np.ndarray]:
-    """Return the tables that say where payloads lie."""
+    """Return the tables of payload offsets."""
     numbers = [placed.number for placed in payloads]
     offsets = np.full(max(numbers, default=-1) + 1, NOWHERE, PLACE_TABLES["payloads"])
     offsets[numbers] = [NOWHERE if placed.offset is None else placed.offset for placed in payloads]
@@ -255,8 +255,10 @@ def _place_tables(payloads: Sequence[Placed]) -> dict[str, np.ndarray]:
         chunks += cut.stored
     long = [placed for placed in payloads if len(placed.shape) > INDEX_DIMS]
     shapes = [(placed.number, _padded(placed.shape, MAX_NDIM)) for placed in long]
-    found = {"packed": sorted(packed), "chunks": chunks, "shapes": sorted(shapes)}
-    return {"payloads": offsets} | {name: np.array(rows, PLACE_TABLES[name]) for name, rows in found.items() if rows}
+    optional_rows = {"packed": sorted(packed), "chunks": chunks, "shapes": sorted(shapes)}
+    return {"payloads": offsets} | {
+        name: np.array(rows, PLACE_TABLES[name]) for name, rows in optional_rows.items() if rows
+    }
 
 
 def _padded(values: Iterable[int], count: int) -> tuple[int, ...]:

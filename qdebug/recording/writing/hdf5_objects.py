@@ -42,7 +42,7 @@ __all__ = [
 ]
 
 UNDEFINED = (1 << 64) - 1
-"""The address of what is nowhere."""
+"""The undefined address."""
 _HEADER, _MESSAGE = struct.Struct("<BxHII4x"), struct.Struct("<HHB3x")
 _ATTRIBUTE, _CONTIGUOUS = struct.Struct("<BBHHHB"), struct.Struct("<HHB3xBBQQ6x")
 _HEAP = struct.Struct("<4sB3xQQQ")
@@ -71,17 +71,17 @@ def message(kind: int, body: bytes) -> Message:
 
 
 def header(messages: bytes, count: int) -> bytes:
-    """Return an object header, from its messages one after the other, and how many they are."""
+    """Return an object header from its concatenated messages and their number."""
     return _HEADER.pack(1, count, 1, len(messages)) + messages
 
 
 def continuation(offset: int, size: int) -> Message:
-    """Return the message that says where further messages of a header are."""
+    """Return the message with the offset of further messages of a header."""
     return message(_CONTINUATION, struct.pack("<QQ", offset, size))
 
 
 def node_sizes_message(chunks: int) -> Message:
-    """Return the message of a superblock that says how large the nodes of B-trees are.
+    """Return the message of a superblock with the sizes of B-tree nodes.
 
     Args:
         chunks: Children of a node of chunks, an even number; groups have HDF5's defaults.
@@ -97,11 +97,11 @@ def text_attribute(name: str, value: bytes) -> Message:
 
 
 def number_attribute(name: str, kind: str, value: bytes) -> Message:
-    """Return an attribute that is one number.
+    """Return a scalar number attribute.
 
     Args:
         name: The attribute.
-        kind: Type of the number, as numpy writes it: "<f4".
+        kind: Type of the number in numpy's notation: "<f4".
         value: Its bytes.
     """
     front, behind = number_frame(name, kind)
@@ -118,19 +118,19 @@ def array_attribute(name: str, value: np.ndarray | np.generic) -> Message:
 
 @lru_cache(maxsize=4096)
 def text_frame(name: str, size: int) -> tuple[bytes, bytes]:
-    """Return what stands before and behind the bytes of an attribute that is a text of so many bytes."""
+    """Return the bytes before and after the value of a text attribute of a number of bytes."""
     return _frame(name, encode_text(size), (), size)
 
 
 @cache
 def number_frame(name: str, kind: str) -> tuple[bytes, bytes]:
-    """Return what stands before and behind the bytes of an attribute that is one number."""
+    """Return the bytes before and after the value of a scalar number attribute."""
     dtype = np.dtype(kind)
     return _frame(name, encode_dtype(dtype), (), dtype.itemsize)
 
 
 def _frame(name: str, kind: bytes, shape: tuple[int, ...], size: int) -> tuple[bytes, bytes]:
-    """Return what stands before and behind the value of an attribute of so many bytes."""
+    """Return the bytes before and after the value of an attribute of a number of bytes."""
     title = name.encode() + b"\0"
     space = struct.pack(f"<BBBB{len(shape)}Q", 2, len(shape), 0, bool(shape), *shape)
     head = _ATTRIBUTE.pack(3, 0, len(title), len(kind), len(space), _UTF8) + title + kind + space
@@ -139,12 +139,12 @@ def _frame(name: str, kind: bytes, shape: tuple[int, ...], size: int) -> tuple[b
 
 
 def described(kind: bytes, shape: tuple[int, ...], fill: bytes = b"", *, chunked: bool = False) -> bytes:
-    """Return the three messages that say what the values of a dataset are, and what stands where there are none.
+    """Return the three messages that describe the values of a dataset, including the fill value.
 
     Args:
         kind: Type of its elements.
         shape: Its shape.
-        fill: The element where there are none; zero if it is empty.
+        fill: The fill value; zero if empty.
         chunked: Whether it is stored in chunks, some of which may be missing.
     """
     space = struct.pack(f"<BB6x{len(shape)}Q", 1, len(shape), *shape)
@@ -152,27 +152,21 @@ def described(kind: bytes, shape: tuple[int, ...], fill: bytes = b"", *, chunked
 
 
 def _fill_message(fill: bytes, *, chunked: bool) -> Message:
-    """Return the fill value (version 2): room is taken chunk by chunk, or at once and never filled beforehand.
+    """Return the fill value (version 2): space is allocated chunk by chunk, or at once and never filled.
 
-    For chunks it is one that is written if it is set: else readers give zeros where a chunk is missing.
+    For chunks it is written if set: otherwise readers give zeros for missing chunks.
     """
     room, written = (3, 2) if chunked else (1, 1)
     return message(_FILL, struct.pack("<BBBBI", 2, room, written, 1, len(fill)) + fill)
 
 
 def contiguous_layout(offset: int, nbytes: int) -> Message:
-    """Return where the values of a dataset are that lie in one piece."""
+    """Return the layout message of contiguous values."""
     return _CONTIGUOUS.pack(_LAYOUT, _CONTIGUOUS.size - _MESSAGE.size, 0, 3, 1, offset, nbytes)
 
 
 def chunked_layout(tree: int, chunk: Sequence[int], itemsize: int) -> Message:
-    """Return where the index of a dataset's chunks is.
-
-    Args:
-        tree: Where its B-tree begins.
-        chunk: Shape of a chunk.
-        itemsize: Bytes of an element.
-    """
+    """Return the layout message with the offset of a dataset's chunk index."""
     rank = len(chunk) + 1
     return message(_LAYOUT, struct.pack(f"<BBBQ{rank}I", 3, 2, rank, tree, *chunk, itemsize))
 
@@ -228,14 +222,14 @@ def key_type(rank: int) -> np.dtype[Any]:
 
 
 def tree_bytes(kind: int, keys: np.ndarray, children: np.ndarray, at: int, *, most: int) -> tuple[bytes, np.ndarray]:
-    """Return B-trees with as many leaves each, as they are written one after the other, and where their roots are.
+    """Return concatenated B-trees with equal numbers of leaves, and the offsets of their roots.
 
     Args:
         kind: Their type: 0 of groups, 1 of chunks.
-        keys: What stands before each leaf and behind the last one, [leaves + 1] or [trees, leaves + 1].
-        children: Where the leaves are, [trees, leaves].
-        at: Where in the file they will begin.
-        most: Children of a node.
+        keys: The keys before each leaf and after the last one, [leaves + 1] or [trees, leaves + 1].
+        children: Offsets of the leaves, [trees, leaves].
+        at: Their own offset in the file.
+        most: Maximum children of a node.
     """
     trees, count = children.shape
     keys = np.broadcast_to(keys, (trees, count + 1))
@@ -246,12 +240,12 @@ def tree_bytes(kind: int, keys: np.ndarray, children: np.ndarray, at: int, *, mo
     starts = at + np.arange(trees, dtype=np.uint64)[:, None] * np.uint64(nodes.shape[1] * node.itemsize)
     first = 0
     for level, sizes in enumerate(levels):
-        own = starts + np.arange(first, first + len(sizes), dtype=np.uint64) * np.uint64(node.itemsize)
+        offsets = starts + np.arange(first, first + len(sizes), dtype=np.uint64) * np.uint64(node.itemsize)
         part = nodes[:, first : first + len(sizes)]
         head = part["head"]
         head["signature"], head["kind"], head["level"], head["count"] = b"TREE", kind, level, sizes
         head["left"], head["right"] = UNDEFINED, UNDEFINED
-        head["left"][:, 1:], head["right"][:, :-1] = own[:, :-1], own[:, 1:]
+        head["left"][:, 1:], head["right"][:, :-1] = offsets[:, :-1], offsets[:, 1:]
         places = np.arange(children.shape[1])
         part["entries"]["key"][:, places // most, places % most] = keys[:, :-1]
         part["entries"]["child"][:, places // most, places % most] = children
@@ -261,17 +255,12 @@ def tree_bytes(kind: int, keys: np.ndarray, children: np.ndarray, at: int, *, mo
             if sizes[number]:
                 part["entries"]["key"][:, number, sizes[number]] = keys[:, behind[number]]
         keys = keys[:, [*range(0, children.shape[1], most), children.shape[1]]]
-        children, first = own, first + len(sizes)
+        children, first = offsets, first + len(sizes)
     return nodes.tobytes(), children[:, 0]
 
 
 def node_children(count: int, most: int) -> list[list[int]]:
-    """Return how many children each node of each level of a B-tree has, from the leaves up.
-
-    Args:
-        count: Leaves of the tree.
-        most: Children of a node.
-    """
+    """Return the number of children of each node of each level of a B-tree, from the leaves up."""
     levels = []
     while True:
         nodes = max(1, -(-count // most))

@@ -1,4 +1,4 @@
-"""Rewrite a finished recording with compressed payloads: smaller, and still read by plain HDF5 programs."""
+"""Rewrite a finished recording with compressed payloads: smaller, and still readable by plain HDF5 programs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,15 @@ from qdebug.recording.reading.bad_file import BAD_FILE, damaged
 from qdebug.recording.reading.container import Container
 from qdebug.recording.reading.payloads import Expected, read_payload
 from qdebug.recording.reading.read import FileRecording
-from qdebug.recording.target import WriterLock, cannot_write, check_ours, check_target, mode_of, take_name, to_disk
+from qdebug.recording.target import (
+    WriterLock,
+    cannot_write,
+    check_recorder_file,
+    check_target,
+    mode_of,
+    take_name,
+    to_disk,
+)
 from qdebug.recording.writing.datasets import Chunks, Placed
 from qdebug.recording.writing.hdf5_file import PayloadFile
 
@@ -39,11 +47,11 @@ _MOST_LEVEL = 9
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Packed:
-    """What packing came to.
+    """The result of packing.
 
     Args:
         path: The packed file.
-        before: Its size in bytes as it was.
+        before: Its size in bytes before.
         after: Its size now.
     """
 
@@ -93,14 +101,14 @@ def pack(
     lock = WriterLock(target)
     scratch = target.with_name(target.name + ".packing")
     try:
-        check_ours(scratch)
+        check_recorder_file(scratch)
         scratch.unlink(missing_ok=True)
         try:
             _rewrite(path, scratch, CODECS[codec], level, progress, mode=mode_of(target))
             _check(path, scratch)
             take_name(scratch, target)
         except BaseException:
-            with contextlib.suppress(OSError):  # what went wrong before is what counts
+            with contextlib.suppress(OSError):  # the earlier error is the relevant one
                 scratch.unlink(missing_ok=True)
             raise
     except OSError as exc:
@@ -122,7 +130,7 @@ def _rewrite(
     container = Container(path)
     file = PayloadFile(scratch, mode=None if mode is None else mode | stat.S_IRUSR | stat.S_IWUSR)
     try:
-        to_disk(file.fd)  # else a power cut could leave what no later run dares to replace
+        to_disk(file.fd)  # otherwise a power cut could leave a file that no later run replaces
         payloads, placed = _payloads(container), []
         compressions: dict[int, _Compression | None] = {}
         for done, (expected, family) in enumerate(payloads, start=1):
@@ -154,13 +162,13 @@ def _read(container: Container, expected: Expected) -> np.ndarray:
 
 
 def _payloads(container: Container) -> list[tuple[Expected, int]]:
-    """List all payloads, with those of kept elements and their positions, and the number of each one's family.
+    """List all payloads, including recorded elements and their positions, with the number of their family.
 
-    All payloads of one tensor, dtype and shape are compressed in one way: they are chunks of one dataset, and
-    a payload may belong to several tensors.
+    All payloads of one tensor, dtype and shape are compressed alike: they are chunks of one dataset, and a payload may
+    belong to several tensors.
     """
     index = container.tables["index"]
-    found: dict[int, Expected] = {}
+    by_number: dict[int, Expected] = {}
     families: dict[Any, Any] = {}
 
     def root(member: Any) -> Any:
@@ -171,22 +179,22 @@ def _payloads(container: Container) -> list[tuple[Expected, int]]:
     full = index[(index["flags"] & PARTLY) == 0]
     for row, tensor in zip(full, full["tensor"].tolist(), strict=True):
         expected = Expected.of_event(row)
-        found[expected.number] = expected
+        by_number[expected.number] = expected
         families[root((tensor, expected.dtype, expected.ndim, expected.shape))] = root(expected.number)
     for row in container.optional.get("samples", ()):
         for name, dtype in (("values", LOGICAL_DTYPES[index["dtype"][row["event"]]]), ("positions", "int64")):
             expected = Expected.of_elements(int(row[name]), dtype, int(row["count"]))
-            found.setdefault(expected.number, expected)
-    return [(expected, root(expected.number)) for expected in sorted(found.values())]
+            by_number.setdefault(expected.number, expected)
+    return [(expected, root(expected.number)) for expected in sorted(by_number.values())]
 
 
 class _Compression(NamedTuple):
-    """How the payloads of a family are compressed.
+    """The compression of a family of payloads.
 
     Args:
         chunk: Shape of a chunk.
-        shuffle: Whether bytes are sorted by their place within the element first.
-        codecs: The codecs that a chunk may have, the wanted one first.
+        shuffle: Whether bytes are first sorted by their position within the element.
+        codecs: The possible codecs of a chunk, the requested one first.
     """
 
     chunk: tuple[int, ...]
@@ -206,7 +214,7 @@ class _Compression(NamedTuple):
 
 
 def _choose_compression(array: np.ndarray, codec: int, level: int) -> _Compression | None:
-    """Find out on the first payload of a family whether compression makes it smaller, and how; None if not."""
+    """Choose the compression of a family by its first payload; None if it does not get smaller."""
     if array.nbytes <= _SMALL or not array.ndim or array.ndim > INDEX_DIMS:
         return None
     chunk = chunk_shape(array.shape, array.itemsize)
@@ -217,18 +225,18 @@ def _choose_compression(array: np.ndarray, codec: int, level: int) -> _Compressi
 
 
 def _compressed(array: np.ndarray, compression: _Compression, level: int) -> list[tuple[memoryview, int]]:
-    """Return the chunks of an array, and the mask of each: one that would be larger is stored as it is."""
-    made: list[tuple[memoryview, int]] = []
+    """Return the chunks of an array, and the mask of each: one that would grow is stored uncompressed."""
+    chunks: list[tuple[memoryview, int]] = []
     for codec in compression.codecs:
-        made = []
+        chunks = []
         for _, part in _cut(array, compression.chunk):
             data = memoryview(compress(part, codec=codec, shuffle=compression.shuffle, level=level))
             smaller = len(data) < part.nbytes
             plain = part.reshape(-1).view(np.uint8).data
-            made.append((data, compression.mask(codec)) if smaller else (plain, compression.mask(None)))
-        if array.nbytes <= _MOST_RATIO * sum(len(data) for data, _ in made):
+            chunks.append((data, compression.mask(codec)) if smaller else (plain, compression.mask(None)))
+        if array.nbytes <= _MOST_RATIO * sum(len(data) for data, _ in chunks):
             break
-    return made
+    return chunks
 
 
 def _add(
@@ -246,7 +254,7 @@ def _add(
 
 
 def _shuffles(array: np.ndarray, chunk: tuple[int, ...], codec: int, level: int) -> bool:
-    """Find out on the first chunk whether shuffling helps; it does not for real values on a coarse grid."""
+    """Return whether shuffling helps, by the first chunk; it does not for real values on a coarse grid."""
     if array.itemsize == 1:
         return False
     _, first = next(_cut(array, chunk))
@@ -255,7 +263,7 @@ def _shuffles(array: np.ndarray, chunk: tuple[int, ...], codec: int, level: int)
 
 
 def _cut(array: np.ndarray, chunk: tuple[int, ...]) -> Any:
-    """List the chunks of an array, each with its offset and filled up with zeros at the edges."""
+    """Yield the chunks of an array, each with its offset and padded with zeros at the edges."""
     for place in chunks_of(array.shape, chunk):
         part = array[tuple(slice(start, start + size) for start, size in zip(place, chunk, strict=True))]
         if part.shape != chunk:
@@ -266,13 +274,13 @@ def _cut(array: np.ndarray, chunk: tuple[int, ...]) -> Any:
 
 
 def _check(path: Path, scratch: Path) -> None:
-    """Read every value of the new file, and compare what both files are."""
+    """Read every value of the new file, and compare both files."""
     with FileRecording(path) as old, FileRecording(scratch) as new:
         for event in range(new.event_count):
             try:
                 new.check_payload(event)
             except RecordingError:
-                old.check_payload(event)  # then it is the old one that is damaged
+                old.check_payload(event)  # raises if the old file is the damaged one
                 raise
         if old.content_hash != new.content_hash:
             raise RecordingError(f"{str(path)!r} could not be packed: the result is another recording.")

@@ -1,7 +1,7 @@
 """Payloads of a recording that is being written: equal ones are stored once, each is hashed on the way.
 
-Their bytes are with the operating system when `store` returns. Until the file is finished the journal alone knows what
-is where.
+Their bytes are with the operating system when `store` returns. Until the file is finished, only the journal knows their
+offsets.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ __all__ = ["PayloadStore"]
 
 _NO_FLAGS = Flag(0)
 _HEAD_BYTES = 1 << 12
-"""Bytes at the beginning of a payload that tell whether an equal one may have been stored before."""
+"""First bytes of a payload, which tell whether an equal one may have been stored."""
 
 
 class PayloadStore:
@@ -43,27 +43,27 @@ class PayloadStore:
         self._heads: set[tuple[bytes, str, tuple[int, ...]]] = set()
 
     def store(self, array: np.ndarray, logical: str) -> tuple[Stored, Flag]:
-        """Write an array's values, unless equal ones are there.
+        """Write an array's values, unless equal ones are stored.
 
         Args:
             array: The values.
             logical: Their logical dtype.
 
         Returns:
-            What became of them, and `Flag.DEDUP` if they were there.
+            Their place, and `Flag.DEDUP` if they were stored before.
 
         Raises:
-            OSError: The disk is full, or it broke.
+            OSError: The disk is full or failed.
         """
         data, shape = to_bytes(array, logical), array.shape
         small = len(data) <= _HEAD_BYTES
         head = (payload_hash(data if small else data[:_HEAD_BYTES]), logical, shape)
         if small or head in self._heads:
             key = head if small else (payload_hash(data), logical, shape)
-            if (known := self._known.get(key)) is not None:
-                return Stored(*known, key[0], logical, shape), Flag.DEDUP
+            if (stored := self._known.get(key)) is not None:
+                return Stored(*stored, key[0], logical, shape), Flag.DEDUP
             offset = self.file.write(data) if len(data) else None
-        else:  # nothing equal is there: it is hashed while it is written
+        else:  # no equal payload exists: it is hashed while it is written
             hashing = xxhash.xxh3_128()
             offset = self.file.write(data, hashing)
             key = hashing.digest(), logical, shape
@@ -73,7 +73,7 @@ class PayloadStore:
         return Stored(number, offset, key[0], logical, shape), _NO_FLAGS
 
     def finish(self, tables: Mapping[str, np.ndarray], *, complete: bool) -> None:
-        """Write all that says what is where; arguments and errors as of `PayloadFile.finish`."""
+        """Write the metadata; arguments and errors as for `PayloadFile.finish`."""
         payloads = (Placed(number, dtype, shape, at) for (_, dtype, shape), (number, at) in self._known.items())
         self.file.finish(payloads, tables, complete=complete)
 

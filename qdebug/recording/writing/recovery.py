@@ -1,4 +1,4 @@
-"""Rebuild the recording of a run that did not finish, from its journal and its payloads."""
+"""Rebuild the recording of an unfinished run from its journal and its payloads."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from qdebug.errors import NotARecordingError, QdebugError, RecordingError
-from qdebug.recording.journal import Where
+from qdebug.recording.journal import PayloadLocation
 from qdebug.recording.reading.journal_reader import Account, JournalReader, journal_at
 from qdebug.recording.reading.read import FileRecording
 from qdebug.recording.reading.verify import Verified, verify
@@ -17,13 +17,13 @@ from qdebug.recording.target import (
     WriterLock,
     cannot_write,
     check_target,
-    is_ours,
+    is_recorder_file,
     is_whole,
     journal_of,
     part_of,
+    replacing_file,
     take_name,
     target_of,
-    whole_file,
 )
 from qdebug.recording.writing.write import RecordingWriter
 
@@ -32,13 +32,13 @@ __all__ = ["Recovered", "recover"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recovered:
-    """What came of a recovery.
+    """The result of a recovery.
 
     Args:
         path: The recording.
-        tensors: Number of arrays that are in it.
+        tensors: Number of its arrays.
         complete: Whether the run had finished, and only the recording had not.
-        lost: Arrays that the journal tells of and that are damaged or missing, by tensor, sample and step.
+        lost: Damaged or missing arrays of the journal, by tensor, sample and step.
     """
 
     path: Path
@@ -74,12 +74,12 @@ def recover(
     journal, whole = journal_at(path), _whole_part(path)
     if whole is not None:
         try:
-            found = verify(whole)
+            verified = verify(whole)
         except RecordingError:
             if journal is None:
                 raise
         else:
-            return _named(found, out, force=force)
+            return _named(verified, out, force=force)
     if journal is None:
         _check_unfinished(path)
         raise NotARecordingError(
@@ -98,19 +98,19 @@ def recover(
 
 
 def _in_place(journal: Path, target: Path, *, force: bool, progress: Callable[[int, int], None] | None) -> Recovered:
-    """Make the recording where the run would have put it, and remove what it was made from."""
+    """Make the recording where the run would have put it, and remove its sources."""
     lock = WriterLock(target)  # refuses while the run goes on
     try:
         if target.exists() and not force:
             raise _exists(target)
-        done, made_from = _rebuilt(journal, target, force=force, progress=progress, source=part_of(target))
-        for left in made_from:
+        recovered, sources = _rebuilt(journal, target, force=force, progress=progress, source=part_of(target))
+        for left in sources:
             left.unlink(missing_ok=True)
     except OSError as exc:
         raise exc if isinstance(exc, QdebugError) else cannot_write(target, exc) from None
     finally:
         lock.release()
-    return done
+    return recovered
 
 
 def _exists(target: Path) -> RecordingError:
@@ -120,7 +120,7 @@ def _exists(target: Path) -> RecordingError:
 
 
 def _whole_part(path: Path) -> Path | None:
-    """Find the unfinished file that a path stands for, if it says that all of it was written."""
+    """Return the unfinished file of a path, if it is completely written."""
     if not path.name:
         return None  # a folder, or the root
     part = part_of(target_of(path))
@@ -128,16 +128,16 @@ def _whole_part(path: Path) -> Path | None:
 
 
 def _named(whole: Verified, out: Path | None, *, force: bool) -> Recovered:
-    """Rename an unfinished file that lacks nothing but its name.
+    """Rename a completely written unfinished file.
 
     Args:
-        whole: What it holds.
+        whole: Its contents.
         out: The recording to make; where the run would have put it if None.
         force: Replace that file if it exists.
 
     Raises:
         OutputExistsError: `out` exists and `force` is not set.
-        RecordingError: The recording is there already and `force` is not set, it cannot be written, or the run goes on.
+        RecordingError: The recording exists and `force` is not set, it cannot be written, or the run is still going on.
     """
     part = whole.path
     target = target_of(part)
@@ -145,14 +145,14 @@ def _named(whole: Verified, out: Path | None, *, force: bool) -> Recovered:
     try:
         if out is not None and out.resolve() != target.resolve():
             check_target(out, force=force)
-            with whole_file(out) as partial:
+            with replacing_file(out) as partial:
                 shutil.copyfile(part, partial)
         else:
             try:
                 take_name(part, target, force=force)
             except FileExistsError:
                 raise _exists(target) from None
-            if is_ours(journal_of(target)):
+            if is_recorder_file(journal_of(target)):
                 journal_of(target).unlink()
     except OSError as exc:
         raise exc if isinstance(exc, QdebugError) else cannot_write(out or target, exc) from None
@@ -162,12 +162,12 @@ def _named(whole: Verified, out: Path | None, *, force: bool) -> Recovered:
 
 
 def _check_unfinished(path: Path) -> None:
-    """Refuse the path of a recording that is finished, or of what cannot be recovered."""
+    """Refuse the path of a finished recording, or of a file that cannot be recovered."""
     if not path.name:
         return  # a folder, or the root
     target = target_of(path)
     if target.is_file() and not part_of(target).exists():
-        with FileRecording(target):  # one that was cut off, or is none, is said to be that
+        with FileRecording(target):  # raises for a truncated file, or for no recording
             raise _finished(target)
     if part_of(target).is_file():
         raise NotARecordingError(
@@ -189,7 +189,7 @@ def _rebuilt(
     progress: Callable[[int, int], None] | None,
     source: Path | None = None,
 ) -> tuple[Recovered, list[Path]]:
-    """Make the recording that a journal tells of; return what came of it, and the files that are in it."""
+    """Make the recording of a journal; return the result, and the files that it replaces."""
     reader = JournalReader(journal)
     try:
         account = Account(reader)
@@ -204,38 +204,40 @@ def _rebuilt(
             lost = _take_over(reader, account, writer, progress)
             if not writer.events:
                 part = journal.with_suffix(".part")
-                gone = journal.suffix == ".journal" and not part.exists()
-                why = f", since {str(part)!r}, which held the values, is gone" if gone else ""
-                raise RecordingError(f"No tensor of {str(journal)!r} can be read{why}.", hint="Record the run again.")
-            known = account.info()
-            info = replace(known, complete=known.complete and not lost)
+                is_part_gone = journal.suffix == ".journal" and not part.exists()
+                reason = f", since {str(part)!r}, which held the values, is gone" if is_part_gone else ""
+                raise RecordingError(
+                    f"No tensor of {str(journal)!r} can be read{reason}.", hint="Record the run again."
+                )
+            journal_info = account.info()
+            info = replace(journal_info, complete=journal_info.complete and not lost)
             writer.close(account.graph(info.model), info)
         except BaseException:
             writer.discard()
             raise
     finally:
         reader.close()
-    made_from, part = [journal], part_of(target_of(journal))
-    taken = (event for place, event in account.events.items() if place not in lost)
-    if is_ours(part) or any(event.where is Where.PART for event in taken):
-        made_from.insert(0, part)  # else it has nothing to do with this journal
-    done = Recovered(path=out, tensors=writer.events, complete=info.complete, lost=lost)
-    return done, made_from
+    sources, part = [journal], part_of(target_of(journal))
+    copied_events = (event for place, event in account.events.items() if place not in lost)
+    if is_recorder_file(part) or any(event.where is PayloadLocation.PART for event in copied_events):
+        sources.insert(0, part)  # otherwise it does not belong to this journal
+    recovered = Recovered(path=out, tensors=writer.events, complete=info.complete, lost=lost)
+    return recovered, sources
 
 
 def _take_over(
     reader: JournalReader, account: Account, writer: RecordingWriter, progress: Callable[[int, int], None] | None
 ) -> tuple[tuple[str, int, int], ...]:
-    """Write all values that are there and are those that were written; return the places of the others."""
-    lost = []
+    """Write all values with the right hash; return the places of the others."""
+    lost_places = []
     for done, (place, event) in enumerate(account.events.items(), start=1):
         try:
             values = reader.read(event)
         except RecordingError:
-            lost.append(place)
+            lost_places.append(place)
             account.lost[event.name] = "its values were damaged or missing when the run was recovered"
         else:
             writer.append(event.name, values, place[1:], constant=event.constant, quant=account.quants.get(place))
         if progress is not None:
             progress(done, len(account.events))
-    return tuple(lost)
+    return tuple(lost_places)

@@ -1,4 +1,4 @@
-"""Where a recorder's arrays go: a file, memory, or a file written by a thread of its own."""
+"""The destinations of a recorder's arrays: a file, memory, or a file written by a thread."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ __all__ = [
 
 
 class RecordingStopped(UserWarning):
-    """Recording stopped since the disk is full or broken; the program that is being recorded goes on."""
+    """Recording stopped since the disk is full or failed; the recorded program goes on."""
 
 
 def warn_stopped(error: QdebugError) -> None:
@@ -38,7 +38,7 @@ def warn_stopped(error: QdebugError) -> None:
     try:
         warnings.warn(f"Recording stopped: {error}", RecordingStopped, stacklevel=_host_level())
     except RecordingStopped:
-        return  # warnings are errors here, and still no concern of a run that is only looked at
+        return  # warnings may be errors here, which must not affect the recorded run
 
 
 def _host_level() -> int:
@@ -52,36 +52,36 @@ def _host_level() -> int:
 
 
 class Sink(Protocol):
-    """What a recorder writes to; a `RecordingWriter` is one. Arguments as there."""
+    """The destination of a recorder; `RecordingWriter` is one, with the same arguments."""
 
     @property
     def counts(self) -> bool:
-        """Whether it only counts values: it is given all of each array, with all that is known of its quantization."""
+        """Whether it only counts values: it gets complete arrays with their full quantization."""
 
     @property
     def failure(self) -> str | None:
-        """Why nothing can be written any more; None while all is well."""
+        """Why nothing can be written any more; None if there is no failure."""
 
     @property
     def events(self) -> int:
-        """How many arrays are safe so far."""
+        """Number of arrays stored safely."""
 
     def note(self, plain: Mapping[str, Any], *, now: bool = True) -> None:
-        """Keep what was said, for whoever reads the recording before it is finished."""
+        """Store stated facts for readers of the unfinished recording."""
 
     def append(
         self, name: str, array: Values, place: At = (0, 0), *, constant: bool = False, quant: QuantParams | None = None
     ) -> None:
-        """Keep the values of a tensor, or what there is of them; the caller may change the array afterwards."""
+        """Store the values of a tensor, or their partial record; the caller may change the array afterwards."""
 
     def read_back(self, name: str, place: At = (0, 0)) -> np.ndarray | None:
-        """Return values that were kept in full, or None."""
+        """Return values that were stored in full, or None."""
 
     def close(self, graph: Graph, info: RunInfo) -> object:
         """Finish."""
 
     def leave(self) -> None:
-        """Stop without finishing, and lose nothing that can be kept."""
+        """Stop without finishing, and lose nothing that can be preserved."""
 
     def discard(self) -> None:
         """Leave nothing behind."""
@@ -102,30 +102,30 @@ class MemorySink:
 
     @property
     def events(self) -> int:
-        """How many arrays are held."""
+        """Number of stored arrays."""
         return len(self._arrays) + len(self._partly)
 
     def note(self, plain: Mapping[str, Any], *, now: bool = True) -> None:
-        """Do nothing: nobody reads it before it is finished."""
+        """Do nothing: there is no reader before the end."""
 
     def append(
         self, name: str, array: Values, place: At = (0, 0), *, constant: bool = False, quant: QuantParams | None = None
     ) -> None:
-        """Copy the values of a tensor, or keep what there is of them."""
+        """Copy the values of a tensor, or store their partial record."""
         del constant  # the graph knows
         self._check_open()
         if isinstance(array, Kept):
             self._partly[name, *place] = array
         else:
             storable_dtype(name, array)
-            kept = np.array(array, order="C")
-            kept.flags.writeable = False
-            self._arrays[name, *place] = kept
+            copy = np.array(array, order="C")
+            copy.flags.writeable = False
+            self._arrays[name, *place] = copy
         if quant is not None:
             self._quants[name, *place] = quant
 
     def read_back(self, name: str, place: At = (0, 0)) -> np.ndarray | None:
-        """Return values that were kept in full, or None."""
+        """Return values that were stored in full, or None."""
         return self._arrays.get((name, *place))
 
     def close(self, graph: Graph, info: RunInfo) -> None:
@@ -149,19 +149,19 @@ class MemorySink:
 
 
 MOST_WAITING = 256 << 20
-"""Bytes of arrays that may be waiting; an array larger than that waits alone."""
+"""Maximum bytes of queued arrays; a larger array is queued alone."""
 
 
 class BackgroundSink:
-    """Hands everything on to another sink, in order, from a thread.
+    """Forwards everything to another sink, in order, from a thread.
 
-    The program that is recorded waits only when too much is waiting. What is waiting when the process is killed is
-    lost; what has been written survives. A program that ends or drops its recorder without closing it loses nothing:
-    the recorder then calls `leave`.
+    The recorded program waits only if too much is queued. Queued data is lost if the process is killed; written data
+    survives. A program that ends or drops its recorder without closing it loses nothing: the recorder then calls
+    `leave`.
 
     Args:
-        sink: The other sink; nobody else uses it.
-        most: Bytes of arrays that may be waiting.
+        sink: The other sink; used by nobody else.
+        most: Maximum bytes of queued arrays.
     """
 
     def __init__(self, sink: Sink, *, most: int = MOST_WAITING) -> None:
@@ -178,12 +178,12 @@ class BackgroundSink:
 
     @property
     def counts(self) -> bool:
-        """Whether the other one only counts values."""
+        """Whether the other sink only counts values."""
         return self.inner.counts
 
     @property
     def failure(self) -> str | None:
-        """Why nothing can be written any more; None while all is well."""
+        """Why nothing can be written any more; None if there is no failure."""
         return self.inner.failure
 
     @property
@@ -192,33 +192,33 @@ class BackgroundSink:
         return self.inner.events
 
     def note(self, plain: Mapping[str, Any], *, now: bool = True) -> None:
-        """Write down what was said, after what was put before."""
-        self._hand_on(0, partial(self.inner.note, dict(plain), now=now))
+        """Write stated facts, after all earlier values."""
+        self._enqueue(0, partial(self.inner.note, dict(plain), now=now))
 
     def append(
         self, name: str, array: Values, place: At = (0, 0), *, constant: bool = False, quant: QuantParams | None = None
     ) -> None:
-        """Copy the values of a tensor, or take what there is of them, to be written soon."""
+        """Copy the values of a tensor, or queue their partial record."""
         if isinstance(array, Kept):
             size = 0 if array.values is None else array.values.nbytes
         else:
             array, size = np.array(array, order="C"), array.nbytes
-        self._hand_on(size, partial(self.inner.append, name, array, place, constant=constant, quant=quant))
+        self._enqueue(size, partial(self.inner.append, name, array, place, constant=constant, quant=quant))
 
     def read_back(self, name: str, place: At = (0, 0)) -> np.ndarray | None:
-        """Return values that were kept in full, or None; waits until all is written."""
+        """Return values that were stored in full, or None; waits until all is written."""
         self._drain()
         return self.inner.read_back(name, place)
 
     def close(self, graph: Graph, info: RunInfo) -> None:
-        """Write all that is waiting, and finish."""
+        """Write everything queued, and finish."""
         self._stop()
         self.inner.close(graph, info)
         with self._changed:
             self._raise_error()
 
     def leave(self) -> None:
-        """Write all that is waiting, and stop without finishing."""
+        """Write everything queued, and stop without finishing."""
         self._stop()
         self.inner.leave()
 
@@ -229,9 +229,9 @@ class BackgroundSink:
         self._stop()
         self.inner.discard()
 
-    def _hand_on(self, size: int, work: Callable[[], object]) -> None:
+    def _enqueue(self, size: int, work: Callable[[], object]) -> None:
         if os.getpid() != self._pid:
-            work()  # a forked child has no such thread; the sink says that it must not write
+            work()  # a forked child has no such thread; the sink refuses to write
             return
         with self._changed:
             self._raise_error()
@@ -243,7 +243,7 @@ class BackgroundSink:
             self._changed.notify_all()
 
     def _raise_error(self) -> None:
-        """Raise what went wrong in the thread, once. Called with the lock held."""
+        """Raise the thread's error, once. Called with the lock held."""
         error, self._error = self._error, None
         if error is not None:
             raise error

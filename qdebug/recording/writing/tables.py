@@ -1,4 +1,4 @@
-"""The tables of a recording that is being written: one row an event, and what comes of graph and facts in the end."""
+"""The tables of a recording that is being written: one row an event, and the tables of graph and facts at the end."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ from qdebug.recording.format.specification import (
 
 __all__ = ["EventPlace", "IndexRows", "check_quants", "encode_tables", "pack_kept_row", "pack_row"]
 
-# One row of TABLES["index"]: before the hash, and behind it.
+# One row of TABLES["index"]: before and after the hash.
 _EVENT, _VALUES, _NUMBERS = struct.Struct("<5IiH"), struct.Struct("<BBf8QQ"), struct.Struct("<6Q7d")
 _UNKNOWN = math.nan
-"""When an event began and how long it took: nobody measures it."""
+"""Start and duration of an event, which are not measured."""
 _ZEROS = (0,) * INDEX_DIMS
 _SCALE64, _FACT_BITS = int(Has.SCALE64), [(int(bit), name) for bit, name in OPTIONAL_FACTS.items()]
 
@@ -51,14 +51,14 @@ class EventPlace(NamedTuple):
 
 
 def pack_row(seq: int, place: EventPlace, stored: Stored, flags: Flag) -> bytes:
-    """Make the row of an event whose values are kept in full."""
+    """Return the row of an event whose values are stored in full."""
     values, numbers = _described(stored.dtype, stored.shape)
     return b"".join((_EVENT.pack(seq, *place, stored.payload, -1, flags), values, stored.digest, numbers))
 
 
 @lru_cache(maxsize=1024)
 def _described(dtype: str, shape: tuple[int, ...]) -> tuple[bytes, bytes]:
-    """Return what stands before the hash in the row of values, and behind it if they are kept in full."""
+    """Return the bytes before the hash in the row of values, and after it if they are stored in full."""
     extents, count = shape[:INDEX_DIMS], math.prod(shape)
     nbytes = count * physical_dtype(dtype).itemsize
     values = _VALUES.pack(DTYPE_CODES[dtype], len(shape), _UNKNOWN, *extents, *_ZEROS[len(extents) :], nbytes)
@@ -66,24 +66,24 @@ def _described(dtype: str, shape: tuple[int, ...]) -> tuple[bytes, bytes]:
 
 
 def pack_kept_row(seq: int, place: EventPlace, partly: Partly) -> bytes:
-    """Make the row of an event whose values are not kept in full."""
-    kept, found = partly.kept, partly.kept.statistics
+    """Return the row of an event with a partial record."""
+    record, statistics = partly.kept, partly.kept.statistics
     flags = Flag.COUNTS | Flag.RAILS | Flag.SUMMARY | Flag.HISTOGRAM
     flags |= Flag.STATS_ONLY if partly.values is None else Flag.SAMPLED
     for flag, holds in (
-        (Flag.EXTREMES, not math.isnan(found.low)),
-        (Flag.HAS_NAN, found.nan),
-        (Flag.HAS_INF, found.inf),
-        (Flag.TRUNCATED, kept.truncated),
+        (Flag.EXTREMES, not math.isnan(statistics.low)),
+        (Flag.HAS_NAN, statistics.nan),
+        (Flag.HAS_INF, statistics.inf),
+        (Flag.TRUNCATED, record.truncated),
     ):
         flags |= flag if holds else Flag(0)
-    numbers = _NUMBERS.pack(found.count, *(getattr(found, name) for name, _ in STATISTICS.values()), _UNKNOWN)
-    values, _ = _described(kept.dtype, kept.shape)
-    return b"".join((_EVENT.pack(seq, *place, NO_PAYLOAD, -1, flags), values, kept.digest, numbers))
+    numbers = _NUMBERS.pack(statistics.count, *(getattr(statistics, name) for name, _ in STATISTICS.values()), _UNKNOWN)
+    values, _ = _described(record.dtype, record.shape)
+    return b"".join((_EVENT.pack(seq, *place, NO_PAYLOAD, -1, flags), values, record.digest, numbers))
 
 
 class IndexRows:
-    """Rows of the index, and what else is known of events."""
+    """Rows of the index, and further facts of events."""
 
     def __init__(self) -> None:
         self._rows = bytearray()
@@ -97,9 +97,9 @@ class IndexRows:
         """Number of rows."""
 
     def place(self, name: str, sample: int, step: int, *, constant: bool) -> EventPlace:
-        """Return the place of the next event; the tensor is known from the moment its first row is added."""
-        known = self._tensors.get(name)
-        tensor = len(self._tensors) if known is None else known[0]
+        """Return the place of the next event; a tensor becomes known when its first row is added."""
+        entry = self._tensors.get(name)
+        tensor = len(self._tensors) if entry is None else entry[0]
         return EventPlace(tensor, 0, 0) if constant else EventPlace(tensor, sample, step)
 
     def add(
@@ -136,8 +136,8 @@ class IndexRows:
         if quant is not None:
             self._quants[number] = quant
         if partly is not None:
-            found = partly.kept.statistics
-            self._histograms.append((number, np.stack([found.negative, found.positive])))
+            statistics = partly.kept.statistics
+            self._histograms.append((number, np.stack([statistics.negative, statistics.positive])))
             if partly.values is not None and partly.positions is not None:
                 self._samples.append((number, partly.values, partly.positions))
         self._rows += row
@@ -228,20 +228,16 @@ def encode_tables(
 
 
 def _placements(graph: Graph) -> dict[str, list[int]]:
-    """Return the rows of the nodes that ran at each place that is known."""
-    found: dict[str, list[int]] = {}
+    """Return the rows of the nodes at each known placement."""
+    rows_of_place: dict[str, list[int]] = {}
     for row, node in enumerate(graph.nodes):
         if node.placement:
-            found.setdefault(node.placement, []).append(row)
-    return found
+            rows_of_place.setdefault(node.placement, []).append(row)
+    return rows_of_place
 
 
 def check_quants(graph: Graph) -> None:
-    """Refuse a graph whose codes cannot be at their zero points: better before a run than after it.
-
-    Raises:
-        RecordingError: So it is for a tensor; the message names it.
-    """
+    """Refuse a graph whose zero points are no valid codes, before a run rather than after it."""
     for tensor in graph.tensors.values():
         try:
             if tensor.quant is not None:
@@ -288,7 +284,7 @@ class _Encoder:
             self._rows["tensors"].append(row)
 
     def _add_shape(self, shape: tuple[int | None, ...], tensor: str) -> int:
-        """Append a shape to the pool of extents; return where it begins."""
+        """Append a shape to the pool of extents; return its offset."""
         if (extents := self._shapes.get(shape)) is None:
             if len(shape) >= UNKNOWN or not all(map(_is_extent, shape)):
                 raise RecordingError(
@@ -321,7 +317,7 @@ class _Encoder:
             self._attributes += attrs
 
     def add_quant(self, quant: QuantParams) -> int:
-        """Append the row of a quantization, unless it is there; give its number."""
+        """Append the row of a quantization, unless it exists; return its number."""
         return self._quant(quant, "of one sample")
 
     def _quant(self, quant: QuantParams, tensor: str) -> int:
@@ -347,11 +343,11 @@ class _Encoder:
             places += (
                 (0, 0) if values is None else (self._add_numbers(pool, values), self._add_shape(values.shape, tensor))
             )
-        along = (quant.axis or 0, quant.block_size or 0)
-        return DTYPE_CODES[quant.dtype], has, *ndims, *along, *limits, *places
+        axis_and_block = (quant.axis or 0, quant.block_size or 0)
+        return DTYPE_CODES[quant.dtype], has, *ndims, *axis_and_block, *limits, *places
 
     def _add_numbers(self, pool: str, values: np.ndarray) -> int:
-        """Append an array to a pool of numbers; return where it begins."""
+        """Append an array to a pool of numbers; return its offset."""
         data, dtype = self._numbers[pool], TABLES[pool]
         start = len(data) // dtype.itemsize
         data += values.astype(dtype, copy=False).tobytes()

@@ -1,4 +1,4 @@
-"""Syncing at intervals: what a writer wrote is forced to the disk by a thread, whether or not anything is appended."""
+"""Sync at intervals: a thread forces written data to the disk, whether or not anything is appended."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ __all__ = ["Ticker"]
 
 
 class _Syncing(Protocol):
-    """What a ticker works for."""
+    """The protocol of a ticker's writer."""
 
     failure: str | None
     """Why nothing is written any more; None while all is well."""
 
     def sync(self) -> None:
-        """Force what was written to the disk.
+        """Force written data to the disk.
 
         Raises:
             RecordingError: It cannot be written.
@@ -27,13 +27,13 @@ class _Syncing(Protocol):
 
 
 class Ticker:
-    """Syncs a writer each so many seconds.
+    """Syncs a writer at intervals.
 
-    Its thread ends when it is stopped, when the writer is gone or has failed.
+    Its thread ends when it is stopped, or when the writer is gone or has failed.
 
     Args:
         writer: The writer.
-        seconds: From the end of one time to the next.
+        seconds: From the end of one sync to the next.
     """
 
     def __init__(self, writer: _Syncing, seconds: float) -> None:
@@ -48,12 +48,12 @@ class Ticker:
             writer = self._writer()
             if writer is None or writer.failure:
                 return
-            with contextlib.suppress(RecordingError):  # the writer says so at the next call
+            with contextlib.suppress(RecordingError):  # the writer reports it at the next call
                 writer.sync()
-            del writer  # else it could never be given up while this thread waits
+            del writer  # otherwise it could not be freed while this thread waits
 
     def stop(self) -> None:
-        """Return when nothing is being forced to the disk, and never again will be."""
+        """Stop for good; returns when no sync is running."""
         self._stopped.set()
         if self._thread is not threading.current_thread():  # which may be the last to let go of the writer
             self._thread.join()

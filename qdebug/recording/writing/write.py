@@ -1,9 +1,9 @@
 """Write a recording: events are appended one by one, the tables come last, and only a finished file gets its name.
 
-While it is written the file is called NAME.part, and NAME.journal tells what is in it (`qdebug.recording.journal`).
-When `append` returns, payload and frame are with the operating system and survive the process however it dies. The
-library of HDF5 takes no part: it costs more for a small tensor than all else together, and one that flushes after each
-tensor can leave a file that no reader opens.
+While it is written the file is called NAME.part, and NAME.journal lists its contents (`qdebug.recording.journal`). When
+`append` returns, payload and frame are with the operating system and survive any death of the process. The HDF5 library
+takes no part: it costs more for a small tensor than everything else, and a library that flushes after each tensor can
+leave a file that no reader opens.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from qdebug.recording.target import (
     WriterLock,
     cannot_write,
     cause,
-    check_ours,
+    check_recorder_file,
     check_target,
     exists,
     folder_to_disk,
@@ -40,7 +40,7 @@ from qdebug.recording.target import (
     recover_hint,
     remove_own,
     rename_new,
-    settle,
+    sync_finished,
     take_name,
     to_disk,
     unfinished,
@@ -62,18 +62,18 @@ def begin(
     mode: int | None,
     durable: bool,
 ) -> tuple[PayloadStore, Journal]:
-    """Make the two files of a recording that is written; neither is there if that fails.
+    """Create the two files of an unfinished recording, or none if that fails.
 
     Args:
-        part: The file for the payloads; nothing may be there.
-        journal_path: The journal; nothing may be there.
+        part: The file for the payloads, which must not exist.
+        journal_path: The journal, which must not exist.
         info: Facts of the run.
-        graph: The tables of the graph, if it is known beforehand.
-        mode: Permissions of both; those of new files if None.
-        durable: Return only when a power cut cannot take the files, nor what tells that a recorder made them.
+        graph: The tables of the graph, if known beforehand.
+        mode: Permissions of both; the default ones if None.
+        durable: Return only when both files, marked as a recorder's, outlive a power cut.
 
     Raises:
-        OSError: They cannot be made.
+        OSError: They cannot be created.
     """
     payloads = PayloadStore(part, mode=mode)
     fd = -1
@@ -103,11 +103,7 @@ def begin(
 
 
 def check_finished(path: Path, events: int) -> None:
-    """Read a finished file as everybody will, down to the bytes of the last payload.
-
-    Raises:
-        RecordingError: It cannot be read, or does not hold so many events.
-    """
+    """Read a finished file as any reader does, up to the bytes of the last payload."""
     with FileRecording(path) as recording:
         if recording.event_count != events:
             raise RecordingError(f"{str(path)!r} holds {recording.event_count} of {events} events.")
@@ -135,7 +131,7 @@ def give_name(part: Path, path: Path, *, force: bool, durable: bool) -> None:
             rename_new(part, path)
         else:
             if path.exists():
-                settle(part, path)  # else a power cut could take the old file and the new one
+                sync_finished(part, path)  # otherwise a power cut could lose both the old file and the new one
             part.replace(path)
     except FileExistsError:
         raise exists(path, f"The recording is in {str(part)!r}: give it another name.") from None
@@ -146,7 +142,7 @@ _MAX_NUMBER = 2**32 - 1
 At = tuple[int, int]
 """Sample and step; (0, 0) for a constant."""
 Values = np.ndarray | Kept
-"""All values of a tensor, or what is kept of them."""
+"""All values of a tensor, or their partial record."""
 
 
 class RecordingWriter:
@@ -220,9 +216,9 @@ class RecordingWriter:
                 f"A run that recorded to {str(self.path)!r} did not finish; what it recorded is still there.",
                 hint=f"{recover_hint(self.path)[:-1]}, or write over it: --force (in Python: force=True).",
             )
-        left = self._part, self._journal_path  # of a process that died; the lock says nobody owns it
+        left = self._part, self._journal_path  # left by a dead process; the lock proves that it has no owner
         for name in left:
-            check_ours(name)
+            check_recorder_file(name)
         tables = None if graph is None else encode_tables(graph, info, (), samples=1, steps=1)[0]  # or it is refused
         for name in left:
             name.unlink(missing_ok=True)
@@ -239,14 +235,14 @@ class RecordingWriter:
         return self._index.count
 
     def note(self, plain: Mapping[str, Any], *, now: bool = True) -> None:
-        """Write into the journal what was said of the run or of a tensor.
+        """Write stated facts of the run or of a tensor into the journal.
 
         Args:
             plain: A JSON object.
             now: Write it at once; else together with the next event.
 
         Raises:
-            RecordingError: As of `append`.
+            RecordingError: As for `append`.
         """
         self._check_usable()
         self._journal.add(FrameKind.NOTE, encode_json(plain))
@@ -303,22 +299,22 @@ class RecordingWriter:
         values, _ = self._payloads.store(kept.values, kept.dtype)
         return Partly(kept, values, self._payloads.store(kept.positions, "int64")[0])
 
-    def fail(self, what: str, exc: BaseException) -> None:
-        """Take back what was begun; if it is the disk that is full or broken, remember that and say so.
+    def fail(self, title: str, exc: BaseException) -> None:
+        """Undo an interrupted write; if the disk is full or failed, remember and report it.
 
         Raises:
-            RecordingError: It is.
+            RecordingError: The disk is full or failed.
         """
         self._journal.forget()
         if isinstance(exc, OSError | RuntimeError):
-            self.failure = f"{what} could not be written to {str(self._part)!r}: {cause(exc)}."
+            self.failure = f"{title} could not be written to {str(self._part)!r}: {cause(exc)}."
             raise RecordingError(self.failure, hint="Free some space, or record to another disk.") from None
 
     def sync(self) -> None:
-        """Force what was appended to the disk: when this returns, it outlives a power cut. For any thread.
+        """Force appended data to the disk, so that it outlives a power cut. Callable from any thread.
 
         Raises:
-            RecordingError: It cannot be written; nothing more is, since the system may have dropped what it held.
+            RecordingError: It cannot be written; writing stops, since the system may have dropped data.
         """
         try:
             to_disk(self._payloads.file.fd)
@@ -328,17 +324,17 @@ class RecordingWriter:
             raise RecordingError(self.failure, hint="Free some space, or record to another disk.") from None
 
     def _sync_last(self) -> None:
-        """Stop the thread that syncs, and do so once more."""
+        """Stop the syncing thread, and sync once more."""
         ticker, self._ticker = self._ticker, None
         if ticker is None:
             return
         ticker.stop()
         if self.failure is None:
-            with contextlib.suppress(RecordingError):  # `failure` says so
+            with contextlib.suppress(RecordingError):  # `failure` has the reason
                 self.sync()
 
     def read_back(self, name: str, place: At = (0, 0)) -> np.ndarray | None:
-        """Return values that were appended; None if there are none, or not all were kept.
+        """Return appended values; None if there are none, or not all were recorded.
 
         Raises:
             RecordingError: The writer is closed or belongs to another process, or the file cannot be read.
@@ -365,7 +361,7 @@ class RecordingWriter:
             RecordingError: The file cannot be finished; what was recorded can be recovered.
         """
         self._check_usable(failed=True)
-        self._sync_last()  # what follows may fail
+        self._sync_last()  # the following steps may fail
         complete = info.complete and self.failure is None
         try:
             tables = self._index.tables(graph, info)
@@ -397,11 +393,12 @@ class RecordingWriter:
             self._lock.release()
         return self.path
 
-    def _cannot_finish(self, why: str) -> RecordingError:
-        kept = self.events > 0 and self._part.exists()
+    def _cannot_finish(self, reason: str) -> RecordingError:
+        is_recoverable = self.events > 0 and self._part.exists()
+        remainder = " What was recorded is kept beside it." if is_recoverable else ""
         error = RecordingError(
-            f"{str(self.path)!r} cannot be finished: {why}.{' What was recorded is kept beside it.' if kept else ''}",
-            hint=recover_hint(self.path) if kept or self._source is not None else self._instead(),
+            f"{str(self.path)!r} cannot be finished: {reason}.{remainder}",
+            hint=recover_hint(self.path) if is_recoverable or self._source is not None else self._instead(),
         )
         self.failure = self.failure or error.message
         return error
@@ -421,23 +418,23 @@ class RecordingWriter:
         return "Record the run again, to a disk that has room."
 
     def _end(self, *, complete: bool) -> None:
-        """Tell those who follow that the recording is finished."""
+        """Tell followers that the recording is finished."""
         self._journal.add(FrameKind.END, encode_json({"complete": complete, "events": self.events}))
         with contextlib.suppress(OSError):  # the file is: whoever opens it now needs no journal
             self._journal.commit()
 
     def leave(self) -> None:
-        """Stop, and leave file and journal as they are: they can be recovered. Again does nothing.
+        """Stop, and leave file and journal for a recovery. A second call does nothing.
 
-        In a forked child nothing happens but that the child lets go.
+        A forked child only drops its references.
         """
-        nothing_new = not self.events or self._source is not None  # else it is what can be recovered
+        nothing_new = not self.events or self._source is not None  # otherwise it can be recovered
         self._stop(remove=nothing_new)
 
     def discard(self) -> None:
-        """Close and remove everything. Again, or after `close`, does nothing.
+        """Close and remove everything. A second call, or a call after `close`, does nothing.
 
-        In a forked child nothing happens but that the child lets go.
+        A forked child only drops its references.
         """
         self._stop(remove=True)
 
@@ -460,13 +457,13 @@ class RecordingWriter:
         remove_own(self._journal_path, self._journal_made)
 
     def __del__(self) -> None:
-        # Nobody can finish it any more.
+        # It cannot be finished any more.
         if getattr(self, "_open", False):
             with contextlib.suppress(Exception):
                 self.leave()
 
     def abandon(self) -> None:
-        """Let go of the file in a forked child, without a trace in it."""
+        """Drop the file in a forked child, without changing it."""
         if self._open:
             self._lock.abandon()
             self._journal.close()

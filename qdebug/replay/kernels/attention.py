@@ -1,8 +1,8 @@
 """Attention of transformers as ONNX defines it and as ONNX Runtime fuses it, and rotary embeddings.
 
-The fused ones are those of docs/ContribOperators.md in ONNX Runtime.
+The fused operators are those of docs/ContribOperators.md in ONNX Runtime.
 
-Shapes: B batch, N heads, S positions of the query, P those kept from earlier, T = P + new ones, h extent of a head.
+Shapes: B batch, N heads, S positions of the query, P past positions, T = P + new positions, h size of a head.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from math import prod
 import numpy as np
 
 from qdebug.errors import KernelError
-from qdebug.replay.extents import Amount, broadcast
+from qdebug.replay.extents import Cost, broadcast
 from qdebug.replay.kernels.activation import softmax
 from qdebug.replay.precision import narrow, widen
 from qdebug.replay.qsum import centred, exact_dtype, sum_bound
@@ -26,17 +26,17 @@ __all__ = ["coded_attention", "coded_attention_extent"]
 
 _MICROSOFT = "com.microsoft"
 _DOUBLE = 11
-"""ONNX's number of float64."""
+"""The ONNX element type of float64."""
 _SCORES_AT_ONCE = 1 << 22
-"""Scores that are computed at once, in blocks of rows: 16 MiB, and a few times that while a softmax is taken."""
+"""Scores of a block of rows: 16 MiB, and a few times that during a softmax."""
 _Added = Callable[[slice], Iterable[np.ndarray]]
-"""Returns what is added to some rows of scores."""
+"""Returns the summands of some rows of scores."""
 _MASKED = -10000.0
-"""What is added where a mask hides something, unless the node says another number."""
+"""Default summand of masked scores."""
 
 
-def _refuse(call: Call, what: str) -> KernelError:
-    return KernelError(f"Node {call.node!r} ({call.op}) {what}, which is not computed here.")
+def _refuse(call: Call, reason: str) -> KernelError:
+    return KernelError(f"Node {call.node!r} ({call.op}) {reason}, which is not computed here.")
 
 
 def _heads(x: np.ndarray, heads: int) -> np.ndarray:
@@ -54,7 +54,7 @@ def _scale(call: Call, extent: int) -> np.float32:
 
 
 def _blocks_of_rows(scores: tuple[int, ...]) -> Iterator[slice]:
-    """Yield slices of S in which scores (..., S, T) fit into memory that does not grow with S times T."""
+    """Yield slices of S in which scores (..., S, T) take bounded memory."""
     *heads, length, total = scores
     rows = max(1, _SCORES_AT_ONCE // max(1, prod(heads) * total))
     for start in range(0, length, rows):
@@ -62,29 +62,29 @@ def _blocks_of_rows(scores: tuple[int, ...]) -> Iterator[slice]:
 
 
 def _rows_of(added: np.ndarray, rows: slice) -> np.ndarray:
-    """Return some rows of what is added to scores, (..., S or 1, T or 1)."""
+    """Return some rows of a summand of scores, (..., S or 1, T or 1)."""
     return added[..., rows, :] if added.ndim > 1 and added.shape[-2] > 1 else added
 
 
 def _attend(q: np.ndarray, k: np.ndarray, v: np.ndarray, scale: np.float32, added: _Added) -> np.ndarray:
-    """Compute softmax(q k^T scale + added) v, a block of rows at a time: all scores may be far more than the result."""
+    """Compute softmax(q k^T scale + added) v by blocks of rows: all scores may be far larger than the result."""
     out = np.empty((*q.shape[:-1], v.shape[-1]), np.result_type(q, k, v))
     for rows in _blocks_of_rows((*q.shape[:-1], k.shape[-2])):
         scores = np.matmul(q[..., rows, :], k.swapaxes(-1, -2)) * scale
-        for each in added(rows):
-            scores = scores + widen(each)
+        for summand in added(rows):
+            scores = scores + widen(summand)
         out[..., rows, :] = np.matmul(softmax(scores, -1), v)
     return out
 
 
 def _causal(length: int, total: int, hidden: float, rows: slice) -> np.ndarray:
-    """Return what hides, from some of the last `length` of `total` positions, those that come later: (rows, T)."""
+    """Return the summand that hides later positions from some of the last `length` of `total` positions: (rows, T)."""
     later = np.arange(total) > np.arange(total - length, total)[rows, None]
     return np.where(later, np.float32(hidden), np.float32(0))
 
 
 def _mask(call: Call, mask: np.ndarray, length: int, total: int, rows: slice) -> np.ndarray | None:
-    """Return what a mask adds to some rows of scores (B, N, S, T): zeros of it hide, or positions outside a range.
+    """Return the mask summand of some rows of scores (B, N, S, T): its zeros hide, or positions outside a range.
 
     Args:
         call: The call.
@@ -96,23 +96,23 @@ def _mask(call: Call, mask: np.ndarray, length: int, total: int, rows: slice) ->
     batch, hidden = call.array(0).shape[0], call.real("mask_filter_value", _MASKED)
     places = np.arange(total)
     if mask.ndim == 1 and mask.size == batch:
-        seen = places < mask[:, None]
+        is_visible = places < mask[:, None]
     elif mask.ndim == 1 and mask.size == 2 * batch:
-        seen = (places < mask[:batch, None]) & (places >= mask[batch:, None])
+        is_visible = (places < mask[:batch, None]) & (places >= mask[batch:, None])
     elif mask.ndim == 2 and mask.shape[1] == 1 != total:
         return None  # a placeholder
     elif mask.ndim in (2, 3) and mask.shape[-1] == total:
-        seen = (mask if mask.ndim == 2 else mask[:, rows]) > 0
+        is_visible = (mask if mask.ndim == 2 else mask[:, rows]) > 0
     elif mask.ndim == 4:
-        seen = mask[:, :1, total - length : total, :total][:, 0][:, rows] > 0
+        is_visible = mask[:, :1, total - length : total, :total][:, 0][:, rows] > 0
     else:
         raise _refuse(call, f"has a mask of {list(mask.shape)}")
-    shape = (batch, 1, 1 if seen.ndim == 2 else seen.shape[1], total)
-    return np.where(seen, np.float32(0), np.float32(hidden)).reshape(shape)
+    shape = (batch, 1, 1 if is_visible.ndim == 2 else is_visible.shape[1], total)
+    return np.where(is_visible, np.float32(0), np.float32(hidden)).reshape(shape)
 
 
-def _hiding(call: Call, mask: np.ndarray | None, length: int, total: int) -> _Added:
-    """Return what a mask, causality and input 5 add to scores."""
+def _score_biases(call: Call, mask: np.ndarray | None, length: int, total: int) -> _Added:
+    """Return the summands of scores from a mask, causality and input 5."""
     bias, ahead = call.optional(5), not call.integer("unidirectional")
 
     def added(rows: slice) -> Iterator[np.ndarray]:
@@ -127,50 +127,50 @@ def _hiding(call: Call, mask: np.ndarray | None, length: int, total: int) -> _Ad
     return added
 
 
-def _scored(call: Call, scores: tuple[int, ...], bias: int) -> int:
-    """Return how many scores (B, N, S, T) there are, with the bias that an input adds to them."""
+def _score_count(call: Call, scores: tuple[int, ...], bias: int) -> int:
+    """Return the number of scores (B, N, S, T), with the bias of an input."""
     added = call.optional(bias)
-    whole = scores if added is None else broadcast(scores, added.shape)
-    return prod(scores if whole is None else whole)
+    shape = scores if added is None else broadcast(scores, added.shape)
+    return prod(scores if shape is None else shape)
 
 
-def _attended(call: Call) -> Amount:
-    """Return what projecting and attending comes to."""
+def _attention_cost(call: Call) -> Cost:
+    """Estimate the cost of projecting and attending."""
     batch, length, _ = call.shape(0)
     past = call.optional(4)
     total = length + (0 if past is None else past.shape[3])
     hidden = call.shape(1)[1]
     sizes = call.integers("qkv_hidden_sizes") or (hidden // 3,) * 3
-    scores = _scored(call, (batch, abs(call.integer("num_heads")), length, total), 5)
-    return Amount(batch * length * sizes[-1], scores + batch * length * hidden)
+    scores = _score_count(call, (batch, abs(call.integer("num_heads")), length, total), 5)
+    return Cost(batch * length * sizes[-1], scores + batch * length * hidden)
 
 
-def _attended_several(call: Call) -> Amount:
-    """Return what attending with projected queries comes to, (B, S, N h) or (B, N, S, h)."""
+def _multi_head_cost(call: Call) -> Cost:
+    """Estimate the cost of attending with projected queries, (B, S, N h) or (B, N, S, h)."""
     query, past = call.shape(0), call.optional(6)
     length, total = query[-2], call.shape(1)[-2] + (0 if past is None else past.shape[2])
-    scores = _scored(call, (query[0], abs(call.integer("num_heads")), length, total), 5)
-    return Amount(None, scores + sum(map(prod, call.shapes())))
+    scores = _score_count(call, (query[0], abs(call.integer("num_heads")), length, total), 5)
+    return Cost(None, scores + sum(map(prod, call.shapes())))
 
 
-def _attended_in_groups(call: Call) -> Amount:
-    """Return what attending with several heads of queries to one of keys comes to."""
+def _grouped_cost(call: Call) -> Cost:
+    """Estimate the cost of attending with several query heads to one key head."""
     batch, length, width = call.shape(0)
     past, heads = call.optional(3), abs(call.integer("num_heads"))
     ends = [abs(int(end)) + 1 for end in call.array(5).reshape(-1)]
     room = max(abs(call.whole(6)), 0 if past is None else past.shape[2], *ends)
-    scores = _scored(call, (batch, heads, length, room), 10)
-    return Amount(None, scores + 2 * batch * room * width, len(ends))
+    scores = _score_count(call, (batch, heads, length, room), 10)
+    return Cost(None, scores + 2 * batch * room * width, len(ends))
 
 
-@kernel("Attention", domain=_MICROSOFT, extent=_attended, ranks=(3, 2, 0, 0, 5), kinds=("iuf",) * 3)
+@kernel("Attention", domain=_MICROSOFT, extent=_attention_cost, ranks=(3, 2, 0, 0, 5), kinds=("iuf",) * 3)
 def _attention(call: Call) -> tuple[np.ndarray, ...]:
-    """Project x (B, S, H) to queries, keys and values, and attend; output 1 is what is kept, (2, B, N, T, h)."""
+    """Project x (B, S, H) to queries, keys and values, and attend; output 1 is the cache (2, B, N, T, h)."""
     if call.integer("do_rotary") or call.integer("past_present_share_buffer") or call.optional(6) is not None:
         raise _refuse(call, "rotates its heads or shares the buffer of what it keeps")
     x, weight, bias = widen(call.array(0)), widen(call.array(1)), call.optional(2)
     projected = np.matmul(x, weight) if bias is None else np.matmul(x, weight) + widen(bias)
-    added = partial(_hiding, call, call.optional(3))
+    added = partial(_score_biases, call, call.optional(3))
     return _self_attended(call, projected, call.optional(4), added, call.array(0).dtype)
 
 
@@ -181,7 +181,7 @@ def _self_attended(
     hiding: Callable[[int, int], _Added],
     dtype: np.dtype,
 ) -> tuple[np.ndarray, ...]:
-    """Attend with queries, keys and values side by side, (B, S, 3 N h); also give what is kept."""
+    """Attend with queries, keys and values side by side, (B, S, 3 N h); return the cache too."""
     heads = call.integer("num_heads")
     sizes = call.integers("qkv_hidden_sizes") or (projected.shape[2] // 3,) * 3
     q, k, v = (_heads(part, heads) for part in np.split(projected, np.cumsum(sizes[:2]), axis=2))
@@ -198,24 +198,24 @@ def coded_attention(call: Call, data: np.ndarray, weight: np.ndarray) -> tuple[n
     Args:
         call: The node.
         data: Codes of its data less their zero point, in a type that holds the sums.
-        weight: The same of its weight.
+        weight: Codes of its weight less their zero point, in the same type.
     """
     if call.integer("do_rotary") or call.integer("past_present_share_buffer"):
         raise _refuse(call, "rotates its heads or shares the buffer of what it keeps")
     scale = call.array(4).astype(np.float32).reshape(-1) * call.array(3).astype(np.float32).reshape(())
     projected = np.matmul(data, weight).astype(np.float32) * scale + call.array(2).astype(np.float32)
-    plain = replace(call, inputs=call.inputs[:5])  # input 5 is a mask here, and a bias there
-    added = partial(_hiding, plain, call.optional(5))
+    without_mask = replace(call, inputs=call.inputs[:5])  # input 5 is a mask here, and a bias there
+    added = partial(_score_biases, without_mask, call.optional(5))
     return _self_attended(call, projected, call.optional(8), added, np.dtype(np.float32))
 
 
-def coded_attention_extent(call: Call) -> Amount:
+def coded_attention_extent(call: Call) -> Cost:
     """Estimate the output size and the work of a QAttention."""
     batch, length, _ = call.shape(0)
     past, hidden = call.optional(8), call.shape(1)[1]
     total = length + (0 if past is None else past.shape[3])
     scores = batch * abs(call.integer("num_heads")) * length * total
-    return Amount(batch * length * hidden // 3, scores + batch * length * hidden)
+    return Cost(batch * length * hidden // 3, scores + batch * length * hidden)
 
 
 @kernel("QAttention", domain=_MICROSOFT, extent=coded_attention_extent, ranks=(3, 2), kinds=("iu", "iu", "f", "f", "f"))
@@ -224,41 +224,41 @@ def _coded_attention(call: Call) -> tuple[np.ndarray, ...]:
 
     Source: onnxruntime, contrib_ops/cpu/quantization/attention_quant.cc.
     """
-    data, weight = (centred(call.array(at), _point(call, zero)) for at, zero in ((0, 6), (1, 7)))
+    data, weight = (centred(call.array(at), _zero_point_input(call, zero)) for at, zero in ((0, 6), (1, 7)))
     dtype = exact_dtype(sum_bound(data, weight, (0,), None))
     return coded_attention(call, data.astype(dtype), weight.astype(dtype))
 
 
-def _point(call: Call, position: int) -> np.ndarray | None:
+def _zero_point_input(call: Call, position: int) -> np.ndarray | None:
     """Return one zero point, or one for each column; None if it is left out."""
-    given = call.optional(position)
-    return given if given is None or given.size > 1 else given.reshape(())
+    zero_point = call.optional(position)
+    return zero_point if zero_point is None or zero_point.size > 1 else zero_point.reshape(())
 
 
 def _projected(call: Call) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return queries, keys and values of a MultiHeadAttention as (B, N, S, h)."""
     parts = [call.optional(slot) for slot in range(3)]
-    given = [widen(part) for part in parts if part is not None]
-    if len(given) < 3 or any(part.ndim > 4 for part in given):
+    projected = [widen(part) for part in parts if part is not None]
+    if len(projected) < 3 or any(part.ndim > 4 for part in projected):
         raise _refuse(call, "packs queries, keys and values into one input")
     heads, bias = call.integer("num_heads"), call.optional(3)
     if bias is not None:
-        extents = [heads * part.shape[3] if part.ndim == 4 else part.shape[2] for part in given]
+        extents = [heads * part.shape[3] if part.ndim == 4 else part.shape[2] for part in projected]
         biases = np.split(widen(bias), np.cumsum(extents)[:2])
-        given = [part if part.ndim == 4 else part + b for part, b in zip(given, biases, strict=True)]
-    q, k, v = (part if part.ndim == 4 else _heads(part, heads) for part in given)
+        projected = [part if part.ndim == 4 else part + b for part, b in zip(projected, biases, strict=True)]
+    q, k, v = (part if part.ndim == 4 else _heads(part, heads) for part in projected)
     return q, k, v
 
 
 @kernel(
     "MultiHeadAttention",
     domain=_MICROSOFT,
-    extent=_attended_several,
+    extent=_multi_head_cost,
     ranks=(3, 3, 3, 1, 0, 0, 4, 4),
     kinds=("iuf",) * 4,
 )
 def _multi_head_attention(call: Call) -> tuple[np.ndarray, ...]:
-    """Attend with queries, keys and values that are projected already; outputs 1 and 2 are what is kept of them."""
+    """Attend with projected queries, keys and values; outputs 1 and 2 are the cache."""
     if call.optional(8) is not None or call.optional(9) is not None or call.outputs > 3:
         raise _refuse(call, "shares the buffer of what it keeps, or gives its scores")
     q, k, v = _projected(call)
@@ -267,7 +267,7 @@ def _multi_head_attention(call: Call) -> tuple[np.ndarray, ...]:
         new if old is None else np.concatenate([widen(old), new], axis=2) for old, new in zip(past, (k, v), strict=True)
     )
     length, total = q.shape[2], k.shape[2]
-    added = _hiding(call, call.optional(4), length, total)
+    added = _score_biases(call, call.optional(4), length, total)
     dtype = call.array(0).dtype
     out = _merged(_attend(q, k, v, _scale(call, q.shape[3]), added))
     return narrow(out, dtype), narrow(k, dtype), narrow(v, dtype)
@@ -289,15 +289,15 @@ def _rotated(x: np.ndarray, cos: np.ndarray, sin: np.ndarray, *, interleaved: bo
     return out
 
 
-def _angles(call: Call) -> Amount:
-    """Return what rotating by the angles of all positions comes to."""
+def _rotation_cost(call: Call) -> Cost:
+    """Estimate the cost of rotating by the angles of all positions."""
     x = call.shape(0)
-    return Amount(prod(x), 2 * x[0] * x[-2] * call.shape(2)[-1])
+    return Cost(prod(x), 2 * x[0] * x[-2] * call.shape(2)[-1])
 
 
-@kernel("RotaryEmbedding", domain=_MICROSOFT, extent=_angles, ranks=(3, 0, 2, 2), kinds=("iuf",) * 4)
+@kernel("RotaryEmbedding", domain=_MICROSOFT, extent=_rotation_cost, ranks=(3, 0, 2, 2), kinds=("iuf",) * 4)
 def _rotary_embedding(call: Call) -> np.ndarray:
-    """Rotate x, (B, S, N h) or (B, N, S, h), by angles whose cosines and sines (M, r / 2) are given by position."""
+    """Rotate x, (B, S, N h) or (B, N, S, h), by angles with cosines and sines (M, r / 2) by position."""
     if call.integer("is_packed_batching"):
         raise _refuse(call, "packs sequences of several lengths")
     x, ids = widen(call.array(0)), call.array(1)
@@ -338,14 +338,14 @@ def _grouped_parts(call: Call) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 @kernel(
     "GroupQueryAttention",
     domain=_MICROSOFT,
-    extent=_attended_in_groups,
+    extent=_grouped_cost,
     ranks=(3, 3, 3, 4, 4, 0, 0, 2, 2, 1),
     kinds=("iuf",) * 10,
 )
 def _group_query_attention(call: Call) -> tuple[np.ndarray, ...]:
-    """Attend causally, several heads of queries to one of keys; outputs 1 and 2 are the keys and values kept.
+    """Attend causally with several query heads to one key head; outputs 1 and 2 are the cached keys and values.
 
-    Of what was kept, each sample has `seqlens_k` + 1 - S positions; the first run of a sequence has none.
+    The cache of each sample has `seqlens_k` + 1 - S positions; the first run of a sequence has none.
     """
     _check_grouped(call)
     q, k, v = _grouped_parts(call)
@@ -360,30 +360,30 @@ def _group_query_attention(call: Call) -> tuple[np.ndarray, ...]:
         cos, sin = (widen(call.array(slot))[indices_within(places, call.shape(slot)[0])] for slot in (7, 8))
         interleaved = bool(call.integer("rotary_interleaved"))
         q, k = (_rotated(part, cos, sin, interleaved=interleaved) for part in (q, k))
-    kept = [_kept(call.optional(slot), new, begins, total) for slot, new in ((3, k), (4, v))]
-    out = np.stack([_grouped(call, q, kept, sample, int(begin)) for sample, begin in enumerate(begins)])
+    caches = [_append_to_past(call.optional(slot), new, begins, total) for slot, new in ((3, k), (4, v))]
+    out = np.stack([_attend_sample(call, q, caches, sample, int(begin)) for sample, begin in enumerate(begins)])
     dtype = call.array(0).dtype
-    return narrow(_merged(out), dtype), *(narrow(part, dtype) for part in kept)
+    return narrow(_merged(out), dtype), *(narrow(part, dtype) for part in caches)
 
 
-def _kept(past: np.ndarray | None, new: np.ndarray, begins: np.ndarray, total: int) -> np.ndarray:
-    """Put new keys or values (B, K, S, h) behind the older ones of each sample; zeros follow."""
+def _append_to_past(past: np.ndarray | None, new: np.ndarray, begins: np.ndarray, total: int) -> np.ndarray:
+    """Append new keys or values (B, K, S, h) to the cached ones of each sample, padded with zeros."""
     batch, groups, length, extent = new.shape
     room = max(total, 0 if past is None else past.shape[2])
-    kept = np.zeros((batch, groups, room, extent), new.dtype)
+    cache = np.zeros((batch, groups, room, extent), new.dtype)
     for sample, begin in enumerate(begins.tolist()):
         if past is not None:
-            kept[sample, :, :begin] = past[sample, :, :begin]
-        kept[sample, :, begin : begin + length] = new[sample]
-    return kept
+            cache[sample, :, :begin] = past[sample, :, :begin]
+        cache[sample, :, begin : begin + length] = new[sample]
+    return cache
 
 
-def _grouped(call: Call, q: np.ndarray, kept: Sequence[np.ndarray], sample: int, begin: int) -> np.ndarray:
+def _attend_sample(call: Call, q: np.ndarray, caches: Sequence[np.ndarray], sample: int, begin: int) -> np.ndarray:
     """Attend with the queries of one sample, (N, S, h)."""
     length, extent = q.shape[2:]
     total = begin + length
-    several = q.shape[1] // kept[0].shape[1]
-    k, v = (np.repeat(part[sample, :, :total], several, axis=0) for part in kept)
+    group_size = q.shape[1] // caches[0].shape[1]
+    k, v = (np.repeat(part[sample, :, :total], group_size, axis=0) for part in caches)
     cap, bias = np.float32(call.real("softcap")), call.optional(10)
     biases = None if bias is None else np.broadcast_to(bias, (q.shape[0], q.shape[1], *bias.shape[2:]))
     window, places = call.integer("local_window_size", -1), np.arange(total)
@@ -393,8 +393,8 @@ def _grouped(call: Call, q: np.ndarray, kept: Sequence[np.ndarray], sample: int,
         scores = np.tanh(scores / cap) * cap if cap > 0 else scores
         if biases is not None:
             scores = scores + widen(biases[sample, :, :length, :total][:, rows])
-        now = np.arange(begin, total)[rows, None]
-        hidden = (places > now) | ((places <= now - window) if window > 0 else False)
+        query_positions = np.arange(begin, total)[rows, None]
+        hidden = (places > query_positions) | ((places <= query_positions - window) if window > 0 else False)
         out[:, rows] = np.matmul(softmax(np.where(hidden, np.float32(-np.inf), scores), -1), v)
     return out
 
@@ -402,43 +402,43 @@ def _grouped(call: Call, q: np.ndarray, kept: Sequence[np.ndarray], sample: int,
 # Attention of ONNX
 
 
-def _defined_amount(call: Call) -> Amount:
-    """Return what attending by ONNX's own operator comes to."""
+def _onnx_attention_cost(call: Call) -> Cost:
+    """Estimate the cost of ONNX's own attention operator."""
     query, key, value = (call.shape(slot) for slot in range(3))
     past = call.optional(4)
     heads = abs(call.integer("q_num_heads")) if len(query) == 3 else query[1]
     total = key[-2] + (0 if past is None else past.shape[-2])
     groups = max(1, abs(call.integer("kv_num_heads"))) if len(value) == 3 else 1
     width = query[-2] * value[-1] // groups * heads if len(value) == 3 else query[-2] * value[-1] * heads
-    return Amount(query[0] * width, query[0] * heads * query[-2] * total + sum(map(prod, call.shapes())))
+    return Cost(query[0] * width, query[0] * heads * query[-2] * total + sum(map(prod, call.shapes())))
 
 
-@kernel("Attention", extent=_defined_amount, ranks=(3, 3, 3), kinds=("f",) * 3)
+@kernel("Attention", extent=_onnx_attention_cost, ranks=(3, 3, 3), kinds=("f",) * 3)
 def _attention_of_onnx(call: Call) -> tuple[np.ndarray, ...]:
-    """Attend with queries, keys and values, (B, S, N h) or (B, N, S, h); a boolean mask keeps what is true.
+    """Attend with queries, keys and values, (B, S, N h) or (B, N, S, h); a boolean mask keeps true positions.
 
-    Outputs 1 and 2 are the keys and values with those kept from earlier, output 3 the scores at a stage.
+    Outputs 1 and 2 are the keys and values with the cached ones, output 3 the scores at a stage.
     """
-    given = [widen(call.array(slot)) for slot in range(3)]
-    flat, dtype = given[0].ndim == 3, call.array(0).dtype
+    projected = [widen(call.array(slot)) for slot in range(3)]
+    flat, dtype = projected[0].ndim == 3, call.array(0).dtype
     counts = (call.integer("q_num_heads"), *(call.integer("kv_num_heads"),) * 2)
-    q, k, v = (_heads(part, count) if flat else part for part, count in zip(given, counts, strict=True))
+    q, k, v = (_heads(part, count) if flat else part for part, count in zip(projected, counts, strict=True))
     past = [call.optional(slot) for slot in (4, 5)]
-    kept = tuple(
+    caches = tuple(
         new if old is None else np.concatenate([widen(old), new], axis=2) for old, new in zip(past, (k, v), strict=True)
     )
-    k, v = (np.repeat(part, q.shape[1] // part.shape[1], axis=1) for part in kept)
+    k, v = (np.repeat(part, q.shape[1] // part.shape[1], axis=1) for part in caches)
     root = q.dtype.type(np.sqrt(call.real("scale") if "scale" in call.attrs else 1 / np.sqrt(q.shape[3])))
     out = np.empty((*q.shape[:3], v.shape[3]), q.dtype)
-    shown = np.empty((*q.shape[:3], k.shape[2]), q.dtype) if call.outputs > 3 else None
-    turned = k.swapaxes(-1, -2) * root
+    shown_scores = np.empty((*q.shape[:3], k.shape[2]), q.dtype) if call.outputs > 3 else None
+    scaled_keys = k.swapaxes(-1, -2) * root
     for rows in _blocks_of_rows((*q.shape[:3], k.shape[2])):
-        stages = _stages(call, np.matmul(q[:, :, rows] * root, turned), _defined_bias(call, q.shape[2], rows))
+        stages = _stages(call, np.matmul(q[:, :, rows] * root, scaled_keys), _onnx_bias(call, q.shape[2], rows))
         out[:, :, rows] = np.matmul(stages[-1], v)
-        if shown is not None:
-            shown[:, :, rows] = stages[max(0, call.integer("qk_matmul_output_mode") - 1)]
-    made = [_merged(out) if flat else out, *kept, *(() if shown is None else (shown,))]
-    return tuple(narrow(part, dtype) for part in made)
+        if shown_scores is not None:
+            shown_scores[:, :, rows] = stages[max(0, call.integer("qk_matmul_output_mode") - 1)]
+    outputs = [_merged(out) if flat else out, *caches, *(() if shown_scores is None else (shown_scores,))]
+    return tuple(narrow(part, dtype) for part in outputs)
 
 
 def _stages(call: Call, scores: np.ndarray, bias: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -446,13 +446,13 @@ def _stages(call: Call, scores: np.ndarray, bias: np.ndarray) -> tuple[np.ndarra
     cap = call.real("softcap")
     scores = np.tanh(scores / scores.dtype.type(cap)) * scores.dtype.type(cap) if cap > 0 else scores
     biased = scores + bias
-    taken = softmax(biased if call.integer("softmax_precision") != _DOUBLE else biased.astype(np.float64), -1)
+    probabilities = softmax(biased if call.integer("softmax_precision") != _DOUBLE else biased.astype(np.float64), -1)
     hidden = np.isneginf(np.max(bias, axis=-1, keepdims=True))
-    return scores, biased, np.where(hidden, 0, taken).astype(scores.dtype)
+    return scores, biased, np.where(hidden, 0, probabilities).astype(scores.dtype)
 
 
-def _defined_bias(call: Call, length: int, rows: slice) -> np.ndarray:
-    """Return what mask, causality, window and padding add to some rows of scores, (..., rows, T)."""
+def _onnx_bias(call: Call, length: int, rows: slice) -> np.ndarray:
+    """Return the summand of mask, causality, window and padding for some rows of scores, (..., rows, T)."""
     past, mask, filled = call.optional(4), call.optional(3), call.optional(6)
     total = call.shape(1)[-2] + (0 if past is None else past.shape[2])
     none = np.float32(-np.inf)
@@ -462,17 +462,17 @@ def _defined_bias(call: Call, length: int, rows: slice) -> np.ndarray:
         part = np.where(part, np.float32(0), none) if part.dtype == np.bool_ else widen(part)
         lacking = [(0, 0)] * (part.ndim - 1) + [(0, max(0, total - part.shape[-1]))]
         bias = bias + np.pad(part, lacking, constant_values=none)
-    before = np.array(0 if past is None else past.shape[2])
+    past_length = np.array(0 if past is None else past.shape[2])
     if past is None and filled is not None:
-        before = (filled.reshape(-1) - length).reshape(-1, 1, 1, 1)
-    ahead = np.arange(total) - (np.arange(length)[rows, None] + before)
+        past_length = (filled.reshape(-1) - length).reshape(-1, 1, 1, 1)
+    ahead = np.arange(total) - (np.arange(length)[rows, None] + past_length)
     left, right = call.integer("left_window_size", -1), call.integer("right_window_size", -1)
-    for hidden, used in (
+    for hidden, is_used in (
         (ahead > 0, call.integer("is_causal")),
         (-ahead > left, left >= 0),
         (ahead > right, right >= 0),
     ):
-        if used:
+        if is_used:
             bias = bias + np.where(hidden, none, np.float32(0))
     if filled is not None:
         bias = bias + np.where(np.arange(total) < filled.reshape(-1, 1, 1, 1), np.float32(0), none)

@@ -1,4 +1,4 @@
-"""Operators that make tensors out of attributes and shapes."""
+"""Operators that build tensors from attributes and shapes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from math import prod
 
 import numpy as np
 
-from qdebug.replay.extents import Amount
+from qdebug.replay.extents import Cost
 from qdebug.replay.precision import onnx_dtype
 from qdebug.replay.registry import Call, kernel
 
@@ -28,7 +28,7 @@ def _constant(call: Call) -> np.ndarray:
     raise ValueError(f"the attributes {sorted(call.attrs)} hold no value that can be replayed")
 
 
-@kernel("ConstantOfShape", extent=lambda call: Amount(prod(call.extents(0))))
+@kernel("ConstantOfShape", extent=lambda call: Cost(prod(call.extents(0))))
 def _constant_of_shape(call: Call) -> np.ndarray:
     """Fill an array of a given shape with one value, float32 0 by default."""
     value = np.asarray(call.attrs.get("value", np.zeros(1, np.float32)))
@@ -55,7 +55,7 @@ def _count(call: Call) -> int:
     return max(int(np.ceil((limit - start) / delta)), 0)
 
 
-@kernel("Range", extent=lambda call: Amount(_count(call)), kinds=("iuf", "iuf", "iuf"))
+@kernel("Range", extent=lambda call: Cost(_count(call)), kinds=("iuf", "iuf", "iuf"))
 def _range(call: Call) -> np.ndarray:
     """Count from start by delta up to, and without, limit."""
     start, delta = call.array(0).reshape(()), call.array(2).reshape(())
@@ -64,7 +64,7 @@ def _range(call: Call) -> np.ndarray:
 
 @kernel("EyeLike")
 def _eye_like(call: Call) -> np.ndarray:
-    """Make a matrix of an input's shape with ones on diagonal k."""
+    """Return a matrix of an input's shape with ones on diagonal k."""
     x = call.array(0)
     dtype = onnx_dtype(call.integer("dtype")) if "dtype" in call.attrs else x.dtype
     rows, columns = x.shape

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from qdebug.numerics.checkpoint import checkpoint
-from qdebug.replay.extents import Amount, Shape
+from qdebug.replay.extents import Cost, Shape
 from qdebug.replay.kernels.activation import activated
 from qdebug.replay.precision import float_of, narrow, widen
 from qdebug.replay.registry import Call, kernel
@@ -17,15 +17,15 @@ from qdebug.replay.windows import convolve, window_of
 __all__ = ["add_bias", "conv_transpose", "convolution", "convolved_extent"]
 
 
-def convolved_extent(call: Call, x: Shape, weight: Shape) -> Amount:
-    """Return what convolving x (N, C, *extent) with w (M, C / group, *kernel) comes to."""
+def convolved_extent(call: Call, x: Shape, weight: Shape) -> Cost:
+    """Estimate the cost of convolving x (N, C, *extent) with w (M, C / group, *kernel)."""
     window = window_of(call, x[2:], call.integers("kernel_shape") or weight[2:])
     taps, out = prod(window.kernel), prod(window.out)
     columns = x[0] * x[1] * (prod(window.covered) + taps * out)
-    return Amount(x[0] * weight[0] * out, columns, x[0] * taps)
+    return Cost(x[0] * weight[0] * out, columns, x[0] * taps)
 
 
-def _extent(call: Call) -> Amount:
+def _extent(call: Call) -> Cost:
     return convolved_extent(call, call.shape(0), call.shape(1))
 
 
@@ -45,21 +45,21 @@ kernel("Conv", extent=_extent, ranks=(3, 3))(convolution)
 def _fused_conv(call: Call) -> np.ndarray:
     """Convolve, add the tensor of input 3 if there is one, apply the attribute `activation`."""
     out = convolution(call)
-    other = call.optional(3)
-    if other is not None:
-        out = out + other
+    summand = call.optional(3)
+    if summand is not None:
+        out = out + summand
     return activated(call, out)
 
 
 def add_bias(out: np.ndarray, bias: np.ndarray | None) -> np.ndarray:
-    """Add a bias (M,) to out (N, M, ...), in place, and give it back."""
+    """Add a bias (M,) to out (N, M, ...), in place, and return it."""
     if bias is not None:
         out += bias.astype(out.dtype, copy=False).reshape(-1, *(1,) * (out.ndim - 2))
     return out
 
 
-def _transposed_places(call: Call) -> tuple[tuple[int, ...], tuple[int, ...], list[int], list[int], list[int]]:
-    """Return strides, dilations, what is cut off before the first output, the output's sizes, and all that is made."""
+def _transposed_geometry(call: Call) -> tuple[tuple[int, ...], tuple[int, ...], list[int], list[int], list[int]]:
+    """Return strides, dilations, the crop before the first output, the output sizes, and the sizes before cropping."""
     extent, kernel_shape = call.shape(0)[2:], call.shape(1)[2:]
     strides = call.integers("strides") or (1,) * len(extent)
     dilations = call.integers("dilations") or (1,) * len(extent)
@@ -70,13 +70,13 @@ def _transposed_places(call: Call) -> tuple[tuple[int, ...], tuple[int, ...], li
     return strides, dilations, begin, out, [max(f, b + o) for f, b, o in zip(full, begin, out, strict=True)]
 
 
-def _transposed_extent(call: Call) -> Amount:
-    """Return what the gradient of a Conv comes to."""
+def _transposed_extent(call: Call) -> Cost:
+    """Estimate the cost of the gradient of a Conv."""
     x, weight = call.shape(0), call.shape(1)
-    _, _, _, out, reach = _transposed_places(call)
+    _, _, _, out, reach = _transposed_geometry(call)
     filters, taps = call.integer("group", 1) * weight[1], prod(weight[2:])
     passed = x[0] * filters * (prod(reach) + taps * prod(x[2:]))
-    return Amount(x[0] * filters * prod(out), passed, x[0] * taps)
+    return Cost(x[0] * filters * prod(out), passed, x[0] * taps)
 
 
 def conv_transpose(call: Call) -> np.ndarray:
@@ -84,7 +84,7 @@ def conv_transpose(call: Call) -> np.ndarray:
     x, weight, bias = call.array(0), call.array(1), call.optional(2)
     dtype = float_of(x.dtype)
     groups, kernel_shape = call.integer("group", 1), weight.shape[2:]
-    strides, dilations, begin, out_shape, reach = _transposed_places(call)
+    strides, dilations, begin, out_shape, reach = _transposed_geometry(call)
     samples, channels = x.shape[:2]
     if weight.shape[0] != channels:
         raise ValueError(f"filters of {weight.shape[0]} channels do not fit an input of {channels}")
@@ -111,15 +111,19 @@ kernel("ConvTranspose", extent=_transposed_extent, ranks=(3, 3), kinds=("biuf",)
 def _transposed_crop(
     call: Call, extent: tuple[int, ...], strides: tuple[int, ...], full: list[int]
 ) -> tuple[list[int], list[int]]:
-    """Return how much is cut off before the first output, and the output's sizes."""
+    """Return the crop before the first output, and the output sizes."""
     axes = len(extent)
-    asked = call.integers("output_shape")
+    output_shape = call.integers("output_shape")
     mode = call.text("auto_pad", "NOTSET") or "NOTSET"
-    if asked is None and mode in ("NOTSET", "VALID"):
+    if output_shape is None and mode in ("NOTSET", "VALID"):
         pads = (call.integers("pads") if mode == "NOTSET" else None) or (0,) * (2 * axes)
         begin = list(pads[:axes])
         return begin, [f - b - e for f, b, e in zip(full, begin, pads[axes:], strict=True)]
-    sizes = list(asked[-axes:]) if asked is not None else [n * s for n, s in zip(extent, strides, strict=True)]
+    sizes = (
+        list(output_shape[-axes:])
+        if output_shape is not None
+        else [n * s for n, s in zip(extent, strides, strict=True)]
+    )
     total = [max(f - size, 0) for f, size in zip(full, sizes, strict=True)]
     # The operator's definition puts the odd element after the output for SAME_UPPER, before it otherwise.
     return [t // 2 if mode == "SAME_UPPER" else t - t // 2 for t in total], sizes

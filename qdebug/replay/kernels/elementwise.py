@@ -66,21 +66,21 @@ _BINARY: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
 }
 
 
-def _combined(call: Call) -> extents.Amount:
-    """Return what combining all inputs element by element comes to."""
+def _combined(call: Call) -> extents.Cost:
+    """Estimate the cost of combining all inputs element by element."""
     return extents.elementwise(*call.shapes())
 
 
-def _lined_up(call: Call) -> extents.Amount:
+def _lined_up(call: Call) -> extents.Cost:
     a, b = call.array(0), call.array(1)
     return extents.elementwise(a.shape, (_old_broadcast(call, a, b) if call.opset < 7 else b).shape)
 
 
 @kernel(*_BINARY, extent=_lined_up)
 def _binary(call: Call) -> np.ndarray:
-    """Combine two arrays, of one dtype, element by element; then comes an activation that was fused.
+    """Combine two arrays of one dtype element by element, then apply a fused activation.
 
-    A sum or difference may multiply its second operand by `alpha` first, as PyTorch's do.
+    A sum or difference may multiply its second operand by `alpha` first, as in PyTorch.
     """
     a, b = call.array(0), call.array(1)
     if call.opset < 7:
@@ -111,7 +111,7 @@ def _squared_difference(call: Call) -> np.ndarray:
 
 @kernel("Pow", extent=_combined, kinds=("biufc", "biufc"))
 def _power(call: Call) -> np.ndarray:
-    """Raise x to the power y; the result has the dtype of x, whatever that of y."""
+    """Raise x to the power y; the result has the dtype of x."""
     x, y = call.array(0), call.array(1)
     if is_real(x.dtype):
         return elementwise(lambda base, by: _real_power(widen(base), by, x.dtype), x, y)
@@ -148,7 +148,7 @@ def _variadic(call: Call) -> np.ndarray:
 
 @kernel("CumSum", "CumProd")
 def _cumulative(call: Call) -> np.ndarray:
-    """Accumulate along an axis, on request backwards or without the element itself."""
+    """Accumulate along an axis, with the options reverse and exclusive."""
     x, axis = widen(call.array(0)), call.whole(1)
     run, neutral = (np.cumsum, 0) if call.op == "CumSum" else (np.cumprod, 1)
     source = np.flip(x, axis) if call.integer("reverse") else x
@@ -184,7 +184,7 @@ def _logical_binary(call: Call) -> np.ndarray:
 
 
 def _same_bits(call: Call) -> tuple[np.ndarray, np.ndarray]:
-    """Return both inputs of an operator on bits, whose dtypes have a common one with bits."""
+    """Return both inputs of a bitwise operator in their common integer dtype."""
     a, b = call.array(0), call.array(1)
     if common_dtype(a, b).kind not in "biu":
         raise ValueError(f"{a.dtype} and {b.dtype} have no bits in common")
@@ -218,20 +218,20 @@ def _shift(call: Call) -> np.ndarray:
 
 @kernel("IsNaN")
 def _is_nan(call: Call) -> np.ndarray:
-    """Tell which elements are NaN."""
+    """Return a mask of NaN elements."""
     return np.asarray(np.isnan(widen(call.array(0))))
 
 
 @kernel("IsInf", kinds=("biufV",))
 def _is_infinite(call: Call) -> np.ndarray:
-    """Tell which elements are infinite, on request of one sign only."""
+    """Return a mask of infinite elements, optionally of one sign only."""
     x = widen(call.array(0))
-    wanted = np.zeros(x.shape, dtype=bool)
+    mask = np.zeros(x.shape, dtype=bool)
     if call.integer("detect_positive", 1):
-        wanted |= np.isposinf(x)
+        mask |= np.isposinf(x)
     if call.integer("detect_negative", 1):
-        wanted |= np.isneginf(x)
-    return wanted
+        mask |= np.isneginf(x)
+    return mask
 
 
 @kernel("Where", extent=_combined)

@@ -12,7 +12,7 @@ import numpy as np
 
 from qdebug.errors import KernelError
 from qdebug.replay.blockwise_weight import codes_in_bytes, rounded_in_blocks
-from qdebug.replay.extents import Amount
+from qdebug.replay.extents import Cost
 from qdebug.replay.kernels.activation import activate, sigmoid
 from qdebug.replay.precision import narrow, widen
 from qdebug.replay.registry import Call, kernel
@@ -22,7 +22,7 @@ __all__ = ["mixed_experts", "mixture_extent"]
 _LEAST_SHARE = 1e-8
 """Share of an expert up to which it is left out."""
 _INT8 = 4
-"""Accuracy level at which data of blocks of 4 bits may be rounded to codes of 8 bits; those of 8 bits always are."""
+"""Accuracy level at which data may be rounded to 8-bit codes for 4-bit weights; for 8-bit weights they always are."""
 _ACTIVATIONS = {"relu": "Relu", "silu": "Swish", "identity": ""}
 _Moved = Callable[[int, np.ndarray], np.ndarray]
 
@@ -53,7 +53,7 @@ def _weights(call: Call, layer: int, moved: _Moved) -> np.ndarray:
 
 
 def _rounded(call: Call, layer: int, x: np.ndarray) -> np.ndarray:
-    """Return what a layer reads: rounded to codes block by block where the runtime has no other way."""
+    """Return the input of a layer, rounded to codes block by block where the runtime always does so."""
     blocks, bits = call.array(3 * layer).ndim == 3, _bits(call, layer)
     if blocks and (bits == 8 or (bits == 4 and call.integer("accuracy_level") == _INT8)):
         return rounded_in_blocks(x, call.integer("block_size"))
@@ -80,7 +80,7 @@ def _activated(call: Call, x: np.ndarray) -> np.ndarray:
 
 
 def _shares(call: Call) -> tuple[np.ndarray, np.ndarray]:
-    """Return the experts of each token, those with the largest numbers of the router, and what each counts for."""
+    """Return the experts of each token, those with the largest router values, and their weights."""
     logits, given, count = widen(call.array(1)), call.optional(14), call.integer("k", 1)
     if not 1 <= count <= logits.shape[-1]:
         raise ValueError(f"{count} of {logits.shape[-1]} experts are asked for")
@@ -103,7 +103,7 @@ def mixed_experts(call: Call, moved: _Moved) -> np.ndarray:
 
     Args:
         call: The node.
-        moved: What is done to the codes of the weight at a position first.
+        moved: Applied first to the codes of the weight at a position.
     """
     if call.text("quant_type", "int") != "int" or call.optional(8) is not None:
         raise KernelError(f"Node {call.node!r} has weights of float formats, or a third layer, not computed here.")
@@ -118,20 +118,20 @@ def mixed_experts(call: Call, moved: _Moved) -> np.ndarray:
             continue
         hidden = _rounded(call, 1, x[tokens]) @ first[expert].T
         inner = _activated(call, hidden if biases[0] is None else hidden + biases[0][expert])
-        made = _rounded(call, 2, inner) @ second[expert].T
-        made = made if biases[1] is None else made + biases[1][expert]
-        out[tokens] += shares[tokens, places][:, None] * made
+        expert_output = _rounded(call, 2, inner) @ second[expert].T
+        expert_output = expert_output if biases[1] is None else expert_output + biases[1][expert]
+        out[tokens] += shares[tokens, places][:, None] * expert_output
     return narrow(out.reshape(call.shape(0)), call.array(0).dtype)
 
 
-def mixture_extent(call: Call) -> Amount:
+def mixture_extent(call: Call) -> Cost:
     """Estimate the output size and the work of a QMoE."""
     weights = sum(prod(call.shape(at)) * 8 // _bits(call, layer) for layer, at in ((1, 2), (2, 5)))
     tokens = prod(call.shape(0)[:-1])
-    return Amount(prod(call.shape(0)), weights * (1 + tokens // max(call.shape(2)[0], 1)))
+    return Cost(prod(call.shape(0)), weights * (1 + tokens // max(call.shape(2)[0], 1)))
 
 
 @kernel("QMoE", domain="com.microsoft", extent=mixture_extent, ranks=(1, 2, 3, 0, 0, 3))
 def _experts(call: Call) -> np.ndarray:
-    """Send each token to its k experts, each two layers of packed codes; add what they give by their shares."""
+    """Send each token to its k experts, each two layers of packed codes; sum their results by their weights."""
     return mixed_experts(call, lambda _, codes: codes)

@@ -1,4 +1,4 @@
-"""Operators that pick elements out of an array or put them into one."""
+"""Operators that gather elements from an array or scatter elements into one."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from math import prod
 
 import numpy as np
 
-from qdebug.replay.extents import Amount
+from qdebug.replay.extents import Cost
 from qdebug.replay.kernels.linear import unpacked
 from qdebug.replay.precision import narrow, widen
 from qdebug.replay.registry import Call, kernel
@@ -23,7 +23,7 @@ def _whole(array: np.ndarray | None) -> tuple[int, ...] | None:
 
 @kernel("Slice")
 def _slice(call: Call) -> np.ndarray:
-    """Cut along axes from starts to ends (which may lie beyond the array) by steps."""
+    """Slice along axes from starts to ends (which may exceed the array) with steps."""
     x = call.array(0)
     if call.opset < 10 or call.optional(1) is None:  # a node of another framework may state them as well
         starts, ends, axes, steps = (*(call.integers(name) for name in ("starts", "ends", "axes")), None)
@@ -33,8 +33,8 @@ def _slice(call: Call) -> np.ndarray:
     axes = tuple(range(len(starts))) if axes is None else axes
     steps = (1,) * len(axes) if steps is None else steps
     places = [slice(None)] * x.ndim
-    for named, start, end, step in zip(axes, starts, ends, steps, strict=True):
-        axis = axis_within(named, x.ndim)
+    for stated_axis, start, end, step in zip(axes, starts, ends, steps, strict=True):
+        axis = axis_within(stated_axis, x.ndim)
         places[axis] = _bounds(start, end, step, x.shape[axis])
     return x[tuple(places)]
 
@@ -47,83 +47,83 @@ def _bounds(start: int, end: int, step: int, size: int) -> slice:
     return slice(start, None if end == -1 else end, step) if size else slice(0, 0)
 
 
-def _taken(call: Call, count: int) -> Amount:
-    """Return what taking so many slices along the attribute's axis comes to."""
+def _gather_cost(call: Call, count: int) -> Cost:
+    """Estimate the cost of gathering slices along the attribute's axis."""
     x = call.array(0)
     rest = list(x.shape)
     rest.pop(call.axis(x.ndim, -1 if call.op == "TopK" else 0))
-    return Amount(prod(rest) * count, count)
+    return Cost(prod(rest) * count, count)
 
 
-@kernel("Gather", extent=lambda call: _taken(call, call.array(1).size))
+@kernel("Gather", extent=lambda call: _gather_cost(call, call.array(1).size))
 def _gather(call: Call) -> np.ndarray:
-    """Take slices along an axis."""
+    """Gather slices along an axis."""
     x = call.array(0)
     axis = call.axis(x.ndim)
     return np.take(x, indices_within(call.array(1), x.shape[axis]), axis=axis)
 
 
-def table_extent(call: Call) -> Amount:
-    """Estimate the size of a lookup in a table of packed codes, of which a byte holds up to four, and its work."""
+def table_extent(call: Call) -> Cost:
+    """Estimate the cost of a lookup in a table of packed codes, up to four in a byte."""
     data = call.array(0)
     axis = axis_within(call.integer("gather_axis"), data.ndim)
     count = call.array(1).size
     per_byte = 8 // max(abs(call.integer("bits", 4)), 1) if data.dtype == np.uint8 else 1
-    return Amount(data.size // max(data.shape[axis], 1) * count * max(per_byte, 1), data.size)
+    return Cost(data.size // max(data.shape[axis], 1) * count * max(per_byte, 1), data.size)
 
 
 def look_up(call: Call, rounded: Callable[[np.ndarray], np.ndarray] = np.asarray) -> np.ndarray:
-    """Take slices of a table of packed codes along `gather_axis`, as real numbers; 0 where there is no such slice.
+    """Gather slices of a table of packed codes along `gather_axis`, as real numbers; 0 for invalid indices.
 
     Args:
         call: A GatherBlockQuantized.
-        rounded: What is done to the codes less their zero points first.
+        rounded: Applied first to the codes less their zero points.
     """
     data, indices, scales, points = call.array(0), call.array(1).astype(np.int64), call.array(2), call.optional(3)
     axis = axis_within(call.integer("gather_axis"), data.ndim)
     count = data.shape[axis]
-    for each in (scales, points):
-        if each is not None and (each.ndim != data.ndim or not data.size):
-            raise ValueError(f"a table of shape {list(data.shape)} with scales of {list(each.shape)}")
+    for parameter in (scales, points):
+        if parameter is not None and (parameter.ndim != data.ndim or not data.size):
+            raise ValueError(f"a table of shape {list(data.shape)} with scales of {list(parameter.shape)}")
     inside = (indices >= -count) & (indices < count)
     used, places = np.unique(np.where(inside, indices % max(count, 1), 0), return_inverse=True)
     if axis == axis_within(call.integer("quantize_axis", 1), data.ndim):
         used, places = np.arange(count), used[places]  # blocks reach over slices: all of them are needed
-    else:  # of a table of a hundred thousand words few are looked up
-        if any(each is not None and each.shape[axis] != count for each in (scales, points)):
+    else:  # few rows of a table of a hundred thousand words are looked up
+        if any(parameter is not None and parameter.shape[axis] != count for parameter in (scales, points)):
             raise ValueError(f"{count} rows of codes, and scales of {list(scales.shape)}")
         data, scales = (np.take(array, used, axis=axis) for array in (data, scales))
         points = None if points is None else np.take(points, used, axis=axis)
     codes, steps = unpacked(replace(call, inputs=(data, indices, scales, points)))
     table = np.asarray(rounded(codes) * steps)
     out = np.take(table, places.reshape(indices.shape), axis=axis)
-    shown = inside.reshape(*indices.shape, *(1,) * (data.ndim - axis - 1))
-    return narrow(np.where(shown, out, np.float32(0)), call.array(2).dtype)
+    is_valid = inside.reshape(*indices.shape, *(1,) * (data.ndim - axis - 1))
+    return narrow(np.where(is_valid, out, np.float32(0)), call.array(2).dtype)
 
 
 @kernel("GatherBlockQuantized", domain="com.microsoft", extent=table_extent, ranks=(1,))
 def _gather_blocks(call: Call) -> np.ndarray:
-    """Take slices of a table of codes, each block with a scale of its own."""
+    """Gather slices of a table of codes with a scale for each block."""
     return look_up(call)
 
 
-def _element_places(call: Call) -> tuple[np.ndarray, ...]:
-    """Return where the elements lie that indices along an axis name, one array for each axis.
+def _element_indices(call: Call) -> tuple[np.ndarray, ...]:
+    """Return the index arrays of the elements selected along an axis, one array for each axis.
 
     Raises:
-        ValueError: The indices reach beyond the first input.
+        ValueError: The indices exceed the first input.
     """
     shape, index = call.shape(0), call.array(1)
     axis = call.axis(len(shape))
-    others = zip(index.shape, shape, strict=True)
-    if any(size > most for at, (size, most) in enumerate(others) if at != axis):
+    extents = zip(index.shape, shape, strict=True)
+    if any(size > extent for at, (size, extent) in enumerate(extents) if at != axis):
         raise ValueError(f"indices of {list(index.shape)} reach beyond {list(shape)}")
     places: list[np.ndarray] = list(np.indices(index.shape, sparse=True))
     places[axis] = indices_within(index, shape[axis])
     return tuple(places)
 
 
-def _slice_places(index: np.ndarray, shape: tuple[int, ...]) -> list[np.ndarray]:
+def _slice_indices(index: np.ndarray, shape: tuple[int, ...]) -> list[np.ndarray]:
     """Return the components of index tuples, which are along the last axis.
 
     Raises:
@@ -134,21 +134,21 @@ def _slice_places(index: np.ndarray, shape: tuple[int, ...]) -> list[np.ndarray]
     return [indices_within(part, size) for part, size in zip(np.moveaxis(index, -1, 0), shape, strict=False)]
 
 
-@kernel("GatherElements", extent=lambda call: Amount(call.array(1).size))
+@kernel("GatherElements", extent=lambda call: Cost(call.array(1).size))
 def _gather_elements(call: Call) -> np.ndarray:
-    """Take one element for each index, along an axis."""
-    return np.asarray(call.array(0)[_element_places(call)])
+    """Gather one element for each index, along an axis."""
+    return np.asarray(call.array(0)[_element_indices(call)])
 
 
-def _slices(call: Call) -> Amount:
-    """Return what taking slices at index tuples comes to."""
+def _slice_gather_cost(call: Call) -> Cost:
+    """Estimate the cost of gathering slices at index tuples."""
     index = call.shape(1)
-    return Amount(prod(index[:-1]) * prod(call.shape(0)[call.integer("batch_dims", 0) + index[-1] :]))
+    return Cost(prod(index[:-1]) * prod(call.shape(0)[call.integer("batch_dims", 0) + index[-1] :]))
 
 
-@kernel("GatherND", extent=_slices, ranks=(0, 1))
+@kernel("GatherND", extent=_slice_gather_cost, ranks=(0, 1))
 def _gather_nd(call: Call) -> np.ndarray:
-    """Take slices at index tuples, within each batch."""
+    """Gather slices at index tuples, within each batch."""
     x, index, batch = call.array(0), call.array(1).astype(np.int64), call.integer("batch_dims", 0)
     shape = index.shape[:-1]
     if not 0 <= batch <= len(shape) or x.shape[:batch] != shape[:batch]:
@@ -158,7 +158,7 @@ def _gather_nd(call: Call) -> np.ndarray:
         line = [1] * len(shape)
         line[axis] = shape[axis]
         places.append(np.arange(shape[axis]).reshape(line))
-    return np.asarray(x[(*places, *_slice_places(index, x.shape[batch:]))])
+    return np.asarray(x[(*places, *_slice_indices(index, x.shape[batch:]))])
 
 
 _REDUCTIONS: dict[str, Callable[..., None]] = {
@@ -172,8 +172,8 @@ _REDUCTIONS: dict[str, Callable[..., None]] = {
 def _scatter(call: Call, places: tuple[np.ndarray, ...], updates: np.ndarray) -> np.ndarray:
     out = np.array(widen(call.array(0)))
     how, added = call.choice("reduction", ("none", *_REDUCTIONS), "none"), narrow(widen(updates), out.dtype)
-    named = np.broadcast_shapes(*(place.shape for place in places))
-    added = np.broadcast_to(added, (*named, *out.shape[len(places) :]))
+    index_shape = np.broadcast_shapes(*(place.shape for place in places))
+    added = np.broadcast_to(added, (*index_shape, *out.shape[len(places) :]))
     if how == "none":
         out[places] = added
     else:
@@ -183,19 +183,19 @@ def _scatter(call: Call, places: tuple[np.ndarray, ...], updates: np.ndarray) ->
 
 @kernel("ScatterElements", "Scatter")
 def _scatter_elements(call: Call) -> np.ndarray:
-    """Put one element for each index, along an axis."""
-    return _scatter(call, _element_places(call), call.array(2))
+    """Write one element for each index, along an axis."""
+    return _scatter(call, _element_indices(call), call.array(2))
 
 
 @kernel("ScatterND", ranks=(1, 1))
 def _scatter_nd(call: Call) -> np.ndarray:
-    """Put slices at index tuples."""
-    return _scatter(call, tuple(_slice_places(call.array(1), call.shape(0))), call.array(2))
+    """Write slices at index tuples."""
+    return _scatter(call, tuple(_slice_indices(call.array(1), call.shape(0))), call.array(2))
 
 
-@kernel("OneHot", extent=lambda call: Amount(call.array(0).size * abs(call.whole(1))))
+@kernel("OneHot", extent=lambda call: Cost(call.array(0).size * abs(call.whole(1))))
 def _one_hot(call: Call) -> np.ndarray:
-    """Put the on-value where the new axis equals the index, the off-value elsewhere."""
+    """Return the on-value where the new axis equals the index, the off-value elsewhere."""
     index, depth, values = call.array(0), call.whole(1), call.array(2)
     off, on = values.reshape(2)
     axis = call.integer("axis", -1)
@@ -215,7 +215,7 @@ def _non_zero(call: Call) -> np.ndarray:
 
 @kernel("Compress")
 def _compress(call: Call) -> np.ndarray:
-    """Keep the slices along an axis, or the elements, for which a condition holds."""
+    """Keep the slices along an axis, or the elements, selected by a condition."""
     x = call.array(0)
     axis = call.axis(x.ndim) if "axis" in call.attrs else None
     indices_within(np.flatnonzero(call.array(1)), x.size if axis is None else x.shape[axis])
@@ -226,9 +226,9 @@ def _asked(call: Call) -> int:
     return call.integer("k") if call.opset < 10 else call.whole(1)
 
 
-@kernel("TopK", extent=lambda call: _taken(call, _asked(call)))
+@kernel("TopK", extent=lambda call: _gather_cost(call, _asked(call)))
 def _top_k(call: Call) -> tuple[np.ndarray, ...]:
-    """Return the k largest or smallest elements along an axis and their indices, the first of equals first."""
+    """Return the k largest or smallest elements along an axis and their indices; of equals the first comes first."""
     x, count = call.array(0), _asked(call)
     axis = call.axis(x.ndim, -1)
     if not 0 <= count <= x.shape[axis]:
@@ -236,8 +236,8 @@ def _top_k(call: Call) -> tuple[np.ndarray, ...]:
     order = widen(x)
     if call.integer("largest", 1):
         order = np.flip(order, axis)
-        found = x.shape[axis] - 1 - np.flip(np.argsort(order, axis=axis, kind="stable"), axis)
+        sorted_indices = x.shape[axis] - 1 - np.flip(np.argsort(order, axis=axis, kind="stable"), axis)
     else:
-        found = np.argsort(order, axis=axis, kind="stable")
-    index = np.take(found, np.arange(count), axis=axis).astype(np.int64)
+        sorted_indices = np.argsort(order, axis=axis, kind="stable")
+    index = np.take(sorted_indices, np.arange(count), axis=axis).astype(np.int64)
     return np.take_along_axis(x, index, axis=axis), index

@@ -8,7 +8,7 @@ import numpy as np
 
 from qdebug.model import Node
 from qdebug.replay.blockwise_weight import blockwise_weight, rounded_in_blocks, rounds_data
-from qdebug.replay.extents import Amount, Shape, plain, product
+from qdebug.replay.extents import Cost, Shape, plain, product
 from qdebug.replay.kernels.activation import activate, activated
 from qdebug.replay.precision import common_dtype, float_of, is_real, narrow, widen
 from qdebug.replay.registry import Call, kernel
@@ -17,14 +17,14 @@ __all__ = ["gemm", "gemm_extent", "gemm_rows", "node_of", "packed_extent", "prod
 
 
 def _product(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Multiply in one precision; integers exactly, in their own dtype."""
+    """Multiply in a common precision; integers exactly, in their own dtype."""
     if not is_real(a.dtype):
         return np.asarray(np.matmul(a, b)).astype(a.dtype, copy=False)
     dtype = float_of(a.dtype)
     return np.asarray(np.matmul(a.astype(dtype, copy=False), b.astype(dtype, copy=False)))
 
 
-def product_extent(call: Call) -> Amount:
+def product_extent(call: Call) -> Cost:
     """Estimate the size of a product of inputs 0 and 1 as matrices, and its multiplications."""
     return product(gemm_rows(call, call.array(0), call.shape(1)).shape, call.shape(1))
 
@@ -38,19 +38,19 @@ def _matmul(call: Call) -> np.ndarray:
     return narrow(_product(a, b), a.dtype)
 
 
-def gemm_extent(call: Call, a: Shape, b: Shape) -> Amount:
-    """Return what a product of two matrices comes to, either transposed on request."""
+def gemm_extent(call: Call, a: Shape, b: Shape) -> Cost:
+    """Estimate the cost of a product of two matrices, either optionally transposed."""
     return product(a[::-1] if call.integer("transA") else a, b[::-1] if call.integer("transB") else b)
 
 
-def _gemm_extent(call: Call) -> Amount:
+def _gemm_extent(call: Call) -> Cost:
     return gemm_extent(call, gemm_rows(call, call.array(0), call.shape(1)).shape, call.shape(1))
 
 
 def gemm_rows(call: Call, a: np.ndarray, b: Shape) -> np.ndarray:
-    """Return the first operand of a Gemm: with `flatten`, as a matrix of rows as wide as the second one is high.
+    """Return the first operand of a Gemm; with `flatten`, reshaped to rows as wide as the second operand is high.
 
-    That is TensorFlow Lite's FULLY_CONNECTED without keep_num_dims (tensorflow/lite/kernels/fully_connected.cc).
+    As TensorFlow Lite's FULLY_CONNECTED without keep_num_dims (tensorflow/lite/kernels/fully_connected.cc).
     """
     if not call.integer("flatten") or not b:
         return a
@@ -104,11 +104,11 @@ def _transposed(call: Call, position: int, side: str) -> np.ndarray:
     return np.swapaxes(array, -1, -2) if call.integer(f"trans{side}") and array.ndim > 1 else array
 
 
-def packed_extent(call: Call) -> Amount:
-    """Return what a product with a weight of packed codes comes to, whether the weight has that size or not."""
+def packed_extent(call: Call) -> Cost:
+    """Estimate the cost of a product with a packed weight, whether or not the weight has the stated size."""
     rows, columns = abs(call.integer("K")), abs(call.integer("N"))
     lines = prod(call.shape(0)[:-1])
-    return Amount(lines * columns, rows * columns + lines * (rows + abs(call.integer("block_size"))))
+    return Cost(lines * columns, rows * columns + lines * (rows + abs(call.integer("block_size"))))
 
 
 def node_of(call: Call) -> Node:
@@ -118,9 +118,9 @@ def node_of(call: Call) -> Node:
 
 
 def unpacked(call: Call) -> tuple[np.ndarray, np.ndarray]:
-    """Return the packed weight of a call: codes or levels, and the scale of each."""
-    held = {str(slot): array for slot, array in enumerate(call.inputs) if array is not None}
-    return blockwise_weight(node_of(call), held)
+    """Return the packed weight of a call: codes or levels, and their scales."""
+    values = {str(slot): array for slot, array in enumerate(call.inputs) if array is not None}
+    return blockwise_weight(node_of(call), values)
 
 
 @kernel("MatMulNBits", domain="com.microsoft", extent=packed_extent)
@@ -143,8 +143,8 @@ def _matmul_of_levels(call: Call) -> np.ndarray:
     return narrow(_product(call.array(0), levels * scales), call.array(0).dtype)
 
 
-def _summed(call: Call) -> Amount:
-    """Return what a sum of products comes to; all combinations of its indices, of more than two operands."""
+def _einsum_cost(call: Call) -> Cost:
+    """Estimate the cost of a sum of products: all index combinations for more than two operands."""
     shapes, equation = call.shapes(), call.text("equation").replace(" ", "")
     terms, _, out = equation.partition("->")
     sizes: dict[str, int] = {}
@@ -155,12 +155,12 @@ def _summed(call: Call) -> Amount:
     if "->" not in equation:
         out = "".join(label for label in sizes if terms.count(label) == 1)
     passed = prod(sizes.values()) if len(shapes) > 2 else 0
-    return Amount(prod(sizes.get(label, 1) for label in out), passed)
+    return Cost(prod(sizes.get(label, 1) for label in out), passed)
 
 
-@kernel("Einsum", extent=_summed)
+@kernel("Einsum", extent=_einsum_cost)
 def _einsum(call: Call) -> np.ndarray:
-    """Sum products as the attribute `equation` says."""
+    """Sum products by the attribute `equation`."""
     operands = [widen(array) for array in call.given()]
     equation = call.text("equation").replace(" ", "")
     for term, operand in zip(equation.partition("->")[0].split(","), operands, strict=True):

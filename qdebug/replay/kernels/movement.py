@@ -1,4 +1,4 @@
-"""Operators that move elements and leave their values alone: shapes, order, copies."""
+"""Operators that move elements without changing them: shapes, order, copies."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from math import prod
 
 import numpy as np
 
-from qdebug.replay.extents import Amount, elementwise
+from qdebug.replay.extents import Cost, elementwise
 from qdebug.replay.precision import common_dtype
 from qdebug.replay.registry import Call, kernel
 from qdebug.replay.within import axis_within
@@ -15,10 +15,10 @@ __all__ = ["axes_of"]
 
 
 def axes_of(call: Call, position: int, *, since: int) -> tuple[int, ...] | None:
-    """Return the axes a node works on: an attribute before operator set `since`, an input from then on.
+    """Return the axes of a node: an attribute before operator set `since`, an input from then on.
 
     Returns:
-        The axes as stated, negative ones included; None if the node names none.
+        The stated axes, negative ones included; None if the node states none.
     """
     given = call.optional(position) if call.opset >= since or "axes" not in call.attrs else None
     return call.integers("axes") if given is None else tuple(int(axis) for axis in given.reshape(-1))
@@ -45,7 +45,7 @@ def _dropout(call: Call) -> tuple[np.ndarray, ...]:
 
 @kernel("Flatten")
 def _flatten(call: Call) -> np.ndarray:
-    """Make a matrix: the axes before `axis` become rows, the others columns."""
+    """Reshape to a matrix: the axes before `axis` become rows, the others columns."""
     x = call.array(0)
     axis = call.integer("axis", 1)
     first = axis + x.ndim if axis < 0 else axis
@@ -54,19 +54,19 @@ def _flatten(call: Call) -> np.ndarray:
 
 @kernel("Reshape")
 def _reshape(call: Call) -> np.ndarray:
-    """Return other sizes: -1 is computed, and 0 keeps the size of the input unless allowzero is set."""
+    """Reshape: -1 is computed, and 0 keeps the size of the input unless allowzero is set."""
     x = call.array(0)
-    given = call.integers("shape") if call.opset < 5 or call.optional(1) is None else None
-    wanted = list(given) if given is not None else list(call.extents(1))
+    shape_attribute = call.integers("shape") if call.opset < 5 or call.optional(1) is None else None
+    sizes = list(shape_attribute) if shape_attribute is not None else list(call.extents(1))
     if not call.integer("allowzero"):
-        kept = (*x.shape, *(0,) * len(wanted))  # beyond the axes of x a 0 is no size to keep
-        wanted = [kept[axis] if size == 0 else size for axis, size in enumerate(wanted)]
-    return x.reshape(wanted)
+        input_sizes = (*x.shape, *(0,) * len(sizes))  # beyond the axes of x a 0 is no size to keep
+        sizes = [input_sizes[axis] if size == 0 else size for axis, size in enumerate(sizes)]
+    return x.reshape(sizes)
 
 
 @kernel("Transpose")
 def _transpose(call: Call) -> np.ndarray:
-    """Permute the axes; reverse them if no order is given."""
+    """Permute the axes; reverse them by default."""
     return np.transpose(call.array(0), call.integers("perm"))
 
 
@@ -89,14 +89,14 @@ def _concat(call: Call) -> np.ndarray:
     return np.concatenate(call.given(), axis=call.integer("axis", 1 if call.opset < 4 else 0))
 
 
-def _parts(call: Call) -> Amount:
-    """Return what cutting an array comes to: each part is a turn."""
-    return Amount(None, 0, max(call.outputs, call.integer("num_outputs"), len(call.integers("split") or ())))
+def _split_cost(call: Call) -> Cost:
+    """Estimate the cost of splitting an array: each part is a turn."""
+    return Cost(None, 0, max(call.outputs, call.integer("num_outputs"), len(call.integers("split") or ())))
 
 
-@kernel("Split", extent=_parts)
+@kernel("Split", extent=_split_cost)
 def _split(call: Call) -> tuple[np.ndarray, ...]:
-    """Cut an array along an axis, into parts of given sizes or into equal ones with a smaller last."""
+    """Split an array along an axis into parts of given sizes, or into equal parts with a smaller last."""
     x, sizes = call.array(0), call.optional(1)
     axis = call.axis(x.ndim)
     parts = call.integers("split") if sizes is None else call.extents(1)
@@ -112,7 +112,7 @@ def _split(call: Call) -> tuple[np.ndarray, ...]:
 
 @kernel("Unbind")
 def _unbind(call: Call) -> tuple[np.ndarray, ...]:
-    """Cut an array along an axis into all its places, and drop the axis; ONNX has no such operator by itself."""
+    """Split an array along an axis into single indices, and drop the axis; not an operator of ONNX."""
     x = call.array(0)
     axis = call.axis(x.ndim)
     return tuple(np.take(x, place, axis=axis) for place in range(x.shape[axis]))
@@ -126,7 +126,7 @@ def _expand(call: Call) -> np.ndarray:
     return np.broadcast_to(x, shape)
 
 
-@kernel("Tile", extent=lambda call: Amount(call.array(0).size * prod(call.extents(1))))
+@kernel("Tile", extent=lambda call: Cost(call.array(0).size * prod(call.extents(1))))
 def _tile(call: Call) -> np.ndarray:
     """Repeat the whole array along each axis."""
     return np.tile(call.array(0), call.extents(1))
@@ -163,40 +163,40 @@ def _triangle(call: Call) -> np.ndarray:
 
 
 def _pads(call: Call) -> tuple[list[int], list[int]]:
-    """Return how much is put before and after each axis; less than 0 where it is cut."""
+    """Return the padding before and after each axis; negative to crop."""
     x = call.array(0)
-    stated = call.integers("pads") or call.integers("paddings")
-    by_input = call.opset >= 11 and stated is None
-    pads = call.extents(1) if by_input else stated or ()
+    pads_attribute = call.integers("pads") or call.integers("paddings")
+    by_input = call.opset >= 11 and pads_attribute is None
+    pads = call.extents(1) if by_input else pads_attribute or ()
     axes = range(x.ndim) if call.optional(3) is None else call.extents(3)
     before, after, half = [0] * x.ndim, [0] * x.ndim, len(pads) // 2
-    for named, low, high in zip(axes, pads[:half], pads[half:], strict=True):
-        axis = axis_within(named, x.ndim)
+    for axis_number, low, high in zip(axes, pads[:half], pads[half:], strict=True):
+        axis = axis_within(axis_number, x.ndim)
         before[axis], after[axis] = low, high
     return before, after
 
 
-def _padded(call: Call) -> Amount:
-    """Return what padding comes to."""
+def _pad_cost(call: Call) -> Cost:
+    """Estimate the cost of padding."""
     sizes = zip(call.shape(0), *_pads(call), strict=True)
-    return Amount(prod(max(size + before + after, 0) for size, before, after in sizes))
+    return Cost(prod(max(size + before + after, 0) for size, before, after in sizes))
 
 
-@kernel("Pad", extent=_padded)
+@kernel("Pad", extent=_pad_cost)
 def _pad(call: Call) -> np.ndarray:
-    """Pad, or cut where a pad is negative; modes constant, edge, reflect and wrap."""
+    """Pad, or crop where a pad is negative; modes constant, edge, reflect and wrap."""
     x = call.array(0)
     given = call.optional(2)
     value = np.asarray(call.real("value")) if given is None or given.size == 0 else given.reshape(())
     before, after = _pads(call)
-    kept = tuple(slice(max(-b, 0), n - max(-a, 0)) for b, a, n in zip(before, after, x.shape, strict=True))
+    cropped = tuple(slice(max(-b, 0), n - max(-a, 0)) for b, a, n in zip(before, after, x.shape, strict=True))
     widths = [(max(b, 0), max(a, 0)) for b, a in zip(before, after, strict=True)]
     mode = call.text("mode", "constant") or "constant"
     if mode == "constant":
-        out = np.full([n + b + a for n, (b, a) in zip(x[kept].shape, widths, strict=True)], value.astype(x.dtype))
-        out[tuple(slice(b, b + n) for n, (b, _) in zip(x[kept].shape, widths, strict=True))] = x[kept]
+        out = np.full([n + b + a for n, (b, a) in zip(x[cropped].shape, widths, strict=True)], value.astype(x.dtype))
+        out[tuple(slice(b, b + n) for n, (b, _) in zip(x[cropped].shape, widths, strict=True))] = x[cropped]
         return out
     if mode not in ("edge", "reflect", "wrap"):
         raise ValueError(f"the padding mode is {mode!r}")
-    index = [np.pad(np.arange(n), width, mode=mode) for n, width in zip(x[kept].shape, widths, strict=True)]  # type: ignore[call-overload]  # mode is one of three checked texts
-    return np.asarray(x[kept][np.ix_(*index)])
+    index = [np.pad(np.arange(n), width, mode=mode) for n, width in zip(x[cropped].shape, widths, strict=True)]  # type: ignore[call-overload]  # mode is one of three checked texts
+    return np.asarray(x[cropped][np.ix_(*index)])

@@ -1,4 +1,4 @@
-"""Normalizations: by stored statistics, over layers, over images, over groups of channels."""
+"""Normalizations: with stored statistics, over layers, images or groups of channels."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from math import prod
 import numpy as np
 
 from qdebug.replay.blockwise import by_rows, elementwise
-from qdebug.replay.extents import Amount
+from qdebug.replay.extents import Cost
 from qdebug.replay.precision import float_of, narrow, widen
 from qdebug.replay.registry import Call, kernel
 from qdebug.replay.within import indices_within
@@ -21,17 +21,17 @@ def _per_channel(values: np.ndarray, like: np.ndarray) -> np.ndarray:
     return values.astype(like.dtype, copy=False).reshape(-1, *(1,) * (like.ndim - 2))
 
 
-def _by_channel(call: Call) -> Amount:
-    """Return what scaling x (N, C, ...) with parameters of each channel comes to, whether they fit or not."""
+def _channel_cost(call: Call) -> Cost:
+    """Estimate the cost of scaling x (N, C, ...) by channel parameters, whether or not they fit."""
     samples, channels, *space = call.shape(0)
-    return Amount(None, samples * max([channels, *map(prod, call.shapes()[1:])]) * prod(space))
+    return Cost(None, samples * max([channels, *map(prod, call.shapes()[1:])]) * prod(space))
 
 
-@kernel("BatchNormalization", extent=_by_channel, kinds=("iuf",) * 5)
+@kernel("BatchNormalization", extent=_channel_cost, kinds=("iuf",) * 5)
 def _batch_normalization(call: Call) -> tuple[np.ndarray, ...]:
     """Compute (x - mean) / sqrt(var + epsilon) * scale + bias for x (N, C, ...) with stored mean and var.
 
-    In training mode mean and var are those of x, and outputs 1 and 2 are the running statistics.
+    In training mode mean and var are computed from x, and outputs 1 and 2 are the running statistics.
     """
     x = widen(call.array(0))
     scale, bias, mean, variance = (_per_channel(call.array(position), x) for position in range(1, 5))
@@ -66,7 +66,7 @@ def _sum(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 
 def _scaled(out: np.ndarray, scale: np.ndarray, bias: np.ndarray | None, dtype: np.dtype) -> np.ndarray:
-    """Multiply what is standardized, and shift it."""
+    """Scale and shift standardized data."""
     if bias is None:
         return elementwise(lambda part, by: narrow(widen(part) * widen(by), dtype), out, scale)
     return elementwise(lambda part, by, to: narrow(widen(part) * widen(by) + widen(to), dtype), out, scale, bias)
@@ -74,7 +74,7 @@ def _scaled(out: np.ndarray, scale: np.ndarray, bias: np.ndarray | None, dtype: 
 
 @kernel("LayerNormalization")
 def _layer_normalization(call: Call) -> tuple[np.ndarray, ...]:
-    """Standardize over the axes from `axis` on, scale and shift; also give mean and 1 / deviation."""
+    """Standardize over the axes from `axis` on, scale and shift; also return mean and 1 / deviation."""
     x = widen(call.array(0))
     axis = call.integer("axis", -1)
     axes = tuple(range(axis + x.ndim if axis < 0 else axis, x.ndim))
@@ -96,13 +96,13 @@ def _skip_layer_normalization(call: Call) -> tuple[np.ndarray, ...]:
 
 
 _Real = Callable[[int, np.ndarray], np.ndarray]
-"""Makes what an input holds real numbers: called with the input's position and some of its elements."""
+"""Dequantizes an input: called with its position and some of its elements."""
 
 
 def _embeddings(call: Call, places: np.ndarray | None, real: _Real) -> np.ndarray:
-    """Return the sum of rows of words, of positions, and of segments if the node has some.
+    """Return the sum of rows of words, of positions, and of segments, if any.
 
-    Only the rows that are looked up are made real numbers.
+    Only selected rows are dequantized.
     """
     ids = call.array(0)
     rows = np.arange(ids.shape[1])[None] if places is None else places
@@ -115,15 +115,15 @@ def _picked(table: np.ndarray, ids: np.ndarray) -> np.ndarray:
     return np.asarray(table[indices_within(ids, len(table))])
 
 
-def _ones_of_mask(call: Call) -> np.ndarray:
+def _count_mask_ones(call: Call) -> np.ndarray:
     """Count the ones of the mask of each sample; 0 without a mask."""
     ids, mask = call.array(0), call.optional(7)
     return np.zeros(len(ids), np.int32) if mask is None else np.asarray(np.sum(mask == 1, axis=1, dtype=np.int32))
 
 
-def embedded_extent(call: Call) -> Amount:
+def embedded_extent(call: Call) -> Cost:
     """Estimate the output size and the work of looking up and adding embeddings."""
-    return Amount(call.array(0).size * call.shape(2)[-1], call.array(0).size * call.shape(3)[-1])
+    return Cost(call.array(0).size * call.shape(2)[-1], call.array(0).size * call.shape(3)[-1])
 
 
 @kernel("EmbedLayerNormalization", domain="com.microsoft", ranks=(2, 0, 2, 2, 2), extent=embedded_extent)
@@ -135,17 +135,17 @@ def _embed_layer_normalization(call: Call) -> tuple[np.ndarray, ...]:
     x = _embeddings(call, call.optional(8), lambda _, part: widen(part))
     out, _, _ = _standardized(x, (2,), call.real("epsilon", 1e-12))
     dtype = call.array(2).dtype
-    return _scaled(out, call.array(5), call.array(6), dtype), _ones_of_mask(call), narrow(x, dtype)
+    return _scaled(out, call.array(5), call.array(6), dtype), _count_mask_ones(call), narrow(x, dtype)
 
 
 def coded_embeddings(call: Call, rounded: _Real) -> tuple[np.ndarray, ...]:
     """Compute a QEmbedLayerNormalization: tables, scale and shift are codes, each with one scale and zero point.
 
-    Those whose scale is left out are real numbers.
+    Tables without a scale are real numbers.
 
     Args:
         call: The node.
-        rounded: What is done to codes less their zero point first.
+        rounded: Applied first to codes less their zero point.
     """
 
     def real(position: int, array: np.ndarray) -> np.ndarray:
@@ -157,7 +157,7 @@ def coded_embeddings(call: Call, rounded: _Real) -> tuple[np.ndarray, ...]:
 
     out, _, _ = _standardized(_embeddings(call, None, real), (2,), call.real("epsilon", 1e-12))
     scale, shift = (real(position, call.array(position)) for position in (5, 6))
-    return _scaled(out, scale, shift, np.dtype(np.float32)), _ones_of_mask(call)
+    return _scaled(out, scale, shift, np.dtype(np.float32)), _count_mask_ones(call)
 
 
 @kernel("QEmbedLayerNormalization", domain="com.microsoft", ranks=(2, 0, 2, 2, 2), extent=embedded_extent)
@@ -183,7 +183,7 @@ def _by_root_mean_square(x: np.ndarray, axes: tuple[int, ...], epsilon: float) -
 
 @kernel("RMSNormalization", "SimplifiedLayerNormalization")
 def _rms_normalization(call: Call) -> tuple[np.ndarray, ...]:
-    """Divide by the root mean square over the axes from `axis` on, and scale; also give 1 / root."""
+    """Divide by the root mean square over the axes from `axis` on, and scale; also return 1 / root."""
     x = widen(call.array(0))
     axis = call.integer("axis", -1)
     axes = tuple(range(axis + x.ndim if axis < 0 else axis, x.ndim))
@@ -202,7 +202,7 @@ def _skip_rms_normalization(call: Call) -> tuple[np.ndarray, ...]:
     return _scaled(out, call.array(2), None, dtype), np.zeros_like(inverse), inverse, narrow(x, dtype)
 
 
-@kernel("InstanceNormalization", extent=_by_channel, kinds=("iuf",) * 3)
+@kernel("InstanceNormalization", extent=_channel_cost, kinds=("iuf",) * 3)
 def _instance_normalization(call: Call) -> np.ndarray:
     """Standardize each channel of each sample of x (N, C, ...) over space, scale and shift."""
     x = widen(call.array(0))
@@ -210,7 +210,7 @@ def _instance_normalization(call: Call) -> np.ndarray:
     return _scaled(out, _per_channel(call.array(1), x), _per_channel(call.array(2), x), call.array(0).dtype)
 
 
-@kernel("GroupNormalization", extent=_by_channel, kinds=("iuf",) * 3)
+@kernel("GroupNormalization", extent=_channel_cost, kinds=("iuf",) * 3)
 def _group_normalization(call: Call) -> np.ndarray:
     """Standardize groups of channels of each sample, scale and shift (per channel; per group before set 21)."""
     x = widen(call.array(0))
@@ -234,20 +234,20 @@ def _lp_normalization(call: Call) -> np.ndarray:
 
 @kernel("MeanVarianceNormalization")
 def _mean_variance_normalization(call: Call) -> np.ndarray:
-    """Standardize over given axes."""
+    """Standardize over stated axes."""
     x = widen(call.array(0))
     axes = call.integers("axes") or (0, 2, 3)
     deviation = np.sqrt(np.mean(x * x, axis=axes, keepdims=True) - np.mean(x, axis=axes, keepdims=True) ** 2)
     return narrow((x - np.mean(x, axis=axes, keepdims=True)) / (deviation + x.dtype.type(1e-9)), call.array(0).dtype)
 
 
-def _neighbours(call: Call) -> Amount:
-    """Return what summing over neighbouring channels comes to."""
+def _neighbour_cost(call: Call) -> Cost:
+    """Estimate the cost of summing over neighbouring channels."""
     size = abs(call.integer("size"))
-    return Amount(None, call.array(0).size * min(size, call.shape(0)[1]), size)
+    return Cost(None, call.array(0).size * min(size, call.shape(0)[1]), size)
 
 
-@kernel("LRN", extent=_neighbours, ranks=(2,))
+@kernel("LRN", extent=_neighbour_cost, ranks=(2,))
 def _local_response(call: Call) -> np.ndarray:
     """Divide x (N, C, ...) by (bias + alpha / size * sum of squares of neighbouring channels) ** beta."""
     x = call.array(0)

@@ -1,4 +1,4 @@
-"""Float pools over windows and over all of space."""
+"""Float pools over windows and over all spatial axes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from math import prod
 import numpy as np
 
 from qdebug.replay.blockwise import by_rows
-from qdebug.replay.extents import Amount, Shape
+from qdebug.replay.extents import Cost, Shape
 from qdebug.replay.kernels.activation import activated
 from qdebug.replay.precision import is_real, limits, narrow, widen
 from qdebug.replay.registry import Call, kernel
@@ -17,15 +17,15 @@ from qdebug.replay.windows import Window, padded, window_of
 __all__ = ["counts", "pool_window", "pooled_extent", "sums_of_nines", "window_sums"]
 
 
-def pooled_extent(call: Call, x: Shape) -> Amount:
-    """Return what a pool over x (N, C, *extent) comes to."""
+def pooled_extent(call: Call, x: Shape) -> Cost:
+    """Estimate the cost of a pool over x (N, C, *extent)."""
     window = pool_window(call, x[2:])
     images, taps, out = prod(x[:2]), prod(window.kernel), prod(window.out)
     reads = sum(size * reach for size, reach in zip(window.out, window.kernel, strict=True))
-    return Amount(images * out, images * (prod(window.covered) + taps * out) + reads, taps)
+    return Cost(images * out, images * (prod(window.covered) + taps * out) + reads, taps)
 
 
-def _extent(call: Call) -> Amount:
+def _extent(call: Call) -> Cost:
     return pooled_extent(call, call.shape(0))
 
 
@@ -42,7 +42,7 @@ def pool_window(call: Call, extent: tuple[int, ...]) -> Window:
 
 
 def window_sums(x: np.ndarray, window: Window) -> np.ndarray:
-    """Sum x (N, C, *extent) over each window, tap by tap in C order; what is padded counts as 0."""
+    """Sum x (N, C, *extent) over each window, tap by tap in C order; padding counts as 0."""
     source = padded(x, window, 0)
     total: np.ndarray | None = None
     for place in window.taps():
@@ -58,9 +58,9 @@ _NINE = 9
 
 
 def sums_of_nines(x: np.ndarray, window: Window) -> np.ndarray:
-    """Sum x (N, C, *extent) over each window in pairs of nine taps at a time; what is padded counts as 0.
+    """Sum x (N, C, *extent) over each window in pairs of nine taps at a time; padding counts as 0.
 
-    The taps come in the order of columns. Source: XNNPACK, src/f32-avgpool, the kernels 9p.
+    Taps are in column order. Source: XNNPACK, src/f32-avgpool, the kernels 9p.
     """
     source = padded(x, window, 0)
     order = np.arange(prod(window.kernel)).reshape(window.kernel).T.reshape(-1)
@@ -81,7 +81,7 @@ def sums_of_nines(x: np.ndarray, window: Window) -> np.ndarray:
 def counts(window: Window, *, include_pad: bool) -> np.ndarray:
     """Return the number of elements (*out) that each window averages over, as float32.
 
-    Padding counts on request, but never what a window covers beyond the stated padding.
+    Padding counts if `include_pad`, but never elements that a window covers beyond the stated padding.
     """
     total = np.ones((), dtype=np.float32)
     for axis, count in enumerate(window.out):
@@ -97,7 +97,7 @@ def counts(window: Window, *, include_pad: bool) -> np.ndarray:
 
 @kernel("AveragePool", extent=_extent)
 def _average_pool(call: Call) -> np.ndarray:
-    """Average x (N, C, *extent) over windows, padding with count_include_pad alone; then comes a fused activation."""
+    """Average x (N, C, *extent) over windows, padding only with count_include_pad; then apply a fused activation."""
     x = call.array(0)
     window = pool_window(call, x.shape[2:])
     divisor = counts(window, include_pad=bool(call.integer("count_include_pad")))
@@ -111,7 +111,7 @@ def _average_pool(call: Call) -> np.ndarray:
 
 @kernel("LpPool", extent=_extent)
 def _lp_pool(call: Call) -> np.ndarray:
-    """Take the p-norm of x (N, C, *extent) over each window."""
+    """Compute the p-norm of x (N, C, *extent) over each window."""
     x, order = call.array(0), call.integer("p", 2)
     window = pool_window(call, x.shape[2:])
 
@@ -123,7 +123,7 @@ def _lp_pool(call: Call) -> np.ndarray:
 
 
 def _max_pool(call: Call) -> tuple[np.ndarray, ...]:
-    """Take the largest element of each window of x (N, C, *extent), and on request where it was found."""
+    """Return the largest element of each window of x (N, C, *extent), and optionally its index."""
     x = call.array(0)
     window = pool_window(call, x.shape[2:])
     if call.outputs == 1:
@@ -133,7 +133,7 @@ def _max_pool(call: Call) -> tuple[np.ndarray, ...]:
 
 
 def _largest(x: np.ndarray, window: Window, *, track: bool) -> tuple[np.ndarray, np.ndarray]:
-    """Return the largest element of each window, and by which tap it was found, where that is tracked."""
+    """Return the largest element of each window, and the number of its tap if tracked."""
     source = padded(x, window, -np.inf if is_real(x.dtype) else limits(x.dtype)[0])
     best: np.ndarray | None = None
     chosen = np.zeros((*x.shape[:2], *window.out) if track else (), dtype=np.int64)
@@ -153,14 +153,14 @@ def _largest(x: np.ndarray, window: Window, *, track: bool) -> tuple[np.ndarray,
 kernel("MaxPool", extent=_extent)(_max_pool)
 
 
-def _channels_last(call: Call) -> Amount:
+def _channels_last(call: Call) -> Cost:
     samples, *extent, channels = call.shape(0)
     return pooled_extent(call, (samples, channels, *extent))
 
 
 @kernel("NhwcMaxPool", domain="com.microsoft", extent=_channels_last)
 def _channels_last_max_pool(call: Call) -> np.ndarray:
-    """Take the largest element of each window of x (N, *extent, C)."""
+    """Return the largest element of each window of x (N, *extent, C)."""
     turned = replace(call, inputs=(np.moveaxis(call.array(0), -1, 1),), outputs=1)
     return np.moveaxis(_max_pool(turned)[0], 1, -1)
 
@@ -182,7 +182,7 @@ def _positions(chosen: np.ndarray, window: Window, order: int) -> np.ndarray:
 
 @kernel("GlobalAveragePool", "GlobalMaxPool")
 def _global_pool(call: Call) -> np.ndarray:
-    """Average, or take the largest of, all spatial elements of x (N, C, *extent)."""
+    """Average, or maximize, over all spatial elements of x (N, C, *extent)."""
     x = call.array(0)
     axes = tuple(range(2, x.ndim))
     apply = np.mean if call.op == "GlobalAveragePool" else np.max

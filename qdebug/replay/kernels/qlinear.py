@@ -6,7 +6,7 @@ import numpy as np
 
 from qdebug.replay.data_codes import chosen_codes
 from qdebug.replay.evaluate import accumulate, compute
-from qdebug.replay.extents import Amount, product
+from qdebug.replay.extents import Cost, product
 from qdebug.replay.kernels.activation import activated
 from qdebug.replay.kernels.conv import add_bias, convolved_extent
 from qdebug.replay.kernels.linear import gemm_extent, gemm_rows, product_extent
@@ -19,7 +19,7 @@ from qdebug.replay.windows import convolve, window_of
 
 
 def _convolved(call: Call, x: np.ndarray, weight: np.ndarray, bias: np.ndarray | None) -> tuple[np.ndarray, float]:
-    """Convolve centred codes x and weight and add a bias; also give a bound of the sums' magnitude."""
+    """Convolve centered codes x and weight and add a bias; also return a bound of the sums' magnitude."""
     bound = sum_bound(x, weight, tuple(range(1, weight.ndim)), bias)
     dtype = exact_dtype(bound)
     window = window_of(call, x.shape[2:], call.integers("kernel_shape") or weight.shape[2:])
@@ -28,7 +28,7 @@ def _convolved(call: Call, x: np.ndarray, weight: np.ndarray, bias: np.ndarray |
 
 
 def _filterwise(values: np.ndarray | None, axes: int) -> np.ndarray | None:
-    """Shape one value, or one per filter, to broadcast along axis 0 of `axes` axes."""
+    """Reshape one value, or one per filter, to broadcast along axis 0 of `axes` axes."""
     if values is None or values.size == 1:
         return None if values is None else values.reshape(())
     return values.reshape(-1, *(1,) * (axes - 1))
@@ -40,7 +40,7 @@ def _channels_second(call: Call) -> tuple[int, ...]:
     return (shape[0], shape[-1], *shape[1:-1]) if call.integer("channels_last") and len(shape) > 1 else shape
 
 
-def _convolved_codes(call: Call) -> Amount:
+def _convolved_codes(call: Call) -> Cost:
     return convolved_extent(call, _channels_second(call), call.shape(3))
 
 
@@ -76,7 +76,7 @@ def _operand(codes: np.ndarray, zero_point: np.ndarray | None) -> Operand:
     ranks=(3, 3),
 )
 def _conv_integer(call: Call) -> np.ndarray:
-    """Convolve codes and give the int32 accumulators."""
+    """Convolve codes into int32 accumulators."""
     x, weight = call.array(0), call.array(1)
     x_zero, w_zero = call.optional(2), _filterwise(call.optional(3), weight.ndim)
     x_zero = None if x_zero is None else x_zero.reshape(())
@@ -87,7 +87,7 @@ def _conv_integer(call: Call) -> np.ndarray:
 
 
 def _multiplied(a: np.ndarray, b: np.ndarray, bias: np.ndarray | None = None) -> tuple[np.ndarray, float]:
-    """Multiply matrices of centred codes and add a bias; also give a bound of the sums' magnitude."""
+    """Multiply matrices of centered codes and add a bias; also return a bound of the sums' magnitude."""
     bound = sum_bound(a, b, (max(b.ndim - 2, 0),), bias)
     dtype = exact_dtype(bound)
     sums = np.asarray(np.matmul(a.astype(dtype), b.astype(dtype)))
@@ -95,14 +95,14 @@ def _multiplied(a: np.ndarray, b: np.ndarray, bias: np.ndarray | None = None) ->
 
 
 def _by_row(values: np.ndarray | None) -> np.ndarray | None:
-    """Shape one value, or one per row, to broadcast to (..., rows, columns)."""
+    """Reshape one value, or one per row, to broadcast to (..., rows, columns)."""
     if values is None or values.size == 1:
         return None if values is None else values.reshape(())
     return values.reshape(-1, 1) if values.ndim == 1 else values
 
 
 def _by_column(values: np.ndarray | None) -> np.ndarray | None:
-    """Shape one value, or one per column, to broadcast to (..., rows, columns)."""
+    """Reshape one value, or one per column, to broadcast to (..., rows, columns)."""
     return values.reshape(()) if values is not None and values.size == 1 else values
 
 
@@ -114,7 +114,7 @@ def _multiplied_codes(call: Call, a: Operand, b: Operand) -> np.ndarray:
 
 @kernel("MatMulInteger", extent=product_extent)
 def _matmul_integer(call: Call) -> np.ndarray:
-    """Multiply codes and give the int32 accumulators."""
+    """Multiply codes into int32 accumulators."""
     a = _operand(call.array(0), _by_row(call.optional(2)))
     return as_int32(_multiplied_codes(call, a, _operand(call.array(1), _by_column(call.optional(3)))))
 
@@ -188,8 +188,10 @@ def _dynamic_quantize_conv(call: Call) -> np.ndarray:
     window = window_of(call, x.shape[2:], call.integers("kernel_shape") or weight.shape[2:])
     groups = call.integer("group", 1)
     sums = convolve(data.astype(dtype), weight.astype(dtype), window, groups).astype(np.float32)
-    factor, own = call.array(2).astype(np.float32).reshape(-1, *by_sample[2:]), scale.reshape(by_sample)
-    scaled = sums * (own * factor) if groups == 1 else (sums * factor) * own  # as the optimized kernels
+    factor, sample_scale = call.array(2).astype(np.float32).reshape(-1, *by_sample[2:]), scale.reshape(by_sample)
+    scaled = (
+        sums * (sample_scale * factor) if groups == 1 else (sums * factor) * sample_scale
+    )  # as the optimized kernels
     return activated(call, add_bias(scaled, bias))
 
 

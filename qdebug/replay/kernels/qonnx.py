@@ -1,6 +1,6 @@
-"""Quantizers of QONNX, in the domain that the package of this name writes and in that of FINN.
+"""Quantizers of QONNX, in the domains of the package of this name and of FINN.
 
-Source: the package qonnx 1.0.0 (qonnx/custom_op/general). All give real numbers: those that the codes stand for.
+Source: the package qonnx 1.0.0 (qonnx/custom_op/general). All return dequantized real numbers.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def _bipolar(call: Call) -> np.ndarray:
 
 
 def _trunc(call: Call) -> np.ndarray:
-    """Drop the low bits of codes: with six inputs to codes of another scale, clipped, else to those of the same."""
+    """Drop the low bits of codes: with six inputs to codes of another scale, clipped, else of the same scale."""
     rounding, newer = _rounding(call, "FLOOR"), call.optional(5) is not None
     x, scale, zero = (widen(call.array(position)) for position in range(3))
     codes = np.round(x / scale + zero)
@@ -83,8 +83,8 @@ def _trunc(call: Call) -> np.ndarray:
     out = widen(call.array(4))
     factor = 2 ** np.round(np.log2(out / scale))
     low, high = _limits(call, call.array(5), is_narrow=bool(call.integer("narrow")))
-    kept = rounding(np.clip(codes / factor, low, high))
-    return narrow((kept - zero / factor) * out, call.array(0).dtype)
+    truncated = rounding(np.clip(codes / factor, low, high))
+    return narrow((truncated - zero / factor) * out, call.array(0).dtype)
 
 
 def _multi_threshold(call: Call) -> np.ndarray:
@@ -96,10 +96,10 @@ def _multi_threshold(call: Call) -> np.ndarray:
         raise ValueError(f"{list(thresholds.shape)} thresholds are not those of {x.shape[axis]} channels")
     turned = np.moveaxis(x, axis, -1)
     counts = np.zeros(turned.shape, np.float32)
-    for each in np.sort(thresholds, axis=1).T:  # one after the other: all at once may be far more than the result
-        counts += turned >= each
-    made = np.float32(call.real("out_scale", 1.0)) * np.moveaxis(counts, -1, axis)
-    return narrow(made + np.float32(call.real("out_bias", 0.0)), x.dtype)
+    for threshold in np.sort(thresholds, axis=1).T:  # one at a time: all at once may be far larger than the result
+        counts += turned >= threshold
+    scaled = np.float32(call.real("out_scale", 1.0)) * np.moveaxis(counts, -1, axis)
+    return narrow(scaled + np.float32(call.real("out_bias", 0.0)), x.dtype)
 
 
 for _domain in _DOMAINS:

@@ -11,7 +11,7 @@ from qdebug.model.dtypes import is_integer, logical_dtype, logical_name
 from qdebug.numerics.fixedpoint import round_values
 from qdebug.replay.blockwise import elementwise
 from qdebug.replay.evaluate import compute
-from qdebug.replay.extents import Amount
+from qdebug.replay.extents import Cost
 from qdebug.replay.node_units import unit_of_call
 from qdebug.replay.precision import is_real, narrow, onnx_dtype, widen
 from qdebug.replay.qsum import saturate
@@ -27,7 +27,7 @@ def cast_float(values: np.ndarray, dtype: np.dtype, *, saturate: bool) -> np.nda
     Args:
         values: Values in float32 or float64.
         dtype: The type of the result.
-        saturate: Whether values beyond the largest finite number become that number; NaN or infinite otherwise.
+        saturate: Whether values beyond the largest finite number become that number; else NaN or infinity.
     """
     largest = float(ml_dtypes.finfo(dtype).max)  # type: ignore[no-untyped-call]  # untyped upstream
     if not saturate:
@@ -36,7 +36,7 @@ def cast_float(values: np.ndarray, dtype: np.dtype, *, saturate: bool) -> np.nda
 
 
 def _cast_exponent(values: np.ndarray, mode: str, *, saturate: bool) -> np.ndarray:
-    """Round magnitudes to powers of two: float8_e8m0fnu is an exponent field alone, 255 for what is not finite."""
+    """Round magnitudes to powers of two: float8_e8m0fnu is only an exponent field, 255 for non-finite values."""
     bits = np.abs(values.astype(np.float32)).view(np.uint32)
     exponent, mantissa = (bits >> 23).astype(np.int32), bits & 0x7FFFFF
     if mode == "up":
@@ -89,10 +89,10 @@ def _cast_by(call: Call, dtype: np.dtype) -> np.ndarray:
     return elementwise(lambda part: cast(part, dtype, saturate=saturate, round_mode=mode), call.array(0))
 
 
-def scaled_extent(call: Call) -> Amount:
-    """Return what scaling comes to, by blocks that are repeated."""
+def scaled_extent(call: Call) -> Cost:
+    """Estimate the cost of scaling by repeated blocks."""
     x, scale = call.shape(0), call.shape(1)
-    return Amount(prod(x), prod(scale) * abs(call.integer("block_size")))
+    return Cost(prod(x), prod(scale) * abs(call.integer("block_size")))
 
 
 @kernel("QuantizeLinear", extent=scaled_extent, kinds=("iuf", "f"))
@@ -104,11 +104,11 @@ def quantize_linear(call: Call) -> np.ndarray:
         return compute(unit, call.arithmetic.variant(unit))
     x, scale, zero_point = call.array(0), call.array(1), call.optional(2)
     if zero_point is None:
-        asked = call.integer("output_dtype")
-        zero_point = np.zeros((), dtype=onnx_dtype(asked) if asked else np.uint8)
+        output_type = call.integer("output_dtype")
+        zero_point = np.zeros((), dtype=onnx_dtype(output_type) if output_type else np.uint8)
     axis, block = call.integer("axis", 1), call.integer("block_size")
     steps = widen(spread(scale, x.shape, axis, block))
-    precision, fits = call.integer("precision"), bool(call.integer("saturate", 1))
+    precision, saturates = call.integer("precision"), bool(call.integer("saturate", 1))
     dtype = zero_point.dtype
 
     def codes(values: np.ndarray, size: np.ndarray, offset: np.ndarray) -> np.ndarray:
@@ -117,7 +117,7 @@ def quantize_linear(call: Call) -> np.ndarray:
         if precision:
             scaled = scaled.astype(onnx_dtype(precision)).astype(np.float32)
         if not is_integer(logical_name(dtype)):
-            return cast_float(scaled, dtype, saturate=fits)
+            return cast_float(scaled, dtype, saturate=saturates)
         return saturate(round_values(scaled, "even"), offset)
 
     return elementwise(codes, x, steps, spread(zero_point, x.shape, axis, block))
@@ -132,7 +132,7 @@ def dequantize_linear(call: Call) -> np.ndarray:
         return compute(unit, call.arithmetic.variant(unit))
     x, scale, zero_point = call.array(0), call.array(1), call.optional(2)
     axis, block = call.integer("axis", 1), call.integer("block_size")
-    asked = call.integer("output_dtype")
+    output_type = call.integer("output_dtype")
     steps = spread(scale, x.shape, axis, block)
     if is_integer(logical_name(x.dtype)):
         codes = x.astype(np.int64 if x.dtype.itemsize > 2 else np.int32)
@@ -141,12 +141,12 @@ def dequantize_linear(call: Call) -> np.ndarray:
         wide = codes.astype(widen(steps).dtype)
     else:
         wide = x.astype(np.float32)
-    return narrow(np.asarray(wide * widen(steps)), onnx_dtype(asked) if asked else scale.dtype)
+    return narrow(np.asarray(wide * widen(steps)), onnx_dtype(output_type) if output_type else scale.dtype)
 
 
 @kernel("FakeQuantize", kinds=("iuf",) * 5)
 def _fake_quantize(call: Call) -> np.ndarray:
-    """Round to one of `levels` numbers of a range, evenly spaced, and bring them to another range.
+    """Round to one of `levels` evenly spaced numbers of a range, and map them to another range.
 
     Compute rint((x - il) / (ih - il) * (levels - 1)) / (levels - 1) * (oh - ol) + ol, with ol below the range and oh
     above it. Source: OpenVINO's documentation of FakeQuantize-1.
@@ -156,8 +156,8 @@ def _fake_quantize(call: Call) -> np.ndarray:
     def rounded(part: np.ndarray, *ends: np.ndarray) -> np.ndarray:
         wide = widen(part)
         low, high, first, last = (end.astype(wide.dtype) for end in ends)
-        taken = np.rint((wide - low) / (high - low) * wide.dtype.type(steps)) / wide.dtype.type(steps)
-        inside = taken * (last - first) + first
+        level = np.rint((wide - low) / (high - low) * wide.dtype.type(steps)) / wide.dtype.type(steps)
+        inside = level * (last - first) + first
         below, above = wide <= np.minimum(low, high), wide > np.maximum(low, high)
         return narrow(np.where(below, first, np.where(above, last, inside)), x.dtype)
 
@@ -180,5 +180,5 @@ def dynamic_quantize(x: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]
 
 @kernel("DynamicQuantizeLinear")
 def _dynamic_quantize(call: Call) -> tuple[np.ndarray, ...]:
-    """Quantize to uint8 by the range of the data; also give scale and zero point."""
+    """Quantize to uint8 by the range of the data; also return scale and zero point."""
     return dynamic_quantize(call.array(0))

@@ -14,7 +14,7 @@ import numpy as np
 
 from qdebug.model.dtypes import is_integer, logical_dtype, logical_name
 from qdebug.numerics.fixedpoint import round_values
-from qdebug.replay.extents import Amount
+from qdebug.replay.extents import Cost
 from qdebug.replay.kernels.quantize import cast_float, dequantize_linear, quantize_linear, scaled_extent
 from qdebug.replay.precision import narrow
 from qdebug.replay.registry import Call, kernel
@@ -25,8 +25,8 @@ __all__: list[str] = []
 
 _DOMAINS = ("com.amd.quark", "com.vai.quantize")
 _ROUNDINGS = ("away", "up", "even")
-_BIAS, _FRACTION, _ENDLESS = 127, 23, 0xFF
-"""Bias of the exponent of float32, bits of its fraction, and the exponent of what is not finite."""
+_BIAS, _FRACTION, _NON_FINITE = 127, 23, 0xFF
+"""Exponent bias of float32, bits of its fraction, and the exponent of non-finite numbers."""
 _SIGN_AND_EXPONENT = 9
 _MOST_SHIFT = 25
 _ONNX_CODE_BYTES = 2
@@ -34,7 +34,7 @@ _INT8_END = 128
 
 
 def _exponents(x: np.ndarray) -> np.ndarray:
-    return np.asarray((x.view(np.uint32) >> np.uint32(_FRACTION)) & np.uint32(_ENDLESS)).astype(np.int64)
+    return np.asarray((x.view(np.uint32) >> np.uint32(_FRACTION)) & np.uint32(_NON_FINITE)).astype(np.int64)
 
 
 def _rounding(call: Call) -> str:
@@ -50,47 +50,47 @@ def _power(exponent: np.ndarray) -> np.ndarray:
 
 
 def _shared(call: Call, blocks: np.ndarray) -> np.ndarray:
-    """Round each block to multiples of one power of two, which its largest exponent decides."""
-    own, bits, how = _exponents(blocks), call.integer("bit_width", 16) - _SIGN_AND_EXPONENT, _rounding(call)
-    top = np.where(own == _ENDLESS, 0, own).max(-1, keepdims=True)
+    """Round each block to multiples of one power of two, set by its largest exponent."""
+    exponents, bits, how = _exponents(blocks), call.integer("bit_width", 16) - _SIGN_AND_EXPONENT, _rounding(call)
+    top = np.where(exponents == _NON_FINITE, 0, exponents).max(-1, keepdims=True)
     step = _power(top - _BIAS - (bits - 1)).astype(np.float32)
     if call.integer("use_compiler_version_cpu_kernel"):
         codes = round_values(np.asarray(blocks / step), how)
-        beyond = ((own == top) & ((codes >= _INT8_END) | (codes < -_INT8_END))).any(-1, keepdims=True)
-        top, step = top + beyond, np.where(beyond, 2 * step, step)
+        overflows = ((exponents == top) & ((codes >= _INT8_END) | (codes < -_INT8_END))).any(-1, keepdims=True)
+        top, step = top + overflows, np.where(overflows, 2 * step, step)
         high = _power(top - _BIAS) * (2.0**bits - 1)
         low = -_power(top - _BIAS) * 2.0**bits
     else:
         high = _power(top - _BIAS + 1) - step
         low = -high
-    made = round_values(np.asarray(blocks / step), how) * step
-    made = np.clip(made, low.astype(np.float32), high.astype(np.float32))
-    return np.where(own == _ENDLESS, blocks, made)
+    rounded = round_values(np.asarray(blocks / step), how) * step
+    rounded = np.clip(rounded, low.astype(np.float32), high.astype(np.float32))
+    return np.where(exponents == _NON_FINITE, blocks, rounded)
 
 
 def _shifted(call: Call, blocks: np.ndarray) -> np.ndarray:
-    """Round each part of a block to multiples of a power of two that is at most a few times finer than the block's."""
+    """Round each part of a block to multiples of a power of two, at most a few times finer than the block's."""
     bits, how = call.integer("bit_width", 16) - _SIGN_AND_EXPONENT, _rounding(call)
     size, room = call.integer("sub_block_size", 2), 2 ** call.integer("sub_block_shift_bits", 1) - 1
     if blocks.shape[-1] % size:
         raise ValueError(f"a block of {blocks.shape[-1]} has no parts of {size}")
-    own = _exponents(blocks)
-    top = own.max(-1, keepdims=True)
-    parts = own.reshape(*own.shape[:-1], -1, size).max(-1)
+    exponents = _exponents(blocks)
+    top = exponents.max(-1, keepdims=True)
+    parts = exponents.reshape(*exponents.shape[:-1], -1, size).max(-1)
     shift = np.repeat(np.minimum(top - parts, room), size, axis=-1)
     word = blocks.view(np.uint32)
     fraction = (word & np.uint32(2**_FRACTION - 1)).astype(np.int64) | (1 << _FRACTION)
-    fraction, negative = np.where(own == 0, 0, fraction), (word >> np.uint32(31)) == 1
-    tail = top - shift - own + _FRACTION - bits + 1
+    fraction, negative = np.where(exponents == 0, 0, fraction), (word >> np.uint32(31)) == 1
+    tail = top - shift - exponents + _FRACTION - bits + 1
     whole = _without_tail(fraction, np.minimum(tail, _MOST_SHIFT), negative, how, 2 ** (bits + 1) - 1)
-    made = (
+    rounded = (
         np.where(negative, -1.0, 1.0) * _power(top - _BIAS - shift + 1 - bits) * np.where(tail > _MOST_SHIFT, 0, whole)
     )
-    return np.where(top == _ENDLESS, np.float32(np.nan), made.astype(np.float32))
+    return np.where(top == _NON_FINITE, np.float32(np.nan), rounded.astype(np.float32))
 
 
 def _without_tail(x: np.ndarray, bits: np.ndarray, negative: np.ndarray, how: str, most: int) -> np.ndarray:
-    """Drop bits of magnitudes and round; the largest one is never rounded up."""
+    """Drop bits of magnitudes and round; the largest magnitude is never rounded up."""
     left, half = x >> bits, np.where(bits > 0, 1 << np.maximum(bits - 1, 0), 1)
     rest = x & ((1 << bits) - 1)
     tie = {"away": np.ones_like(negative), "up": ~negative, "even": left % 2 == 1}[how]
@@ -110,27 +110,27 @@ _INT8_STEP = np.float32(2.0**-6)
 
 
 def _micro(call: Call, blocks: np.ndarray) -> np.ndarray:
-    """Round each element to a short format, scaled by a power of two that the block's largest exponent decides."""
+    """Round each element to a short format, scaled by a power of two that the block's largest exponent sets."""
     kind = call.text("element_dtype", "int8")
     if kind != "int8" and kind not in _ELEMENTS:
         raise ValueError(f"element_dtype is {kind!r}")
-    own = _exponents(blocks)
-    top = np.where(own == _ENDLESS, 0, own).max(-1, keepdims=True)
+    exponents = _exponents(blocks)
+    top = np.where(exponents == _NON_FINITE, 0, exponents).max(-1, keepdims=True)
     largest, dtype = _ELEMENTS.get(kind, (0, None))
     scale = _power(top - _BIAS - largest).astype(np.float32)
     elements = np.asarray(blocks / scale)
     if dtype is None:
         codes = round_values(np.asarray(elements / _INT8_STEP), _rounding(call))
-        made = np.clip(codes, -_INT8_END, _INT8_END - 1) * _INT8_STEP
+        rounded = np.clip(codes, -_INT8_END, _INT8_END - 1) * _INT8_STEP
     else:
-        made = cast_float(elements, dtype, saturate=True).astype(np.float32)
-    return np.where(own == _ENDLESS, blocks, np.asarray(made * scale, np.float32))
+        rounded = cast_float(elements, dtype, saturate=True).astype(np.float32)
+    return np.where(exponents == _NON_FINITE, blocks, np.asarray(rounded * scale, np.float32))
 
 
-def _padded(call: Call) -> Amount:
-    """Estimate the output size and the work of rounding in blocks, the last of which is padded."""
+def _padded(call: Call) -> Cost:
+    """Estimate the cost of rounding in blocks with a padded last block."""
     shape, block = call.shape(0), max(abs(call.integer("block_size", 32)), 1)
-    return Amount(prod(shape), prod(shape) + prod(shape[:-1]) * block)
+    return Cost(prod(shape), prod(shape) + prod(shape[:-1]) * block)
 
 
 def _block_floats(call: Call) -> np.ndarray:
@@ -144,9 +144,9 @@ def _micro_blocks(call: Call) -> np.ndarray:
     return _by_blocks(call, _micro, 32)
 
 
-def _by_blocks(call: Call, rounded: Callable[[Call, np.ndarray], np.ndarray], usual: int) -> np.ndarray:
-    """Round blocks along an axis, the last one filled up with zeros."""
-    x, block = call.array(0), call.integer("block_size", usual)
+def _by_blocks(call: Call, rounded: Callable[[Call, np.ndarray], np.ndarray], default_block: int) -> np.ndarray:
+    """Round blocks along an axis, the last padded with zeros."""
+    x, block = call.array(0), call.integer("block_size", default_block)
     real = x.astype(np.float32)
     if call.integer("convert_to_bfloat_before_bfp"):
         real = real.astype(logical_dtype("bfloat16")).astype(np.float32)
@@ -158,8 +158,8 @@ def _by_blocks(call: Call, rounded: Callable[[Call, np.ndarray], np.ndarray], us
     turned = np.swapaxes(real, axis, -1)
     width = turned.shape[-1]
     full = np.pad(turned, [(0, 0)] * (turned.ndim - 1) + [(0, -width % block)])
-    made = rounded(call, np.ascontiguousarray(full).reshape(*full.shape[:-1], -1, block)).reshape(full.shape)
-    return narrow(np.swapaxes(made[..., :width], axis, -1), x.dtype)
+    result = rounded(call, np.ascontiguousarray(full).reshape(*full.shape[:-1], -1, block)).reshape(full.shape)
+    return narrow(np.swapaxes(result[..., :width], axis, -1), x.dtype)
 
 
 def _quantize(call: Call) -> np.ndarray | tuple[np.ndarray, ...]:

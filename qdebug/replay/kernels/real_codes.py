@@ -1,9 +1,9 @@
-"""On real numbers, operators whose inputs are quantized by the range that their data happen to have.
+"""Real-valued kernels of operators that quantize their inputs by the range of their data.
 
-DynamicQuantizeLinear and the operators that do its work inside themselves choose a scale at run time. Their sums stand
-for those of an ordinary product of real data and the weights that the codes stand for. Here data keep their real
-values, with a scale of 1 and a zero point of 0. What rounding the data to codes adds is seen by moving them at random
-within a few times what it moves them; that of weights likewise, in codes.
+DynamicQuantizeLinear, and operators that include it, choose a scale at run time. Their sums equal those of an ordinary
+product of real data and dequantized weights, so here data keep their real values, with a scale of 1 and a zero point of
+0. The effect of rounding the data to codes is sampled by moving them at random within a few times the rounding error;
+weights likewise, in codes.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 from qdebug.model import Node
 from qdebug.replay.blockwise_weight import half_steps, rounds_data
 from qdebug.replay.data_codes import BY_ROW, NO_CODES
-from qdebug.replay.extents import Amount
+from qdebug.replay.extents import Cost
 from qdebug.replay.kernels.activation import activated
 from qdebug.replay.kernels.attention import coded_attention, coded_attention_extent
 from qdebug.replay.kernels.conv import convolution, convolved_extent
@@ -38,10 +38,10 @@ def _moved(
 
     Args:
         call: The node.
-        position: The operand's.
+        position: Position of the operand.
         values: Codes, or real data that are rounded to codes.
         chosen: Whether it is rounded at run time.
-        span: Of data, what is divided into codes.
+        span: For data: the range that is divided into codes.
     """
     off = None if call.moved is None else call.moved(position, values.shape, chosen)
     if off is None:
@@ -57,7 +57,7 @@ def _chosen(call: Call) -> np.ndarray:
 
 
 def _centred(call: Call, position: int, zero_point: int, shape: tuple[int, ...] | None = None) -> np.ndarray:
-    """Return an operand less its zero point, if it has one; several zero points in a shape, or in their own."""
+    """Return an operand less its zero point, if any; several zero points are reshaped to `shape`."""
     codes, point = call.array(position).astype(np.float32), call.optional(zero_point)
     if point is None:
         return np.asarray(codes)
@@ -65,7 +65,7 @@ def _centred(call: Call, position: int, zero_point: int, shape: tuple[int, ...] 
 
 
 def _by(values: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-    """Shape one value, or one for each row, filter or gate, to broadcast over codes."""
+    """Reshape one value, or one for each row, filter or gate, to broadcast over codes."""
     return values.reshape(() if values.size == 1 else shape)
 
 
@@ -165,7 +165,7 @@ def _multiply_blocks(call: Call) -> np.ndarray:
 
 @kernel("MatMulBnb4", domain=REAL, extent=packed_extent)
 def _multiply_levels(call: Call) -> np.ndarray:
-    """Multiply by a weight of levels, which are moved by what lies between them."""
+    """Multiply by a weight of levels, which are moved by their gaps."""
     levels, scales = unpacked(call)
     gaps = 2 * half_steps(node_of(call), levels, np.ones_like(levels))
     return np.asarray(np.matmul(call.array(0), _moved(call, 1, levels, span=_CODES * gaps) * scales))
@@ -195,17 +195,17 @@ def _embed(call: Call) -> tuple[np.ndarray, ...]:
     return coded_embeddings(call, lambda position, codes: _moved(call, position, codes))
 
 
-def _all_steps(call: Call) -> Amount:
+def _all_steps(call: Call) -> Cost:
     steps, batch, _ = call.shape(0)
     directions, hidden, gates = call.shape(2)
-    return Amount(steps * batch * directions * hidden, steps * batch * directions * gates, steps * directions)
+    return Cost(steps * batch * directions * hidden, steps * batch * directions * gates, steps * directions)
 
 
 @kernel("DynamicQuantizeLSTM", domain=REAL, extent=_all_steps, ranks=(3, 3, 3, 2, 1, 3, 3, 2))
 def _remember(call: Call) -> tuple[np.ndarray, ...]:
-    """Run an LSTM whose weights are stored with inputs first, unlike the standard operator's.
+    """Run an LSTM whose weights are stored with inputs first, unlike the standard operator.
 
-    Its state is rounded to codes at every step; that is as large an error as moving what it meets within a code.
+    Its state is rounded to codes at every step; this error is as large as moving the recurrent weights within a code.
     """
     x, weights = _chosen(call), []
     for position, scale, zero_point in ((1, 8, 9), (2, 10, 11)):
@@ -213,5 +213,5 @@ def _remember(call: Call) -> tuple[np.ndarray, ...]:
         codes = _moved(call, position, _centred(call, position, zero_point, by_gates), chosen=position == 2)
         weights.append(np.swapaxes(codes * _by(call.array(scale).astype(np.float32), by_gates), 1, 2))
     inputs = (x, *weights, *map(call.optional, range(3, 8)))
-    made = find_kernel(Node(name=call.node, op="LSTM"))(replace(call, inputs=inputs, op="LSTM"))
-    return made if isinstance(made, tuple) else (made,)
+    outputs = find_kernel(Node(name=call.node, op="LSTM"))(replace(call, inputs=inputs, op="LSTM"))
+    return outputs if isinstance(outputs, tuple) else (outputs,)

@@ -1,4 +1,4 @@
-"""Recurrent layers: RNN, GRU and LSTM, forward, reverse and both ways."""
+"""Recurrent layers: RNN, GRU and LSTM, forward, reverse and bidirectional."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from qdebug.replay.data_codes import ROW_GROUPS
-from qdebug.replay.extents import Amount
+from qdebug.replay.extents import Cost
 from qdebug.replay.form_codes import hyperbolic_tangent, logistic
 from qdebug.replay.kernels.activation import activate
 from qdebug.replay.kernels.quantize import dynamic_quantize
@@ -29,7 +29,7 @@ def _hidden(call: Call) -> int:
 
 
 class _Layer:
-    """What one direction of a recurrent node computes with.
+    """One direction of a recurrent node.
 
     Args:
         call: The node.
@@ -41,8 +41,8 @@ class _Layer:
         self.weight, self.recurrence = (self.matrix(position, direction) for position in (1, 2))
         self.hidden, bias = _hidden(call), call.optional(3)
         zeros = np.zeros(2 * max(call.shape(1)[1:]) if bias is None else 0, widen(call.array(0)).dtype)
-        both = zeros if bias is None else widen(bias[direction])
-        self.input_bias, self.state_bias = np.split(both, 2)
+        biases = zeros if bias is None else widen(bias[direction])
+        self.input_bias, self.state_bias = np.split(biases, 2)
         names = call.attrs.get("activations")
         per = len(_DEFAULTS[call.op])
         listed = tuple(str(name) for name in names) if isinstance(names, tuple) else ()
@@ -56,13 +56,13 @@ class _Layer:
         return widen(self.call.array(position)[direction])
 
     def apply(self, position: int, values: np.ndarray) -> np.ndarray:
-        """Apply one of the layer's activations to values, clipped first if the node says so."""
+        """Apply one of the layer's activations to values, clipped first if the node has a `clip`."""
         bounded = np.clip(values, -self.clip, self.clip) if self.clip else values
         name = self.functions[position]
         return activate(bounded, name, (0.2, 0.5) if name == "HardSigmoid" else ())
 
     def prepared(self, x: np.ndarray) -> np.ndarray:
-        """Return of all steps (steps, batch, size) what a step reads."""
+        """Return the inputs of all steps, from data (steps, batch, size)."""
         return x
 
     def gates(self, x: np.ndarray, h: np.ndarray) -> list[np.ndarray]:
@@ -72,7 +72,7 @@ class _Layer:
 
 
 class _CodedLayer(_Layer):
-    """A direction of a DynamicQuantizeLSTM, whose weights are codes with inputs first.
+    """A direction of a DynamicQuantizeLSTM, with quantized weights stored with inputs first.
 
     All data of a direction are rounded to codes by one range, and the state of a step by another. Source: onnxruntime,
     core/providers/cpu/rnn (uni_directional_lstm.cc, rnn_helpers.cc).
@@ -94,7 +94,7 @@ class _CodedLayer(_Layer):
         return self._product(x.reshape(-1, x.shape[-1]), self.weight, self._scales[0]).reshape(*x.shape[:2], -1)
 
     def gates(self, x: np.ndarray, h: np.ndarray) -> list[np.ndarray]:
-        """Multiply the state and add what the data give and the bias."""
+        """Multiply the state and add the input product and the bias."""
         size = -(-len(h) // self._groups)
         groups = (h[first : first + size] for first in range(0, len(h), size))
         parts = [self._product(group, self.recurrence, self._scales[1]) for group in groups]
@@ -156,22 +156,22 @@ def _lstm_step(layer: _Layer, peephole: np.ndarray | None) -> _Step:
 
 
 def _steps(call: Call, x: np.ndarray) -> Iterator[tuple[int, np.ndarray, _Step, bool]]:
-    """Yield for each direction its place, what its steps read, its step function, and whether it runs backwards."""
-    way = call.text("direction", "forward")
+    """Yield for each direction its index, the inputs of its steps, its step function, and whether it runs backwards."""
+    direction_name = call.text("direction", "forward")
     peepholes = call.optional(7) if len(_DEFAULTS[call.op]) == 3 else None
     for direction in range(call.array(1).shape[0]):
         layer = (_CodedLayer if call.op == "DynamicQuantizeLSTM" else _Layer)(call, direction)
         peephole = None if peepholes is None else peepholes[direction]
         step = {"RNN": _rnn_step, "GRU": _gru_step}.get(call.op, lambda layer, p=peephole: _lstm_step(layer, p))(layer)
-        yield direction, layer.prepared(x), step, way == "reverse" or direction == 1
+        yield direction, layer.prepared(x), step, direction_name == "reverse" or direction == 1
 
 
-def _all_steps(call: Call) -> Amount:
-    """Return what all steps of all directions come to."""
+def _recurrent_cost(call: Call) -> Cost:
+    """Estimate the cost of all steps of all directions."""
     rows = call.shape(0)[0] * call.shape(0)[1]
     directions, gates = call.shape(1)[0], max(call.shape(1)[1:])
     steps = call.shape(0)[1 if call.integer("layout") else 0]
-    return Amount(rows * directions * _hidden(call), rows * directions * gates, steps * directions)
+    return Cost(rows * directions * _hidden(call), rows * directions * gates, steps * directions)
 
 
 def _check_extents(call: Call, batch_axis: int) -> None:
@@ -186,10 +186,10 @@ def _check_extents(call: Call, batch_axis: int) -> None:
         raise ValueError(f"lengths of sequences are not from 0 to {steps}, one for each sample")
 
 
-@kernel("DynamicQuantizeLSTM", domain="com.microsoft", extent=_all_steps, ranks=(3, 3, 3, 2, 1, 3, 3, 2))
-@kernel("RNN", "GRU", "LSTM", extent=_all_steps, ranks=(3, 3, 3, 2, 1, 3, 3, 2), kinds=("iuf",) * 8)
+@kernel("DynamicQuantizeLSTM", domain="com.microsoft", extent=_recurrent_cost, ranks=(3, 3, 3, 2, 1, 3, 3, 2))
+@kernel("RNN", "GRU", "LSTM", extent=_recurrent_cost, ranks=(3, 3, 3, 2, 1, 3, 3, 2), kinds=("iuf",) * 8)
 def _recurrent(call: Call) -> tuple[np.ndarray, ...]:
-    """Run x (steps, batch, size) through the layer; give all hidden states, the last ones, and the last cells.
+    """Run x (steps, batch, size) through the layer; return all hidden states, the last ones, and the last cells.
 
     With layout 1 the batch comes first in x, in the states and in the results.
     """

@@ -1,4 +1,4 @@
-"""Reductions over axes, and where extremes are found."""
+"""Reductions over axes, and indices of extremes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def _log_sum_exp(x: np.ndarray, axes: _Axes) -> np.ndarray:
 
 
 def _extreme(x: np.ndarray, axes: _Axes, *, largest: bool) -> np.ndarray:
-    """Reduce to an extreme; over no elements, to the other end of the dtype's range."""
+    """Reduce to an extreme; of no elements, to the other end of the dtype's range."""
     if x.dtype == np.bool_:
         return np.asarray((np.any if largest else np.all)(x, axis=axes, keepdims=True))
     low, high = (-np.inf, np.inf) if is_real(x.dtype) else limits(x.dtype)
@@ -48,19 +48,19 @@ _REDUCTIONS: dict[str, Callable[[np.ndarray, _Axes], np.ndarray]] = {
 
 
 def _first_of_last(ndim: int, axes: _Axes) -> int:
-    """Return the first of the axes if they are the last ones of an array; 0 if they are not."""
-    named = sorted({axis % ndim for axis in axes}) if axes and ndim else []
-    return named[0] if named and named == list(range(named[0], ndim)) else 0
+    """Return the first of the axes if they are the last ones of an array; else 0."""
+    sorted_axes = sorted({axis % ndim for axis in axes}) if axes and ndim else []
+    return sorted_axes[0] if sorted_axes and sorted_axes == list(range(sorted_axes[0], ndim)) else 0
 
 
 @kernel(*_REDUCTIONS)
 def _reduce(call: Call) -> np.ndarray:
-    """Reduce over axes, all of them if none are named (none at all with noop_with_empty_axes)."""
+    """Reduce over axes, by default all of them (none with noop_with_empty_axes)."""
     x = call.array(0)
     axes = axes_of(call, 1, since=13 if call.op == "ReduceSum" else 18)
     if not axes:
         if call.integer("noop_with_empty_axes"):
-            # No axis is reduced; what is applied to each element first still is.
+            # No axis is reduced, but the elementwise function still applies.
             axes = ()
             if call.op in ("ReduceSum", "ReduceMean", "ReduceProd", "ReduceMax", "ReduceMin"):
                 return x
@@ -70,8 +70,8 @@ def _reduce(call: Call) -> np.ndarray:
     first = _first_of_last(x.ndim, axes)
     (out,) = by_rows(lambda part: (np.asarray(_REDUCTIONS[call.op](part, axes)),), wide, first)
     if not call.integer("keepdims", 1):
-        kept = [axis for axis in range(x.ndim) if axes is not None and axis not in {a % x.ndim for a in axes}]
-        out = out.reshape([x.shape[axis] for axis in kept])
+        kept_axes = [axis for axis in range(x.ndim) if axes is not None and axis not in {a % x.ndim for a in axes}]
+        out = out.reshape([x.shape[axis] for axis in kept_axes])
     return narrow(np.asarray(out), x.dtype)
 
 

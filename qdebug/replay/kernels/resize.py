@@ -7,7 +7,7 @@ from math import prod
 
 import numpy as np
 
-from qdebug.replay.extents import Amount
+from qdebug.replay.extents import Cost
 from qdebug.replay.interpolate import interpolated_codes, resized_axes
 from qdebug.replay.precision import is_real, narrow, widen
 from qdebug.replay.registry import Call, kernel
@@ -17,7 +17,7 @@ __all__: list[str] = []
 
 
 def _positions(mode: str, out: int, size: int, scale: float, region: tuple[float, float]) -> np.ndarray:
-    """Return where in the input, in float64, each output lies along one axis."""
+    """Return the input position of each output along one axis, in float64."""
     at = np.arange(out, dtype=np.float64)
     exact = scale * size
     if mode == "half_pixel":
@@ -78,8 +78,8 @@ def _weights(
     return matrix
 
 
-def _resized(call: Call) -> Amount:
-    """Return what interpolating along one axis after the other comes to, with a matrix for each."""
+def _resize_cost(call: Call) -> Cost:
+    """Estimate the cost of interpolating along one axis after the other with a matrix."""
     x, passed = call.array(0), 0
     shape = list(x.shape)
     widest = 4.0 if call.text("mode", "nearest") == "cubic" else 2.0
@@ -88,12 +88,12 @@ def _resized(call: Call) -> Amount:
         passed += max(abs(count), 1) * (x.shape[axis] + int(taps) + 2)
         shape[axis] = abs(count)
         passed += prod(shape)
-    return Amount(prod(shape), passed)
+    return Cost(prod(shape), passed)
 
 
-@kernel("Resize", "Upsample", extent=_resized)
+@kernel("Resize", "Upsample", extent=_resize_cost)
 def _resize(call: Call) -> np.ndarray:
-    """Resample x to given sizes or by given scales; modes nearest, linear and cubic."""
+    """Resample x to stated sizes or scales; modes nearest, linear and cubic."""
     x = call.array(0)
     if not is_real(x.dtype):
         interpolated = interpolated_codes(call, x)

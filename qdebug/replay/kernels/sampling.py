@@ -1,6 +1,7 @@
-"""GridSample and DeformConv: values between the elements of an image, at places that another input says.
+"""GridSample and DeformConv: interpolate an image at positions from another input.
 
-Shapes: N samples, C channels, P places, D spatial dimensions. A place is interpolated along its last dimension first.
+Shapes: N samples, C channels, P positions, D spatial dimensions. A position is interpolated along its last dimension
+first.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from math import prod
 
 import numpy as np
 
-from qdebug.replay.extents import Amount
+from qdebug.replay.extents import Cost
 from qdebug.replay.precision import narrow, widen
 from qdebug.replay.registry import Call, kernel
 
@@ -41,14 +42,14 @@ def _reflected(places: np.ndarray, low: float, high: float) -> np.ndarray:
 def _axis_taps(
     places: np.ndarray, extent: int, mode: str, padding: str, *, aligned: bool
 ) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """Return the elements along one axis that each place is interpolated from.
+    """Return the elements along one axis that each position is interpolated from.
 
     Args:
-        places: Places in elements, float.
+        places: Positions in elements, float.
         extent: Extent of the axis.
         mode: Interpolation.
-        padding: What lies outside.
-        aligned: Whether the borders are the middles of the first and the last element, not their outer edges.
+        padding: Padding mode, as for `_sampled`.
+        aligned: Whether the borders are the centers of the first and the last element, not their outer edges.
 
     Returns:
         Indices inside the axis, weights, and whether an element counts, (P,) each, for each tap.
@@ -63,18 +64,18 @@ def _axis_taps(
     at = np.clip(np.nan_to_num(at, nan=-_FAR), -_FAR, _FAR)
     whole = np.trunc(at) if mode == "nearest" else np.floor(at)
     rest = np.where(np.isfinite(places), at - whole, np.nan).astype(places.dtype)
-    found = []
+    taps = []
     for step, weight in _weights(rest, mode):
         index = whole.astype(np.int64) + step
         if padding == "reflection":
             index = np.trunc(_reflected(index.astype(np.float64), low, high)).astype(np.int64)
-        kept = np.clip(index, 0, extent - 1)
-        found.append((kept, weight, (kept == index) | (padding == "border")))
-    return found
+        clamped = np.clip(index, 0, extent - 1)
+        taps.append((clamped, weight, (clamped == index) | (padding == "border")))
+    return taps
 
 
 def _weights(rest: np.ndarray, mode: str) -> list[tuple[int, np.ndarray]]:
-    """Return the offsets and weights of the taps of places that lie this far behind an element."""
+    """Return the offsets and weights of the taps of positions at these distances behind an element."""
     if mode == "nearest":
         return [(0, np.ones_like(rest))]
     if _TAPS[mode] == 2:
@@ -92,7 +93,7 @@ def _sampled(x: np.ndarray, places: np.ndarray, mode: str, padding: str, *, alig
         x: (C, ...) of D spatial dimensions.
         places: (P, D) in elements, in the order of the dimensions.
         mode: Interpolation.
-        padding: What lies outside: "zeros", "border" or "reflection".
+        padding: Values outside: "zeros", "border" or "reflection".
         aligned: As for `_axis_taps`.
 
     Returns:
@@ -127,16 +128,16 @@ def _blended(
     return reduce(np.add, parts)
 
 
-def _grid_amount(call: Call) -> Amount:
-    """Return what interpolating at all places of a grid comes to."""
+def _grid_cost(call: Call) -> Cost:
+    """Estimate the cost of interpolating at all positions of a grid."""
     x, grid = call.shape(0), call.shape(1)
     elements = x[0] * x[1] * prod(grid[1:-1])
-    return Amount(elements, elements * _TAPS.get(call.text("mode", "linear"), 4) ** max(len(x) - 2, 0))
+    return Cost(elements, elements * _TAPS.get(call.text("mode", "linear"), 4) ** max(len(x) - 2, 0))
 
 
-@kernel("GridSample", extent=_grid_amount, ranks=(3, 3))
+@kernel("GridSample", extent=_grid_cost, ranks=(3, 3))
 def _grid_sample(call: Call) -> np.ndarray:
-    """Interpolate x (N, C, ...) at a grid (N, ..., D) of places from -1 to 1, the last dimension first."""
+    """Interpolate x (N, C, ...) at a grid (N, ..., D) of positions from -1 to 1, the last dimension first."""
     x, grid = widen(call.array(0)), call.array(1)
     mode, padding = call.text("mode", "linear"), call.text("padding_mode", "zeros")
     if mode not in _TAPS or padding not in ("zeros", "border", "reflection"):
@@ -146,22 +147,22 @@ def _grid_sample(call: Call) -> np.ndarray:
     last = (extents - 1).astype(turned.dtype)
     places = (turned + 1) / 2 * last if aligned else ((turned + 1) * (last + 1) - 1) / 2
     places = places.reshape(len(x), -1, len(extents)).astype(np.float32)
-    made = [_sampled(one, at, mode, padding, aligned=aligned) for one, at in zip(x, places, strict=True)]
+    sampled = [_sampled(sample, at, mode, padding, aligned=aligned) for sample, at in zip(x, places, strict=True)]
     shape = (*x.shape[:2], *grid.shape[1:-1])
-    return narrow(np.reshape(made, shape) if made else np.empty(shape, x.dtype), call.array(0).dtype)
+    return narrow(np.reshape(sampled, shape) if sampled else np.empty(shape, x.dtype), call.array(0).dtype)
 
 
-def _deformed_amount(call: Call) -> Amount:
-    """Return what a convolution at moved places comes to."""
+def _deformed_cost(call: Call) -> Cost:
+    """Estimate the cost of a convolution at moved positions."""
     x, weight, offset = call.shape(0), call.shape(1), call.shape(2)
     places = x[0] * prod(offset[2:])
     sampled = places * x[1] * prod(weight[2:])
-    return Amount(places * weight[0], 4 * sampled + sampled * weight[0] // max(1, call.integer("group", 1)) // 64)
+    return Cost(places * weight[0], 4 * sampled + sampled * weight[0] // max(1, call.integer("group", 1)) // 64)
 
 
-@kernel("DeformConv", extent=_deformed_amount, ranks=(4, 4, 4))
+@kernel("DeformConv", extent=_deformed_cost, ranks=(4, 4, 4))
 def _deform_conv(call: Call) -> np.ndarray:
-    """Convolve x (N, C, H, W) at places moved by offsets (N, groups kh kw 2, oh, ow) and weighted by a mask."""
+    """Convolve x (N, C, H, W) at positions moved by offsets (N, groups kh kw 2, oh, ow) and weighted by a mask."""
     x, weight, offset = (widen(call.array(slot)) for slot in range(3))
     bias, mask = call.optional(3), call.optional(4)
     if x.ndim != 4:
@@ -179,7 +180,7 @@ def _deform_conv(call: Call) -> np.ndarray:
     shape = (len(x), moved, *window, 2, *out)
     places = plain + offset.reshape(shape).astype(np.float64)  # (N, groups, kh, kw, 2, oh, ow)
     places = np.moveaxis(places, 4, -1).reshape(len(x), moved, -1, 2).astype(np.float32)
-    made = np.empty((len(x), weight.shape[0], prod(out)), x.dtype)
+    result = np.empty((len(x), weight.shape[0], prod(out)), x.dtype)
     factors = None if mask is None else widen(mask).reshape(len(x), moved, 1, -1)
     kernels = weight.reshape(group, weight.shape[0] // group, -1)
     for sample, one in enumerate(x):
@@ -188,7 +189,7 @@ def _deform_conv(call: Call) -> np.ndarray:
         if factors is not None:
             columns = [part * factor for part, factor in zip(columns, factors[sample], strict=True)]
         rows = np.concatenate(columns).reshape(group, -1, taps, prod(out))
-        made[sample] = np.matmul(kernels, rows.reshape(group, -1, prod(out))).reshape(weight.shape[0], -1)
-    made = made.reshape(len(x), weight.shape[0], *out)
-    made = made if bias is None else made + widen(bias).reshape(1, -1, 1, 1)
-    return narrow(made, call.array(0).dtype)
+        result[sample] = np.matmul(kernels, rows.reshape(group, -1, prod(out))).reshape(weight.shape[0], -1)
+    result = result.reshape(len(x), weight.shape[0], *out)
+    result = result if bias is None else result + widen(bias).reshape(1, -1, 1, 1)
+    return narrow(result, call.array(0).dtype)

@@ -75,7 +75,7 @@ def test_a_wrong_recording_fails_without_the_runtime_and_passes_with_one_that_is
     if mlas != "ort-mlas":
         pytest.skip("sums of this processor saturate, so that this runtime is not right either")
     if large:
-        monkeypatch.setattr("qdebug.reproduce.reproducer.LARGE", 16)
+        monkeypatch.setattr("qdebug.reproduce.reproducer.LARGE_BYTES", 16)
     node = next(node for node in quantized(digits) if node.op == "QLinearConv")
     broken = changed(digits, node.outputs[0], (slice(None), slice(2, 4), 3, slice(2, 6)))
     found = make_reproducer(broken, node.name)

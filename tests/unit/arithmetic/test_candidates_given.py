@@ -7,9 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from qdebug.arithmetic.candidates import _powers_of_two, candidates, given_ratio, given_variants
+from qdebug.arithmetic.candidates import _has_fixed_point_scales, candidates, given_ratio, given_variants
 from qdebug.arithmetic.canonical import canonical
-from qdebug.arithmetic.search import _whole
+from qdebug.arithmetic.search import _integer_programs
 from qdebug.model.thresholds.explanation import FIXED_POINT_MIN_SCALE
 from qdebug.numerics.fixedpoint import quantize_multiplier
 from qdebug.replay.evaluate import compute
@@ -139,12 +139,12 @@ def test_fixed_point_functions_need_powers_of_two_that_are_not_too_small(dtype, 
     operand = Operand(codes=codes, scale=np.float32(scale), zero_point=np.zeros((), dtype))
     target = Target(dtype=np.dtype(dtype), scale=np.float32(out), zero_point=np.zeros((), dtype))
     unit = Unit(kind="lookup", operands=(operand,), out=target, function="Tanh", op="Tanh")
-    assert _powers_of_two(unit) == known
+    assert _has_fixed_point_scales(unit) == known
 
 
 def test_a_number_that_no_order_changes_is_tried_once_and_others_in_each():
     tried = {}
-    for text in _whole(unit_of(W)):
+    for text in _integer_programs(unit_of(W)):
         number, _, expression = text.split()[0].removeprefix("m=").partition(":")
         tried.setdefault(number, set()).add(expression)
     assert GIVEN not in tried

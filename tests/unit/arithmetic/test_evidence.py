@@ -8,19 +8,19 @@ import numpy as np
 import pytest
 
 from qdebug.arithmetic.evidence import (
-    _counted,
-    _cuts,
-    _last,
+    _batch_axis_name,
+    _codes_of_sample,
+    _has_channels_last,
+    _join_samples,
     _magnitudes,
-    _part,
-    _together,
+    _truncates,
     distance_to_ties,
     layout_of,
     residual_of,
     suspects,
 )
 from qdebug.arithmetic.patterns.wrong_places import Layout
-from qdebug.arithmetic.suspects import _wrapped
+from qdebug.arithmetic.suspects import _wrapped_to_8_bits
 from qdebug.arithmetic.units import Units
 from qdebug.model import Graph, MemoryRecording, Node
 from qdebug.replay.evaluate import accumulate
@@ -60,7 +60,7 @@ def test_it_is_where_codes_change(quantized, text, limit):
     ],
 )
 def test_what_samples_and_their_batches_are_called(shape, parts, name):
-    assert _counted(shape, parts) == name
+    assert _batch_axis_name(shape, parts) == name
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ def test_what_samples_and_their_batches_are_called(shape, parts, name):
 )
 def test_codes_that_less_their_zero_point_are_held_in_8_bits_wrap_around(codes, zero, expected):
     zeros = np.array(zero, codes.dtype)
-    wrapped = _wrapped(Operand(codes=codes, scale=np.float32(1), zero_point=zeros))
+    wrapped = _wrapped_to_8_bits(Operand(codes=codes, scale=np.float32(1), zero_point=zeros))
     if expected is None:
         assert wrapped is None
     else:
@@ -103,8 +103,8 @@ def test_sums_are_looked_at_of_products_alone():
     column = Operand(codes=np.array([[2], [5]], np.int8), scale=np.float32(1), zero_point=np.int8(0))
     out = Target(dtype=np.dtype(np.int8), scale=np.float32(1), zero_point=np.int8(0))
     product = Unit(kind="linear", operands=(one, column), out=out)
-    assert _part(product, np.int8([[-29]]), Variant()).sums.tolist() == [[29]]
-    assert _part(Unit(kind="requantize", operands=(one,), out=out), codes, Variant()).sums is None
+    assert _codes_of_sample(product, np.int8([[-29]]), Variant()).sums.tolist() == [[29]]
+    assert _codes_of_sample(Unit(kind="requantize", operands=(one,), out=out), codes, Variant()).sums is None
 
 
 @pytest.mark.parametrize(
@@ -131,11 +131,11 @@ def test_channels_come_first_but_of_a_product_and_where_it_is_said(kind, axes, l
 
 def test_samples_are_put_together_with_the_batches_within_them():
     first, second = np.arange(6).reshape(2, 3), np.arange(6, 12).reshape(2, 3)
-    assert _together([first, second]).tolist() == [[0, 1, 2], [3, 4, 5], [6, 7, 8], [9, 10, 11]]
-    assert _together([first]).tolist() == first.tolist()
-    assert _together([first[0], second[0]]).tolist() == [[0, 1, 2], [6, 7, 8]]
-    assert _together([np.array(3), np.array(4)]).tolist() == [3, 4]
-    assert _together([first, None]) is None
+    assert _join_samples([first, second]).tolist() == [[0, 1, 2], [3, 4, 5], [6, 7, 8], [9, 10, 11]]
+    assert _join_samples([first]).tolist() == first.tolist()
+    assert _join_samples([first[0], second[0]]).tolist() == [[0, 1, 2], [6, 7, 8]]
+    assert _join_samples([np.array(3), np.array(4)]).tolist() == [3, 4]
+    assert _join_samples([first, None]) is None
 
 
 @pytest.mark.parametrize("zero", [0, 100])
@@ -149,7 +149,7 @@ def test_what_a_sum_is_made_of_is_the_sum_of_its_products_magnitudes(zero):
     unit = Unit(kind="linear", operands=operands, out=out, bias=np.int32([1000, -1000]))
     wide = np.abs(x.astype(int) - zero)
     np.testing.assert_array_equal(_magnitudes(unit), wide @ np.abs(weight.astype(int)))
-    part = _part(unit, np.zeros((2, 2), np.int8), Variant())
+    part = _codes_of_sample(unit, np.zeros((2, 2), np.int8), Variant())
     np.testing.assert_array_equal(part.sums, np.abs((x.astype(int) - zero) @ weight + [1000, -1000]))
     assert _magnitudes(Unit(kind="add", operands=operands, out=out)) is None
 
@@ -167,7 +167,7 @@ def test_what_a_sum_is_made_of_is_the_sum_of_its_products_magnitudes(zero):
     ],
 )
 def test_a_program_cuts_off_if_its_last_rounding_does(text, cuts):
-    assert _cuts(parse_variant(text)) == cuts
+    assert _truncates(parse_variant(text)) == cuts
 
 
 def node_of(op, **attrs):
@@ -185,9 +185,9 @@ def node_of(op, **attrs):
 def test_only_a_node_without_a_layout_of_its_own_takes_that_of_the_nodes_before(kind, last):
     one = Operand(codes=np.zeros((1, 1), np.int8), scale=np.float32(1), zero_point=np.int8(0))
     out = Target(dtype=np.dtype(np.int8), scale=np.float32(1), zero_point=np.int8(0))
-    assert _last(node_of("Add"), Unit(kind=kind, operands=(one, one), out=out)) == last
+    assert _has_channels_last(node_of("Add"), Unit(kind=kind, operands=(one, one), out=out)) == last
     turned = node_of("Transpose")
-    assert not _last(turned, Unit(kind=kind, operands=(one, one), out=out))
+    assert not _has_channels_last(turned, Unit(kind=kind, operands=(one, one), out=out))
 
 
 @pytest.mark.parametrize(

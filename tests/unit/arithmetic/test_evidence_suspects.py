@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 import qdebug
-from qdebug.arithmetic.evidence import _in_own_order, residual_of
+from qdebug.arithmetic.evidence import _in_recorded_order, residual_of
 from qdebug.arithmetic.patterns.residual import PATTERNS, residual
 from qdebug.arithmetic.patterns.wrong_evidence import CodesOfTensor
 from qdebug.arithmetic.patterns.wrong_places import Layout
 from qdebug.arithmetic.search import search
-from qdebug.arithmetic.suspects import suspects, turned_sign
+from qdebug.arithmetic.suspects import flip_sign_bit, suspects
 from qdebug.arithmetic.units import Units
 from qdebug.compare.explaining.explain import explain_recording
 from qdebug.replay.evaluate import compute
@@ -111,7 +111,7 @@ def test_one_more_wrong_element_clears_the_suspects(quantized):
     assert "reproduces every element" not in found.likely
 
 
-@pytest.mark.parametrize("turn", [lambda codes: codes.view(np.uint8), turned_sign], ids=["other type", "other half"])
+@pytest.mark.parametrize("turn", [lambda codes: codes.view(np.uint8), flip_sign_bit], ids=["other type", "other half"])
 def test_an_output_of_the_other_signedness_is_known(quantized, turn):
     wrong = quantized.conv("", fault=lambda _, codes: turn(codes))
     found = residual_of(search(Units(wrong).find(wrong.graph.nodes[0], "y")), Variant())
@@ -149,8 +149,8 @@ def test_scales_that_count_steps_per_unit_are_known(quantized):
 
 def test_turning_the_sign_keeps_the_order_of_the_values():
     codes = np.array([-128, -1, 0, 127], np.int8)
-    assert turned_sign(codes).view(np.uint8).tolist() == [0, 127, 128, 255]
-    assert np.array_equal(turned_sign(turned_sign(codes)), codes)
+    assert flip_sign_bit(codes).view(np.uint8).tolist() == [0, 127, 128, 255]
+    assert np.array_equal(flip_sign_bit(flip_sign_bit(codes)), codes)
 
 
 @pytest.mark.parametrize(
@@ -204,10 +204,10 @@ def test_wrong_elements_are_named_in_the_order_of_the_recording(quantized, last)
     rows = np.zeros((6, 7), np.int8)
     found = residual(CodesOfTensor(expected=rows, recorded=rows + (np.arange(42).reshape(6, 7) == 24), layout=Layout()))
     assert found.elements == ((3, 3),)
-    assert _in_own_order(found, unit, (2, 7)).elements == ((1, 1, 3),)
-    assert _in_own_order(found, unit, (7,)) is found
+    assert _in_recorded_order(found, unit, (2, 7)).elements == ((1, 1, 3),)
+    assert _in_recorded_order(found, unit, (7,)) is found
     deep = replace(found, elements=((5, 1, 2, 3),))
-    assert _in_own_order(deep, unit, (3, 4, 5, 6)).elements == (((1, 2, 2, 3, 1) if last else (1, 2, 1, 2, 3)),)
+    assert _in_recorded_order(deep, unit, (3, 4, 5, 6)).elements == (((1, 2, 2, 3, 1) if last else (1, 2, 1, 2, 3)),)
 
 
 def dense(seed=4):

@@ -11,7 +11,7 @@ import pytest
 from sweeps import sweep
 
 from qdebug.arithmetic.candidates import candidates
-from qdebug.arithmetic.functions import _along, _of_one, _reach, same_functions, shape_of
+from qdebug.arithmetic.functions import _number_for_node, _scaled_operand, _sum_range, same_functions, shape_of
 from qdebug.arithmetic.selection import never_decreases
 from qdebug.arithmetic.units import Units
 from qdebug.compare.explaining.explain import explain_recording
@@ -165,7 +165,7 @@ def test_sums_reach_as_far_as_the_ends_of_all_codes_can_add_up(kind, shapes, tra
     bias = None if bias is None else np.array(bias, np.float32 if 0.25 in bias else np.int32)
     out = Target(dtype=np.dtype(dtype), scale=one, zero_point=zero)
     unit = Unit(kind=kind, operands=operands, out=out, bias=bias, transposed=transposed)
-    assert _reach(unit, accumulate(unit, Variant().sums)) == (max(-reach, -(2**31)), min(reach, 2**31 - 1))
+    assert _sum_range(unit, accumulate(unit, Variant().sums)) == (max(-reach, -(2**31)), min(reach, 2**31 - 1))
 
 
 @pytest.mark.parametrize(
@@ -191,8 +191,8 @@ def test_parameters_of_a_product_go_along_its_last_axis_or_nothing_is_told(scale
     )
     out = Target(dtype=np.dtype(np.int8), scale=one, zero_point=zero)
     unit = Unit(kind="linear", operands=operands, out=out, bias=None if bias is None else np.ones(bias, np.int32))
-    assert (_along(unit) is unit.operands[0]) == along
-    assert (_along(unit) is None) == (not along)
+    assert (_scaled_operand(unit) is unit.operands[0]) == along
+    assert (_scaled_operand(unit) is None) == (not along)
 
 
 def quantized_unit(kind, shapes, *, scales, out, zero=3, clamp=None, bias=None, dtype=np.int8, **facts):
@@ -226,7 +226,7 @@ def test_two_variants_are_one_function_if_and_only_if_they_agree_on_every_sum(na
     known = [each for each in candidates(unit) if each.sums == sums and never_decreases(each)]
     own = accumulate(unit, sums)
     numbers = same_functions(known, [shape_of(unit, {sums: own})])
-    least, most = _reach(unit, own)
+    least, most = _sum_range(unit, own)
     every = np.arange(least, most + 1)
     if name == "conv":
         values = np.broadcast_to(every[:, None, None, None], (every.size, 3, 1, 1))
@@ -325,17 +325,17 @@ def test_what_is_computed_counts_for_each_way_to_start_and_ends_where_it_would_b
     texts = ("steps=mul,up,zp,sat", "steps=mul,zp,up,sat", f"{late},even,zp,sat", f"{late},zp,even,sat")
     known = [parse_variant(text) for text in texts]
     shape, price = shaped(unit, known), 4 * 3 * 255
-    whole, cost = _of_one(known, [0] * len(known), shape, 4 * price)
+    whole, cost = _number_for_node(known, [0] * len(known), shape, 4 * price)
     assert cost == 4 * price
     assert (whole[0] == whole[1], whole[0] == whole[2]) == (True, False)
     for most, spent, first in ((4 * price - 1, 2 * price, True), (2 * price - 1, 0, False)):
-        found, cost = _of_one(known, [0] * len(known), shape, most)
+        found, cost = _number_for_node(known, [0] * len(known), shape, most)
         assert (cost, found[0] == found[1]) == (spent, first)
         assert len({found[0], found[2], found[3]}) == 3
     single = replace(unit, operands=(unit.operands[0], replace(unit.operands[1], scale=np.float32(0.5))))
-    assert _of_one(known[:2], [0, 0], shaped(single, known[:2]), 1 << 20)[1] == 2 * price // 3
+    assert _number_for_node(known[:2], [0, 0], shaped(single, known[:2]), 1 << 20)[1] == 2 * price // 3
     # A real bias is one of a channel.
-    assert _of_one(known[2:], [0, 0], shaped(single, known[2:]), 1 << 20)[1] == 2 * price
+    assert _number_for_node(known[2:], [0, 0], shaped(single, known[2:]), 1 << 20)[1] == 2 * price
 
 
 def test_real_results_and_starts_that_are_not_there_prove_nothing():
@@ -373,4 +373,4 @@ def test_what_could_not_be_computed_stays_apart(quantized):
     same, other = parse_variant(""), parse_variant("steps=mul,zp,even,sat")
     variants = [same, same, other]
     shape = shaped(unit_of(quantized.conv("", zero=-3)), variants)
-    assert _of_one(variants, [0] * 3, shape, 0) == ((0, 0, 1), 0)
+    assert _number_for_node(variants, [0] * 3, shape, 0) == ((0, 0, 1), 0)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from qdebug.arithmetic.candidates import candidates
-from qdebug.arithmetic.search import _fits, products, search
+from qdebug.arithmetic.search import _is_same_shape, products, search
 from qdebug.arithmetic.selection import decisive
 from qdebug.arithmetic.units import Units, UnitSource
 from qdebug.model import Graph, MemoryRecording, Node, Role, TensorInfo
@@ -162,7 +162,7 @@ def test_an_inconsistent_tensor_is_known_as_such(quantized):
     ],
 )
 def test_a_shape_fits_if_it_is_the_same_or_has_as_many_elements_in_other_dimensions(made, recorded, fits):
-    assert _fits(made, recorded) == fits
+    assert _is_same_shape(made, recorded) == fits
 
 
 def test_wrapping_programs_are_never_settled_by_extremes(quantized):

@@ -13,7 +13,7 @@ from qdebug.arithmetic import search as module
 from qdebug.arithmetic.candidates import candidates
 from qdebug.arithmetic.search import (
     _roundings_of,
-    _swapped,
+    _with_swapped_zero_point,
     all_codes,
     endings,
     known_variants,
@@ -181,7 +181,7 @@ def test_the_first_variant_that_fits_is_found_and_none_behind_it_is_tried(first,
 
 
 def test_a_variant_that_fits_a_few_elements_alone_is_passed_over(monkeypatch):
-    monkeypatch.setattr(module, "_GUESSED_ON", 1)
+    monkeypatch.setattr(module, "_TRIAL_ELEMENTS", 1)
     source = recorded([rescaling(CODES)], COARSE)
     expected = next(v for v, share in shares_of(source).items() if share == 1)
     assert search_known(source, ()).matching == (expected,)
@@ -347,7 +347,7 @@ def test_batches_of_variants_give_what_each_gives_alone(monkeypatch):
     ],
 )
 def test_a_rounding_and_the_zero_point_beside_it_change_places(steps, swapped):
-    assert _swapped(steps_of(steps)) == steps_of(swapped)
+    assert _with_swapped_zero_point(steps_of(steps)) == steps_of(swapped)
 
 
 def test_each_rounding_is_replaced_by_each_other():

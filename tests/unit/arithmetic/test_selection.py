@@ -129,9 +129,9 @@ def test_the_extremes_of_blocks_are_those_of_the_whole(monkeypatch, many):
     def pairs_at(places):
         return sorted(zip(numbers[places].tolist(), codes[places].tolist(), strict=True))
 
-    whole = selection._extremes(numbers, codes, key)
+    whole = selection._extremes_of_codes(numbers, codes, key)
     monkeypatch.setattr(selection, "_BLOCK", 100)
-    found = selection._extremes(numbers, codes, key)
+    found = selection._extremes_of_codes(numbers, codes, key)
     assert pairs_at(found.places) == pairs_at(whole.places)
     assert found.consistent == whole.consistent
 
@@ -159,7 +159,7 @@ def test_a_least_and_a_largest_number_of_each_code_and_set_of_parameters_are_cho
     numbers, codes, key = (np.array(column) for column in zip(*rows, strict=True))
     key = key if sets else np.zeros(1, np.int64)
     with mock.patch.object(selection, "_BLOCK", block):
-        found = selection._extremes(numbers, codes.astype(dtype), key)
+        found = selection._extremes_of_codes(numbers, codes.astype(dtype), key)
     whose = np.broadcast_to(key, codes.shape)
     chosen, every = set(), {}
     for place in range(codes.size):
@@ -185,7 +185,7 @@ def test_a_least_and_a_largest_number_of_each_code_and_set_of_parameters_are_cho
 def test_one_element_of_each_combination_is_chosen_and_each_that_contradicts_it(rows, block, table, sets):
     first, second, key, codes = (np.array(column) for column in zip(*rows, strict=True))
     key = key if sets else np.zeros(1, np.int64)
-    with mock.patch.multiple(selection, _BLOCK=block, _TABLE=table):
+    with mock.patch.multiple(selection, _BLOCK=block, _MAX_TABLE=table):
         found = selection._combinations([first.astype(np.int8), second.astype(np.int16)], codes.astype(np.int8), key)
     seen = {}
     for place, combination in enumerate(zip(np.broadcast_to(key, codes.shape), first, second, strict=True)):
@@ -284,8 +284,8 @@ def test_the_ends_of_codes_are_the_same_from_a_table_as_from_sorting(seed, size,
     recorded = (values // rng.choice([1, 50, 5000])).astype(codes)
     key = np.zeros(1, np.int64) if sets == 1 else rng.integers(0, sets, size)
     with mock.patch.object(selection, "_BLOCK", block):
-        table = selection._extremes(values, recorded, key)
+        table = selection._extremes_of_codes(values, recorded, key)
         with mock.patch.object(selection, "_ends_in_a_table", return_value=None):
-            sorting = selection._extremes(values, recorded, key)
+            sorting = selection._extremes_of_codes(values, recorded, key)
     assert table.places.tolist() == sorting.places.tolist()
     assert (table.complete, table.consistent) == (sorting.complete, sorting.consistent)

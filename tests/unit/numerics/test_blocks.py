@@ -9,7 +9,7 @@ import pytest
 from qdebug.errors import UsageError
 from qdebug.model import QuantParams
 from qdebug.numerics.affine import BLOCK
-from qdebug.numerics.blocks import RealBlocks, Scratch, scratch, settled, why_incomparable
+from qdebug.numerics.blocks import RealBlocks, Scratch, incomparable_reason, scratch, settled
 
 F32 = np.float32
 ARRAY_OF = {
@@ -125,9 +125,9 @@ def test_a_strided_tensor_is_read_stretch_by_stretch_in_c_order():
 
 
 def test_what_cannot_be_compared_is_explained():
-    assert why_incomparable(np.dtype(np.float32)) is None
-    assert "complex" in (why_incomparable(np.dtype(np.complex128)) or "")
-    assert "object" in (why_incomparable(np.dtype(object)) or "")
+    assert incomparable_reason(np.dtype(np.float32)) is None
+    assert "complex" in (incomparable_reason(np.dtype(np.complex128)) or "")
+    assert "object" in (incomparable_reason(np.dtype(object)) or "")
     with pytest.raises(UsageError, match="complex64"):
         RealBlocks(np.zeros(1, np.complex64))
 

@@ -50,7 +50,7 @@ def turned(draw):
 
 @pytest.mark.parametrize("crumb", [0, 16, 1 << 20])
 def test_a_turned_array_is_copied_as_numpy_does(crumb, monkeypatch):
-    monkeypatch.setattr(spilled, "_CRUMB", crumb)
+    monkeypatch.setattr(spilled, "_MIN_RUN", crumb)
 
     @given(turned())
     def copied(array):
@@ -131,7 +131,7 @@ def test_what_cannot_be_mapped_is_read_back(monkeypatch):
     making = Making((16,), np.dtype(np.int8))
     making.put_flat(0, np.arange(16, dtype=np.int8))
     monkeypatch.setattr(spilled, "SpillFile", _full)
-    monkeypatch.setattr(spilled, "_MOST", 5)
+    monkeypatch.setattr(spilled, "_MAX_READ", 5)
     assert making.done().tolist() == list(range(16))
 
 
@@ -146,7 +146,7 @@ def test_room_is_taken_where_the_system_has_no_call_for_it(monkeypatch):
 
 def test_large_files_do_not_go_where_memory_is(monkeypatch):
     monkeypatch.setattr(spilled.tempfile, "tempdir", "/tmp")  # noqa: S108  nothing is made there
-    assert spilled._folders() == ("/var/tmp", "/tmp")  # noqa: S108
+    assert spilled._temporary_folders() == ("/var/tmp", "/tmp")  # noqa: S108
 
 
 @pytest.mark.skipif(

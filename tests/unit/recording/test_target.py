@@ -15,13 +15,13 @@ from qdebug.recording.recorder import Recorder
 from qdebug.recording.target import (
     WriterLock,
     folder_to_disk,
-    is_ours,
+    is_recorder_file,
     is_whole,
     lock_holder,
     part_of,
+    replacing_file,
     target_of,
     to_disk,
-    whole_file,
 )
 from qdebug.recording.writing.pack import pack
 from qdebug.recording.writing.recovery import recover
@@ -217,7 +217,7 @@ class TestWhole:
 
     def test_a_recorder_marks_its_file_from_the_beginning(self, tmp_path):
         rec = Recorder(tmp_path / "run.h5", backend="b")
-        assert is_ours(tmp_path / "run.h5.part")
+        assert is_recorder_file(tmp_path / "run.h5.part")
         rec.discard()
 
     @pytest.mark.parametrize("size", [0, 5, 5000])
@@ -315,7 +315,7 @@ class TestFailures:
 
     def test_a_file_that_is_in_its_place_needs_no_tidying(self, tmp_path, refused):
         refused("unlink")
-        with whole_file(tmp_path / "x") as partial:
+        with replacing_file(tmp_path / "x") as partial:
             partial.write_text("new")
         assert (tmp_path / "x").read_text() == "new"
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from qdebug.recording.target import whole_file
+from qdebug.recording.target import replacing_file
 
 
 def names_in(folder):
@@ -11,7 +11,7 @@ def names_in(folder):
 
 def test_it_appears_when_the_block_is_left(tmp_path):
     path = tmp_path / "limits.toml"
-    with whole_file(path) as partial:
+    with replacing_file(path) as partial:
         partial.write_text("new")
         assert not path.exists()
     assert path.read_text() == "new"
@@ -24,7 +24,7 @@ def test_an_error_leaves_what_was_there_and_nothing_else(tmp_path, error):
     path.write_text("old")
 
     def write():
-        with whole_file(path) as partial:
+        with replacing_file(path) as partial:
             partial.write_text("new")
             raise error
 
@@ -39,7 +39,7 @@ def test_a_link_stays_and_what_it_points_to_is_replaced(tmp_path):
     target, link = tmp_path / "far" / "limits.toml", tmp_path / "limits.toml"
     target.write_text("old")
     link.symlink_to(target)
-    with whole_file(link) as partial:
+    with replacing_file(link) as partial:
         partial.write_text("new")
     assert link.is_symlink()
     assert target.read_text() == "new"
@@ -48,7 +48,7 @@ def test_a_link_stays_and_what_it_points_to_is_replaced(tmp_path):
 def test_a_new_file_has_the_usual_permissions(tmp_path):
     usual, path = tmp_path / "usual", tmp_path / "limits.toml"
     usual.touch()
-    with whole_file(path) as partial:
+    with replacing_file(path) as partial:
         partial.write_text("new")
     assert path.stat().st_mode == usual.stat().st_mode
 
@@ -57,18 +57,18 @@ def test_the_permissions_of_a_file_stay(tmp_path):
     path = tmp_path / "limits.toml"
     path.touch(0o640)
     path.chmod(0o640)
-    with whole_file(path) as partial:
+    with replacing_file(path) as partial:
         partial.write_text("new")
     assert path.stat().st_mode & 0o777 == 0o640
 
 
 def test_a_name_of_250_bytes_is_no_obstacle(tmp_path):
     path = tmp_path / ("ä" * 125)
-    with whole_file(path) as partial:
+    with replacing_file(path) as partial:
         partial.write_text("new")
     assert path.read_text() == "new"
 
 
 def test_a_missing_folder_is_an_error_of_the_system(tmp_path):
-    with pytest.raises(FileNotFoundError), whole_file(tmp_path / "missing" / "limits.toml"):
+    with pytest.raises(FileNotFoundError), replacing_file(tmp_path / "missing" / "limits.toml"):
         pass

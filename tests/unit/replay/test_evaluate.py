@@ -183,7 +183,7 @@ def test_deep_sums_are_cut_and_stay_exact(monkeypatch):
     assert cut.values[0].dtype == np.int32
     expected = (x.codes.astype(np.int64)[0] * w.codes.astype(np.int64)).sum(axis=(1, 2, 3))
     np.testing.assert_array_equal(cut.values[0].reshape(-1), expected)
-    monkeypatch.setattr(qsum_module, "_MOST_PARTS", 1)
+    monkeypatch.setattr(qsum_module, "_MAX_PARTS", 1)
     np.testing.assert_array_equal(accumulate(unit, Variant().sums).values[0].reshape(-1), expected)
 
 

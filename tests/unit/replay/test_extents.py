@@ -8,7 +8,7 @@ import pytest
 from qdebug.errors import KernelError
 from qdebug.model import Graph, MemoryRecording, Node, QuantParams, TensorInfo
 from qdebug.model.recording import Outline
-from qdebug.replay.extents import broadcast, product, recorded_room, room
+from qdebug.replay.extents import broadcast, product, recorded_limits, room
 from qdebug.replay.registry import run_node
 from qdebug.replay.run import run_coded, run_graph
 from qdebug.replay.segment import run_segment
@@ -132,9 +132,12 @@ def tiled(size):
 
 def test_no_more_is_made_than_was_recorded():
     values = {"x": real(4), "repeats": whole(8)}
-    with recorded_room(tiled(32), (0, 0)):
+    with recorded_limits(tiled(32), (0, 0)):
         assert run_node(TILE, values)["y"].size == 32
-    with recorded_room(tiled(16), (0, 0)), pytest.raises(KernelError, match="would give 32 elements, and 16 were rec"):
+    with (
+        recorded_limits(tiled(16), (0, 0)),
+        pytest.raises(KernelError, match="would give 32 elements, and 16 were rec"),
+    ):
         run_node(TILE, values)
 
 
@@ -145,7 +148,7 @@ def test_a_recorded_output_of_that_size_allows_it():
     values = {"x": real(1), "repeats": whole(size)}
     with pytest.raises(KernelError, match="are allowed"):
         run_node(TILE, values)
-    with recorded_room(recording, (0, 0)):
+    with recorded_limits(recording, (0, 0)):
         assert run_node(TILE, values)["y"].size == size
 
 

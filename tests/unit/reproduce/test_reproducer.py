@@ -127,7 +127,7 @@ def test_what_cannot_be_computed_is_refused():
 @pytest.fixture
 def small(monkeypatch):
     """Cut everything that has more than a few bytes."""
-    monkeypatch.setattr("qdebug.reproduce.reproducer.LARGE", 64)
+    monkeypatch.setattr("qdebug.reproduce.reproducer.LARGE_BYTES", 64)
 
 
 PLACES = ((0, 1, 3, 5), (0, 3, 4, 5), (0, 1, 0, 0))

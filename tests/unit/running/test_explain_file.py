@@ -84,7 +84,7 @@ def mixed_net():
     for shape, size in (((1, 4, 16, 16), (1, 4, 23, 37)), ((1, 16, 16, 4), (1, 23, 37, 4))):
         codes = rng.integers(0, 256, shape).astype(np.uint8)
         sizes = made.stored(np.array(size, np.int64))
-        grouped(made, "Resize", [(codes, 0.05, 3)], (0.05, 3), others=("", "", sizes), mode="linear")
+        grouped(made, "Resize", [(codes, 0.05, 3)], (0.05, 3), other_inputs=("", "", sizes), mode="linear")
     for scale in (0.05, 0.03, 0.05, 0.04):
         codes = rng.integers(0, 256, (1, 8, 30, 30)).astype(np.uint8)
         grouped(made, "AveragePool", [(codes, 0.05, 3)], (scale, 3), kernel_shape=(3, 2))

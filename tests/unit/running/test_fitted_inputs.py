@@ -11,7 +11,7 @@ from qdebug.running.fitted_inputs import (
     given_inputs,
     input_ranges,
     random_inputs,
-    random_inputs_said,
+    random_inputs_note,
     recorded_inputs,
 )
 
@@ -30,7 +30,7 @@ def recording(arrays, **infos):
 
 
 def given(samples=None, **arrays):
-    return GivenInputs(arrays=arrays, samples=samples, said="test")
+    return GivenInputs(arrays=arrays, samples=samples, origin="test")
 
 
 def test_random_inputs_are_the_same_for_one_seed_and_what_the_model_takes():
@@ -65,9 +65,9 @@ def test_inputs_of_a_recording_are_real_values_with_an_axis_of_samples():
     found = recorded_inputs(recording({"x": codes}, x=info("x", (1, 2), "int8", QUANT)), title="ref.h5")
     assert found.samples == 3
     assert found.arrays["x"].tolist() == [[[0, 0]], [[1, 1]], [[2, 2]]]
-    assert found.said == "those of ref.h5"
+    assert found.origin == "those of ref.h5"
     random = MemoryRecording(Graph([], tensors=[info()], inputs=["x"]), {("x", 0, 0): np.zeros(2, np.float32)}, RANDOM)
-    assert recorded_inputs(random, title="ref.h5").said == "random, seed 0"  # of whoever is fed with them too
+    assert recorded_inputs(random, title="ref.h5").origin == "random, seed 0"  # of whoever is fed with them too
 
 
 def test_a_run_of_steps_gives_no_inputs():
@@ -116,15 +116,15 @@ def test_inputs_that_a_person_gives_to_the_reference_are_left_as_they_are(tmp_pa
     np.savez(tmp_path / "x.npz", x=np.zeros((1, 4), np.float64))
     found = given_inputs(tmp_path / "x.npz", samples=None, seed=0)
     made, said = fitted_inputs(found, [info("x", (1, 4))], adapt=False)
-    assert (made["x"].dtype.name, said, found.said) == ("float64", [], "of x.npz")
+    assert (made["x"].dtype.name, said, found.origin) == ("float64", [], "of x.npz")
 
 
 def test_random_inputs_are_known_from_the_run():
-    assert random_inputs_said(RunInfo(backend="b")) is None
-    said = given_inputs(None, samples=None, seed=7).said
-    known = random_inputs_said(RunInfo(backend="b", options={"inputs": said, "inputs_random": True}))
+    assert random_inputs_note(RunInfo(backend="b")) is None
+    said = given_inputs(None, samples=None, seed=7).origin
+    known = random_inputs_note(RunInfo(backend="b", options={"inputs": said, "inputs_random": True}))
     assert known == "random, seed 7: random inputs hide what real ones show"
-    assert random_inputs_said(RunInfo(backend="b", options={"inputs": "random_noise.npz"})) is None
+    assert random_inputs_note(RunInfo(backend="b", options={"inputs": "random_noise.npz"})) is None
 
 
 def test_random_values_stay_within_what_the_codes_of_the_input_stand_for():
@@ -141,7 +141,7 @@ def test_random_values_stay_within_what_the_codes_of_the_input_stand_for():
     assert (made.min() < -60, made.max() > 57, made.min() >= -65.5, made.max() <= 62) == (True,) * 4
     only = {"image": (0.0, 1.0)}
     assert random_inputs([info("x", (100,))], samples=None, seed=0, ranges=only)["x"].min() >= 0
-    said = given_inputs(None, samples=None, seed=0, ranges=only).said
+    said = given_inputs(None, samples=None, seed=0, ranges=only).origin
     assert said == "random, seed 0, 0..1 as the codes reach"
     wider = Node(name="c", op="Conv", inputs=("x",), outputs=("y",))
     assert input_ranges(Graph([wider], tensors=[info("x"), info("y", (9,), "int8", QUANT)], inputs=["x"])) == {}

@@ -47,7 +47,7 @@ def test_shapes_that_do_not_fit_are_refused(given, said):
 
 def test_a_shape_serves_an_input_of_unknown_rank():
     unknown = TensorInfo(name="x", shape=None, dtype="float32")
-    wanted = GivenInputs(arrays=None, samples=None, said="", shapes={"x": (2, 5)})
+    wanted = GivenInputs(arrays=None, samples=None, origin="", shapes={"x": (2, 5)})
     assert fitted_inputs(wanted, [unknown], adapt=False)[0]["x"].shape == (2, 5)
 
 
@@ -59,4 +59,4 @@ def test_shapes_of_the_user_hold_with_two_extents_for_one_dimension():
 def test_arrays_that_are_not_of_the_shape_that_was_chosen_are_refused():
     arrays = {"mask": np.zeros((2, 6), np.float32)}
     with pytest.raises(InputError, match="has shape 2x6, and --shape says 2x5"):
-        fitted_inputs(GivenInputs(arrays=arrays, samples=None, said="", shapes={"mask": (2, 5)}), [MASK], adapt=False)
+        fitted_inputs(GivenInputs(arrays=arrays, samples=None, origin="", shapes={"mask": (2, 5)}), [MASK], adapt=False)

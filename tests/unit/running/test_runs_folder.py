@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from qdebug.running.runs_folder import DAY, note_sources, prunable, prune, runs_size, used_now
+from qdebug.running.runs_folder import DAY, mark_used, note_sources, prunable, prune, runs_size
 
 
 @pytest.fixture
@@ -54,7 +54,7 @@ def test_a_dry_run_says_the_same_and_removes_nothing(folder, recorded):
 def test_what_was_used_within_a_day_stays(folder, recorded):
     path, _ = recorded(1)
     assert prunable(folder)
-    used_now(path)
+    mark_used(path)
     assert prunable(folder) == []
 
 

@@ -8,7 +8,7 @@ import pytest
 from qdebug.arithmetic.patterns.residual import PATTERNS, residual
 from qdebug.arithmetic.patterns.wrong_evidence import CodesOfTensor
 from qdebug.arithmetic.patterns.wrong_places import Layout, places
-from qdebug.arithmetic.patterns.wrong_values import _Codes, _is_shift, _spared
+from qdebug.arithmetic.patterns.wrong_values import _CenteredCodes, _count_spared, _is_shift
 from qdebug.model.thresholds.patterns import JUMP_MIN_CODES
 from qdebug.numerics.checkpoint import asking
 
@@ -408,10 +408,10 @@ def test_right_elements_count_as_spared_only_inside_the_codes():
     recorded[0, :100] += 1
     distance = np.where(np.arange(400) < 200, 0.1, 0.4)[None]
     evidence = CodesOfTensor(expected=expected, recorded=recorded, layout=Layout(), distance=distance)
-    assert _spared(evidence) == 0
+    assert _count_spared(evidence) == 0
     expected[0, 100:130] = 110
     recorded[0, 100:130] = 110
-    assert _spared(CodesOfTensor(expected=expected, recorded=recorded, layout=Layout(), distance=distance)) == 30
+    assert _count_spared(CodesOfTensor(expected=expected, recorded=recorded, layout=Layout(), distance=distance)) == 30
 
 
 def test_a_constant_in_some_channels_is_told_from_one_in_each():
@@ -448,7 +448,7 @@ def test_a_frame_of_a_small_tensor_leaves_one_element_inside():
 def test_errors_of_a_factor_go_its_way_and_grow_with_the_codes(size, by, grows):
     sign = np.where(np.arange(100) % 2, 1, -1)
     arrays = (size * sign).astype(np.int16), ((size + by) * sign).astype(np.int16), np.ones(100, bool)
-    assert _Codes(arrays, 0).grow(1.2) == grows
+    assert _CenteredCodes(arrays, 0).grow(1.2) == grows
 
 
 @pytest.mark.parametrize(("wrong", "shift"), [(7, False), (8, True)])

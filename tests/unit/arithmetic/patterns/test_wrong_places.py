@@ -11,7 +11,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from qdebug.arithmetic.patterns.wrong_places import Layout, _period, chance, places
+from qdebug.arithmetic.patterns.wrong_places import Layout, _block_part, chance, places
 from qdebug.model.thresholds.patterns import PLACE_MAX_PROBABILITY
 
 NCHW = Layout(channel=0, spatial=(1, 2))
@@ -62,7 +62,7 @@ def test_a_probability_at_the_limit_is_no_chance():
 )
 def test_a_part_of_every_block_is_named_if_it_is_small_and_hardly_chance(residues, block, total, said):
     hit = np.array([at for at in range(total) if at % block in residues])
-    assert _period(hit, total) == said
+    assert _block_part(hit, total) == said
 
 
 @given(st.integers(1, 40), st.integers(2, 130), st.data())
@@ -70,7 +70,7 @@ def test_indices_of_a_single_block_are_no_part_of_every_block(many, total, data)
     start = data.draw(st.integers(0, total - 1))
     hit = np.arange(start, min(start + many, total))
     if hit.size <= 4:
-        assert _period(hit, total) is None
+        assert _block_part(hit, total) is None
 
 
 @pytest.mark.parametrize(

@@ -13,18 +13,18 @@ from qdebug.arithmetic.patterns import wrong_values
 from qdebug.arithmetic.patterns.wrong_evidence import CodesOfTensor
 from qdebug.arithmetic.patterns.wrong_places import Layout
 from qdebug.arithmetic.patterns.wrong_values import (
+    _away_from_borders,
+    _CenteredCodes,
     _clamp,
-    _Codes,
     _growing,
-    _inside,
     _is_shift,
+    _mean_error_of_channels,
     _mean_errors,
     _neighbours,
+    _off_by_one,
     _one_code,
     _outranks,
-    _part,
-    _shifts,
-    _slight,
+    _rolled_in,
     _spread,
     _stale,
     _ties,
@@ -78,7 +78,7 @@ def test_a_channel_that_saturates_throughout_is_no_evidence_against_a_constant()
     expected[:, 1] = 127
     recorded = np.where(np.arange(4)[:, None, None] == 1, 120, expected + 2)
     evidence = evidence_of(expected, recorded, NCHW)
-    assert _shifts(evidence, slice(None)) == [2, 2, 2]
+    assert _mean_error_of_channels(evidence, slice(None)) == [2, 2, 2]
 
 
 @pytest.mark.parametrize(("free", "shifts"), [(3, [1.0]), (4, [1.0, 1.0])])
@@ -87,7 +87,7 @@ def test_a_channel_tells_a_constant_by_a_few_codes_that_nothing_cuts_off(free, s
     expected[0, 0] = 5
     expected[0, 1].flat[:free] = 5
     recorded = np.where(expected == 127, 120, expected + 1)
-    assert _shifts(evidence_of(expected, recorded, NCHW), slice(None)) == shifts
+    assert _mean_error_of_channels(evidence_of(expected, recorded, NCHW), slice(None)) == shifts
 
 
 @pytest.mark.parametrize(("slightly", "told"), [(1, True), (2, False)])
@@ -96,7 +96,7 @@ def test_channels_with_hardly_a_wrong_element_are_no_more_than_those_with_a_cons
     recorded = expected.copy()
     recorded[0, 0] += 2
     recorded[0, 1 : 1 + slightly, 0, 0] += 1
-    assert _shifts(evidence_of(expected, recorded, NCHW), slice(None)) == (
+    assert _mean_error_of_channels(evidence_of(expected, recorded, NCHW), slice(None)) == (
         [2.0, *[0.0] * (3 - slightly)] if told else None
     )
 
@@ -105,9 +105,9 @@ def test_the_inside_is_what_lies_away_from_every_border():
     codes = random_codes((2, 3, 5, 6))
     rows, columns = np.indices(codes.shape)[2:]
     away = (rows > 0) & (rows < 4) & (columns > 0) & (columns < 5)
-    np.testing.assert_array_equal(codes[_inside(evidence_of(codes, codes, NCHW))].ravel(), codes[away])
-    assert _inside(evidence_of(codes[:, :, :4], codes[:, :, :4], NCHW)) is None
-    assert _inside(evidence_of(codes, codes, Layout(channel=0))) is None
+    np.testing.assert_array_equal(codes[_away_from_borders(evidence_of(codes, codes, NCHW))].ravel(), codes[away])
+    assert _away_from_borders(evidence_of(codes[:, :, :4], codes[:, :, :4], NCHW)) is None
+    assert _away_from_borders(evidence_of(codes, codes, Layout(channel=0))) is None
 
 
 def test_errors_are_averaged_near_the_zero_point_and_far_from_it():
@@ -163,13 +163,13 @@ def test_factors_of_channels_are_shown_from_the_least_to_the_largest():
 )
 def test_a_factor_accounts_for_all_but_rounding(expected, recorded, factor):
     arrays = np.array(expected) + 7, np.array(recorded) + 7, np.ones(len(expected), bool)
-    assert _Codes(arrays, 7).factor() == factor
+    assert _CenteredCodes(arrays, 7).factor() == factor
 
 
 @given(st.lists(st.integers(-300, 300), min_size=1, max_size=12), st.integers(-3, 3), st.booleans())
 def test_the_median_is_that_of_the_magnitudes(values, zero, wide):
     codes = np.array(values) * (1000 if wide else 1) + zero
-    median = _Codes((codes, codes, np.ones(codes.size, bool)), zero)._median_size()
+    median = _CenteredCodes((codes, codes, np.ones(codes.size, bool)), zero)._median_size()
     assert median == np.median(np.abs(codes - zero))
 
 
@@ -247,7 +247,7 @@ def test_what_comes_in_at_the_other_end_is_that_part(axis, distance):
     places = np.indices((7, 8))[axis]
     filled = np.abs(np.roll(places, distance, axis) - places) != abs(distance)
     part = np.zeros((7, 8), bool)
-    part[_part(axis, distance, 2)] = True
+    part[_rolled_in(axis, distance, 2)] = True
     np.testing.assert_array_equal(part, filled)
 
 
@@ -307,17 +307,17 @@ def test_right_elements_that_lie_closer_to_a_tie_are_counted():
     recorded = expected.copy()
     recorded[0, 0] += 1
     distance = np.where(np.arange(100) < 41, 0.2, 0.4)[None]
-    details = said(_slight(evidence_of(expected, recorded, distance=distance)))
+    details = said(_off_by_one(evidence_of(expected, recorded, distance=distance)))
     assert details == ["off by one code, while 40 right elements lie closer to a tie and are as large"]
     evidence = evidence_of(expected, recorded, distance=distance, zero_point=50)
-    assert said(_slight(evidence)) == details
+    assert said(_off_by_one(evidence)) == details
     expected[0, 1:] = recorded[0, 1:] = 39
     evidence = evidence_of(expected, recorded, distance=distance, zero_point=50)
-    assert said(_slight(evidence)) == details  # further from the zero point
+    assert said(_off_by_one(evidence)) == details  # further from the zero point
     # Smaller ones would not change sooner.
-    assert said(_slight(evidence_of(expected, recorded, distance=distance))) == ["off by one code"]
+    assert said(_off_by_one(evidence_of(expected, recorded, distance=distance))) == ["off by one code"]
     recorded[0, 0] += 1
-    assert said(_slight(evidence_of(expected, recorded, distance=distance))) == []
+    assert said(_off_by_one(evidence_of(expected, recorded, distance=distance))) == []
 
 
 def shifted(wrong, total, by=1):
@@ -330,7 +330,7 @@ def shifted(wrong, total, by=1):
 def test_a_channel_is_shifted_by_part_of_a_step_from_three_in_a_hundred_on(wrong, shifts):
     expected, recorded = shifted(wrong, 100)
     codes = np.stack([expected, expected])[None], np.stack([expected + 5, recorded])[None]
-    found = _shifts(evidence_of(*codes, Layout(channel=0)), slice(None))
+    found = _mean_error_of_channels(evidence_of(*codes, Layout(channel=0)), slice(None))
     assert [shift for shift in found if shift] == [shift for shift in shifts if shift]
 
 
@@ -399,7 +399,7 @@ def test_channels_are_scaled_from_three_wrong_elements_of_each_on(wrong, told):
 def test_most_errors_of_a_factor_go_its_way_and_are_larger_beyond_the_median(by, grows):
     size = np.where(np.arange(100) < 70, 100, 200)
     arrays = size, np.rint(size + 10 * by).astype(int), np.ones(100, bool)
-    assert _Codes(arrays, 0).grow(1.2) == grows
+    assert _CenteredCodes(arrays, 0).grow(1.2) == grows
 
 
 def test_a_single_wrong_element_has_no_trait_but_its_size():
@@ -512,5 +512,5 @@ def test_no_rounding_spares_twenty_elements_for_each_that_it_changes(wrong, spar
     expected = np.full((1, 100), 40)
     recorded = expected + (np.arange(100) < wrong)
     distance = np.where(np.arange(100) < wrong + spared, 0.2, 0.4)[None]
-    (trait,) = _slight(evidence_of(expected, recorded, distance=distance))
+    (trait,) = _off_by_one(evidence_of(expected, recorded, distance=distance))
     assert trait.pattern == ("altered" if altered else "off_by_one")
