@@ -20,7 +20,7 @@ _AS_THEY_ARE = frozenset({"up", "down", "left", "right", "enter", "backspace"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyRow:
-    """What one or more keys do.
+    """One or more keys with their description.
 
     Args:
         keys: Names of the keys as Textual spells them; the first is the one that is shown first.
