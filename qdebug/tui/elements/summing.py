@@ -1,4 +1,4 @@
-"""What all elements of a pair, or of a plane of it, come to: totals of each channel, and where differences are."""
+"""Statistics of all elements of a pair or of a plane: totals of each channel, and a map of the differences."""
 
 from __future__ import annotations
 

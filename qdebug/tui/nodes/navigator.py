@@ -1,4 +1,4 @@
-"""Where the user is: cursor, order, search, metric and sample. Every move says what it did, or why it did nothing."""
+"""The user's place: cursor, order, search, metric and sample. Every move returns a message."""
 
 from __future__ import annotations
 

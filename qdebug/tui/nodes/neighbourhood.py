@@ -1,4 +1,4 @@
-"""What lies around a row in the graph: some levels of what it is computed of, and of what is computed of it."""
+"""The neighbourhood of a row in the graph: some levels of producers and of readers."""
 
 from __future__ import annotations
 

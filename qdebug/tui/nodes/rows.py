@@ -1,4 +1,4 @@
-"""The node list: its lines as they are known before any value is read, and columns of what results say of them."""
+"""The node list: its rows, known before any value is read, and columns of their results."""
 
 from __future__ import annotations
 
@@ -202,7 +202,7 @@ def number_of(result: NodeResult, name: str) -> float:
 
 
 def why(result: NodeResult | None) -> str | None:
-    """Return why a tensor fails, or what it costs within its limit; None if it costs little."""
+    """Return why a tensor fails, or its cost within its limit; None if that is small."""
     cost = None if result is None or result.reason else cost_of(result)
     return cost.sentence if cost is not None else None if result is None else result.reason
 

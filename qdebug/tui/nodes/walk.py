@@ -1,4 +1,4 @@
-"""Walks along the edges of the backend's graph: what a row reads, who reads it, and where its error comes from."""
+"""Walks along the edges of the backend's graph: to inputs, to readers, and to the origin of an error."""
 
 from __future__ import annotations
 

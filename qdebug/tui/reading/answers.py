@@ -1,4 +1,4 @@
-"""Answers to what the screen asks of one tensor, found out in parts on the reader thread."""
+"""Answers to the screen's requests about one tensor, computed in parts on the reader thread."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is known of a tensor beyond its comparison: as it was recorded, and what scales and edits would do."""
+"""Facts of a tensor beyond its comparison: recorded statistics, and the effects of scales and edits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Recordings that are followed while they are written: what is new in them, and what becomes of their files."""
+"""Recordings that are followed while they are written: new data, and changes of their files."""
 
 from __future__ import annotations
 

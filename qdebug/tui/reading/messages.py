@@ -1,4 +1,4 @@
-"""What the screen asks of the reader thread, what the reader thread tells the screen, and how it opens a comparison."""
+"""Requests of the screen, events of the reader thread, and how a comparison is opened."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Answers that take a replay: what a scale or edits would do, and what the errors of the outputs are made of."""
+"""Answers that take a replay: the effect of a scale or of edits, and the budget of the outputs' errors."""
 
 from __future__ import annotations
 

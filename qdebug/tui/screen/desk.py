@@ -1,4 +1,4 @@
-"""Where the screen starts, and its side of the talk with the reader thread: what was asked and what has come back."""
+"""The place where the screen starts, and its requests to the reader thread with their answers."""
 
 from __future__ import annotations
 

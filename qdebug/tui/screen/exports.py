@@ -1,4 +1,4 @@
-"""Files and commands that take what is on the screen elsewhere."""
+"""Exports of the screen: files and shell commands."""
 
 from __future__ import annotations
 
@@ -194,7 +194,7 @@ def _notes(scene: Scene) -> list[dict[str, str]]:
 
 
 def write_pair(session: DiffSession, path: Path, *, tensor: str, partner: str) -> str:
-    """Write a pair made by hand into a map, and report the map's size.
+    """Write a pair made by hand into a map file; return a message with the option that uses it.
 
     Raises:
         UsageError: The reference has no such tensor, or the map cannot be written.

@@ -1,4 +1,4 @@
-"""The screen: the frame around the view that is shown, the keys that all views share, and what the reader tells."""
+"""The main screen: the frame around the current view, the shared keys, and the reader's events."""
 
 from __future__ import annotations
 

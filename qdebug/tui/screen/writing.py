@@ -1,4 +1,4 @@
-"""The questions before something is written: why a node is accepted, what to note, its partner, a file."""
+"""The prompts before something is written: a reason to accept a node, a note, a partner, a file name."""
 
 from __future__ import annotations
 

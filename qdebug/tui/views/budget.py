@@ -1,4 +1,4 @@
-"""What the error of each output is made of, node by node: the report of `qdebug budget`, to walk in."""
+"""The composition of each output's error, node by node: the report of `qdebug budget`, to walk in."""
 
 from __future__ import annotations
 

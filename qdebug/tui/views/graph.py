@@ -1,4 +1,4 @@
-"""The graph: the node among what it is computed of and what is computed of it, levels from left to right."""
+"""The graph: the node between its producers and its readers, levels from left to right."""
 
 from __future__ import annotations
 

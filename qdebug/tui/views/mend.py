@@ -1,4 +1,4 @@
-"""Edits of a quantized net: what the node under the cursor offers, what is chosen, and the outputs with that.
+"""Edits of a quantized net: those of the node under the cursor, the marked ones, and their effect on the outputs.
 
 An edit that is chosen is called marked here, to tell it from the one under the cursor.
 """

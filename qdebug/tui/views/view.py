@@ -1,4 +1,4 @@
-"""What every view is made of: the scene that it draws, and the keys that it answers."""
+"""The base classes of views: the scene that they draw, and the keys that they answer."""
 
 from __future__ import annotations
 

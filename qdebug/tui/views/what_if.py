@@ -1,4 +1,4 @@
-"""Another scale for the tensor under the cursor: what it would lose, and what the network would give."""
+"""Another scale for the tensor under the cursor: its loss, and the network's outputs with it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which arithmetic reproduces the node, what it was told apart from, and the pattern of what is left over."""
+"""The arithmetic that reproduces the node, its rivals, and the pattern of the remaining errors."""
 
 from __future__ import annotations
 
