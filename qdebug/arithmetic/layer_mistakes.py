@@ -60,7 +60,7 @@ def layer_mistakes(node: Node, values: Mapping[str, np.ndarray], opset: Mapping[
         values: Its inputs.
         opset: Version of each operator set of its graph.
     """
-    yield from _inverted_flags(node, values, opset)
+    yield from _wrong_choices(node, values, opset)
     yield from _ignored_inputs(node, values)
     yield from _gate_orders(node, values)
     yield from _other_statistics(node, values)
@@ -105,6 +105,8 @@ def _saturating_integers(node: Node, values: Mapping[str, np.ndarray]) -> Iterat
     """Yield integer sums, differences and products that saturate instead of wrapping around."""
     row = operators.of(node.op)
     names = [name for name in node.inputs if name]
+    if row.divisor == 1 and len(names) == 2:
+        yield from _of_quotients(node, *(values[name] for name in names))
     if not row.elementwise or len(names) != 2 or not (row.adds or row.neutral == 1) or row.divisor is not None:
         return
     dtype = values[names[0]].dtype
@@ -118,6 +120,22 @@ def _saturating_integers(node: Node, values: Mapping[str, np.ndarray]) -> Iterat
         values=wide[1],
         after=lambda result: np.clip(result, ends.min, ends.max).astype(dtype),
     )
+
+
+def _of_quotients(node: Node, dividend: np.ndarray, divisor: np.ndarray) -> Iterator[Mistake]:
+    """Yield quotients of integers that are rounded otherwise: some languages cut them off, others round them down."""
+    if dividend.dtype.kind not in "iu" or divisor.dtype.kind not in "iu":
+        return
+    with np.errstate(all="ignore"):
+        exact = dividend / divisor
+    for said, rounded in (
+        ("rounded down", np.floor),
+        ("cut off toward 0", np.trunc),
+        ("rounded to the nearest integer", np.rint),
+        ("rounded up", np.ceil),
+    ):
+        made = np.nan_to_num(rounded(exact)).astype(dividend.dtype)
+        yield Mistake(likely=f"its quotients are {said}", node=node, values={}, after=partial(_replaced, result=made))
 
 
 _FILLINGS = (("edge", "its outermost values"), ("reflect", "its values mirrored"))
@@ -159,12 +177,33 @@ _FLAGS = frozenset(
     )
 )  # fmt: skip
 """Attributes with the values 0 and 1."""
+_CONFUSED_VALUES: Mapping[str, tuple[tuple[str, ...], ...]] = MappingProxyType(
+    {
+        "approximate": (("none", "tanh"),),
+        "auto_pad": (("SAME_UPPER", "SAME_LOWER", "VALID"),),
+        "coordinate_transformation_mode": (("half_pixel", "asymmetric", "align_corners"),),
+        "direction": (("LEFT", "RIGHT"),),
+        "keep_aspect_ratio_policy": (("stretch", "not_larger", "not_smaller"),),
+        "mode": (
+            ("DCR", "CRD"),
+            ("nearest", "linear", "cubic"),
+            ("bilinear", "nearest", "bicubic"),
+            ("constant", "reflect", "edge", "wrap"),
+            ("avg", "max"),
+        ),
+        "nearest_mode": (("round_prefer_floor", "round_prefer_ceil", "floor", "ceil"),),
+        "padding_mode": (("zeros", "border", "reflection"),),
+        "reduction": (("none", "add", "mul", "min", "max"),),
+        "rounding_mode": (("ROUND", "CEIL", "FLOOR", "DOWN", "UP", "HALF_UP", "HALF_DOWN"),),
+    }
+)
+"""Attribute values that are confused with each other."""
 _DIVISOR_FLAGS = ("count_include_pad", "ceil_mode")
 """Flags of which 1 instead of 0 is a mistake of its own."""
 
 
-def _inverted_flags(node: Node, values: Mapping[str, np.ndarray], opset: Mapping[str, int]) -> Iterator[Mistake]:
-    """Yield inverted flags, including flags that the node leaves at their default."""
+def _wrong_choices(node: Node, values: Mapping[str, np.ndarray], opset: Mapping[str, int]) -> Iterator[Mistake]:
+    """Yield inverted flags and confused choices, including those that the node leaves at their default."""
     read_attrs: dict[str, AttrValue | None] = {}
     try:
         run_node(node, values, opset, asked=read_attrs)
@@ -177,6 +216,10 @@ def _inverted_flags(node: Node, values: Mapping[str, np.ndarray], opset: Mapping
             operand = _TRANSPOSING_FLAGS.get(name)
             about = "" if operand is None else node.inputs[operand]
             yield Mistake(likely=likely, node=inverted, values={}, about=about)
+        for other_value in next((choices for choices in _CONFUSED_VALUES.get(name, ()) if value in choices), ()):
+            if other_value != value:
+                likely = f"{name} is taken for {other_value}, not {value}"
+                yield Mistake(likely=likely, node=replace(node, attrs={**node.attrs, name: other_value}), values={})
 
 
 _TRANSPOSING_FLAGS = MappingProxyType({"transA": 0, "transB": 1})

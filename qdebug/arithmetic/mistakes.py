@@ -9,7 +9,6 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from types import MappingProxyType
 
 import numpy as np
 
@@ -35,7 +34,6 @@ def mistakes(node: Node, values: Mapping[str, np.ndarray], opset: Mapping[str, i
     yield from _misapplied_factors(node, values)
     yield from _wrong_broadcasts(node, values)
     yield from _repeated_matrices(node, values)
-    yield from _depth_orders(node)
     yield from _wrong_attributes(node, values)
     yield from _other_operator_sets(node)
     yield from _shifted_padding(node, values)
@@ -182,35 +180,11 @@ def _repeated_matrices(node: Node, values: Mapping[str, np.ndarray]) -> Iterator
         )
 
 
-def _depth_orders(node: Node) -> Iterator[Mistake]:
-    """Yield a DepthToSpace in the order of the other mode."""
-    block = node.attrs.get("blocksize")
-    if isinstance(block, int) and "mode" not in node.attrs:
-        likely = "the channels are in the order of the other mode, CRD: depth before block"
-        yield Mistake(likely=likely, node=node, values={}, after=partial(_depth_first, block=block))
-
-
-def _depth_first(result: np.ndarray, *, block: int) -> np.ndarray:
-    if result.shape[1] % block**2:
-        return result
-    parts = result.reshape(result.shape[0], block**2, -1, *result.shape[2:])
-    return np.asarray(np.swapaxes(parts, 1, 2).reshape(result.shape))
-
-
 _IGNORED = (
     "alpha", "beta", "gamma", "epsilon", "exclude_outside", "scale", "bias", "lambd", "clip", "softcap",
     "cubic_coeff_a", "extrapolation_value", "size", "k", "offset", "p", "layout",
 )  # fmt: skip
 """Attributes that kernels are known to ignore; `layer_mistakes` inverts those with the values 0 and 1."""
-_CONFUSED_VALUES: Mapping[str, tuple[str, ...]] = MappingProxyType(
-    {
-        "coordinate_transformation_mode": ("half_pixel", "asymmetric", "align_corners"),
-        "nearest_mode": ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil"),
-        "approximate": ("none", "tanh"),
-        "mode": ("DCR", "CRD", "nearest", "linear", "cubic", "constant", "reflect", "edge"),
-    }
-)
-"""Attribute values that are confused with each other."""
 
 
 def _wrong_attributes(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
@@ -221,12 +195,6 @@ def _wrong_attributes(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[
     if node.attrs.get("epsilon"):
         without_epsilon = replace(node, attrs={**node.attrs, "epsilon": 0.0})
         yield Mistake(likely="epsilon is taken for 0", node=without_epsilon, values={}, about="epsilon")
-    for name, values_confused in _CONFUSED_VALUES.items():
-        stated = node.attrs.get(name)
-        for value in values_confused if stated is not None else ():
-            if value != stated:
-                changed = replace(node, attrs={**node.attrs, name: value})
-                yield Mistake(likely=f"{name} is taken for {value}, not {stated}", node=changed, values={})
     yield from _wrong_divisors(node, values)
     yield from _reduced_other_axes(node, values)
     row, axis = operators.of(node.op), node.attrs.get("axis")
@@ -429,6 +397,7 @@ def _neighbouring_block_scales(node: Node, values: Mapping[str, np.ndarray]) -> 
     places = packed.inputs[1:] if packed else (1, 2) if node.attrs.get("block_size") else ()
     names = [node.inputs[place] for place in places if place < len(node.inputs) and node.inputs[place]]
     yield from _wrong_packed_zero_points(node, values)
+    yield from _misread_packed_codes(node, values)
     for name in names[:1]:
         for shift, side in ((1, "before"), (-1, "after")):
             moved = np.roll(values[name], shift, -1)
@@ -448,8 +417,42 @@ def _wrong_packed_zero_points(node: Node, values: Mapping[str, np.ndarray]) -> I
     inputs = (*node.inputs, *[""] * (place + 1 - len(node.inputs)))
     name = f"{node.name} zero points"
     shifted = replace(node, inputs=(*inputs[:place], name, *inputs[place + 1 :]))
-    zeros = np.zeros(values[node.inputs[place - 1]].shape, np.float32)  # one for each scale
-    yield Mistake(likely="the zero point of the weight is not subtracted", node=shifted, values={name: zeros})
+    bits = node.attrs.get("bits", 4)
+    usual = 2 ** (bits - 1) if isinstance(bits, int) else 8
+    readings = {
+        0: "is not subtracted",
+        usual - 1: f"is {usual - 1}, not {usual}",
+        usual + 1: f"is {usual + 1}, not {usual}",
+    }
+    for zero, words in readings.items():
+        zeros = np.full(values[node.inputs[place - 1]].shape, zero, np.float32)  # one for each scale
+        yield Mistake(likely=f"the zero point of the weight {words}", node=shifted, values={name: zeros})
+
+
+def _misread_packed_codes(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
+    """Yield the codes of a packed weight unpacked in another order, or in another form."""
+    packed = operators.of(node.op).packed
+    name = node.inputs[packed.inputs[0]] if packed is not None else ""
+    if packed is None or packed.layout != "columns" or node.attrs.get("bits", 4) != 4:
+        return
+    codes = values[name]
+    if codes.dtype != np.uint8 or codes.ndim < 2 or codes.shape[-1] < 2:
+        return
+    low, high = codes & 15, codes >> 4
+    halves = np.concatenate([low, high], axis=-1)
+    evens = np.stack([low, high], axis=-1).reshape(*codes.shape[:-1], -1)
+    for likely, order in (
+        ("the two codes of each byte of {} are exchanged", np.stack([high, low], axis=-1).reshape(evens.shape)),
+        ("each block of {} is read as its low codes and then its high ones, not in turn", halves),
+        (
+            "the codes of each block of {} are read in turn, where its low codes come first",
+            np.stack(np.split(evens, 2, axis=-1), axis=-1).reshape(evens.shape),
+        ),
+        ("the codes of {} are read in two's complement", evens ^ 8),
+        ("the codes of {} are read in reverse in each block", evens[..., ::-1]),
+    ):
+        repacked = (order[..., ::2] | (order[..., 1::2] << 4)).astype(np.uint8)
+        yield Mistake(likely=likely.format(repr(name)), node=node, values={name: repacked})
 
 
 def _incomplete_sums(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:

@@ -20,7 +20,7 @@ import numpy as np
 from qdebug.arithmetic.arithmetic_file import find_arithmetic, over
 from qdebug.arithmetic.presets import DEFAULT_PRESET
 from qdebug.compare.attribute.backend_replay import real_values
-from qdebug.compare.explaining.explain import explain_recording
+from qdebug.compare.explaining.explain import find_backend_variants
 from qdebug.compare.graph_checks.graph_check import GraphCheck
 from qdebug.errors import KernelError, NotRecordedError, QdebugError, UsageError
 from qdebug.model import RunInfo
@@ -244,10 +244,12 @@ def _arithmetic(session: DiffSession, name: str | None, place: tuple[int, int]) 
     table = run.graph.tensors
     on_codes = [node for node in run.graph.nodes if any(table[each].quant for each in node.outputs if each in table)]
     alone = EditedReplay(run, usual.arithmetic)
-    if name is not None or all(alone.reproduces(node, place) for node in on_codes):
+    others = [node for node in on_codes if name is None and not alone.reproduces(node, place)]
+    if not others:
         return usual.arithmetic
     near = faithful(session, usual.arithmetic, place)
-    explained = {} if near == math.inf else explain_recording(run).arithmetic
+    outputs = {output for node in others for output in node.outputs}
+    explained = {} if near == math.inf else find_backend_variants(run, tensors=outputs)
     if not explained:
         return usual.arithmetic
     variants = over(usual, {key: parse_variant(text) for key, text in explained.items()})

@@ -186,7 +186,10 @@ def softmaxed(unit: Unit, sums: HeavyPart) -> Columns:
     if sums.columns == "ort":
         value = _from_table(unit, rows)
     elif sums.columns == "exp31":
-        value = fixed_probabilities(unit.operands[0], rows, 8 * unit.out.dtype.itemsize)
+        bits = 8 * unit.out.dtype.itemsize
+        if np.any(unit.out.scale != 2.0**-bits):
+            raise ValueError(f"a softmax in fixed point gives codes of the scale 2^-{bits}, whatever is stated")
+        value = fixed_probabilities(unit.operands[0], rows, bits)
     elif sums.columns in ("exp32", "exp64"):
         value = _probabilities(unit, rows, np.float32 if sums.columns == "exp32" else np.float64)
     else:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -10,9 +11,11 @@ import jsonschema
 import numpy as np
 import pytest
 
-from qdebug import __version__
+from qdebug import __version__, data
 from qdebug.cli.main import build_parser
 from qdebug.present.reports.schema import load_schema
+
+NET = Path(data.__file__).parent / "digits.float.h5"
 
 
 def test_help_teaches_the_story_in_order(run):
@@ -81,16 +84,19 @@ def test_the_demo_tells_the_story_and_its_commands_work(run):
     assert run("demo").code == 0
 
 
-def test_the_demo_replaces_nothing_in_a_folder_of_the_user(run):
-    assert run("demo", "mine").code == 0
+def test_the_demo_replaces_nothing_in_a_folder_of_the_user(run, tmp_path):
+    (tmp_path / "mine").mkdir()
+    shutil.copy(NET, tmp_path / "mine" / "int8.h5")
     again = run("demo", "mine")
     assert again.code == 2
     assert "--force" in again.err
     assert run("demo", "mine", "--force").code == 0
+    assert (tmp_path / "mine" / "int8.h5").read_bytes() != NET.read_bytes()
 
 
 def test_record_replays_a_recording_and_says_what_is_next(run, tmp_path):
-    run("demo", "d")
+    (tmp_path / "d").mkdir()
+    shutil.copy(NET, tmp_path / "d" / "float.h5")
     x = np.random.default_rng(0).random((2, 1, 1, 8, 8), np.float32)
     np.savez(tmp_path / "x.npz", x=x)
     words = (

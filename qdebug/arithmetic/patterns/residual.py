@@ -39,6 +39,7 @@ PATTERNS = MappingProxyType(
         "factor_per_channel": "scales that go along the wrong axis, or one scale for all channels",
         "growing": "sums that saturate or wrap in 16 bits",
         "wrapped": "codes beyond the range wrap around instead of saturating",
+        "overflow": "results that overflow or lose their sign on the way, and then saturate",
         "ties_only": "a rounding of ties that is not among the known ones",
         "off_by_one": "a multiplier of few bits, or a rounding in several stages that is not among the known ones",
         "altered": "no rounding: single elements that are overwritten, or read before they are written",
@@ -157,7 +158,7 @@ def _likely(pattern: str, found_places: Sequence[WrongPlace], found_traits: Sequ
 
 
 _AMOUNTS = ("constant", "constant_per_channel", "factor", "factor_per_channel")
-_DECISIVE_TRAITS = ("one_code", "clamp", "wrapped", "ties_only", *_AMOUNTS)
+_DECISIVE_TRAITS = ("one_code", "clamp", "wrapped", "overflow", "ties_only", *_AMOUNTS)
 """Traits that say more of the cause than any place does."""
 
 

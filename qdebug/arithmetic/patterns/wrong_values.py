@@ -247,7 +247,7 @@ def traits(evidence: CodesOfTensor) -> tuple[Trait, ...]:
     if not evidence.wrong.any():
         return ()
     all_traits: list[Trait] = []
-    for finder in (_one_code, _clamp, _wrapped, _stale, _ties, constants, factors, _growing, _off_by_one):
+    for finder in (_one_code, _clamp, _wrapped, _overflown, _stale, _ties, constants, factors, _growing, _off_by_one):
         checkpoint()
         has_amount = any(trait.pattern.startswith(("constant", "factor")) for trait in all_traits)
         if not (has_amount and finder in (factors, _growing, _off_by_one)):
@@ -313,6 +313,25 @@ def _wrapped(evidence: CodesOfTensor) -> Iterator[Trait]:
         yield Trait(pattern="wrapped", detail=f"{far_count} elements beyond the range hold codes of its other end")
 
 
+def _overflown(evidence: CodesOfTensor) -> Iterator[Trait]:
+    """Find wrong elements that hold one end of the range, where they should lie on the other side of real 0."""
+    wrong, zero = np.abs(evidence.error) > SLIGHT_ERROR_CODES, evidence.zero_point  # others are rounded otherwise
+    if not wrong.any():
+        return
+    held, expected = evidence.recorded[wrong], evidence.expected[wrong].astype(np.int64)
+    code = int(held[0])
+    others = (expected > zero) if code == evidence.span[0] else (expected < zero)
+    if code not in evidence.span or np.any(held != code) or others.mean() < TRAIT_MIN_SHARE:
+        return
+    beyond = evidence.expected.astype(np.int64)
+    usual = float(np.mean(beyond > zero if code == evidence.span[0] else beyond < zero))
+    if chance(max(usual, COINCIDENCE_MIN_SHARE), held.size):
+        return
+    end = "lowest" if code == evidence.span[0] else "highest"
+    detail = f"the wrong elements all hold {code} (the {end} code), where they should lie on the other side of real 0"
+    yield Trait(pattern="overflow", detail=detail)
+
+
 def _stale(evidence: CodesOfTensor) -> Iterator[Trait]:
     """Find wrong elements that all hold one code, or the values of a neighbour."""
     wrong = evidence.wrong
@@ -325,6 +344,7 @@ def _stale(evidence: CodesOfTensor) -> Iterator[Trait]:
         return
     if (
         counts.max() == wrong_codes.size
+        and not any(_overflown(evidence))
         and np.unique(expected[wrong]).size > 1
         and not chance(max(share, COINCIDENCE_MIN_SHARE), wrong_codes.size)
     ):

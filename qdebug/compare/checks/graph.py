@@ -51,7 +51,7 @@ def difference(context: NodeContext) -> Finding | None:
 def _mistake_inside_layer(context: NodeContext, difference: Finding) -> Finding | None:
     """Find the known mistake inside a fused layer that reproduces it, where its operators seem to differ."""
     entry, node, runs = context.entry, context.node, context.runs
-    if node is None or entry.quant is not None or difference.kind is not FindingKind.OPERATOR:
+    if node is None or difference.kind is not FindingKind.OPERATOR:
         return None
     places = [*recorded_places(runs.reference, runs.backend, entry)]
     mistake = mistake_inside(WithFused(runs.backend), node, entry.tensor, places)

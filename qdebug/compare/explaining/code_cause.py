@@ -8,6 +8,7 @@ from qdebug.arithmetic.evidence import residual_of
 from qdebug.arithmetic.search import search
 from qdebug.arithmetic.units import Units, UnitSource
 from qdebug.compare.explaining.float_band import wrong_place
+from qdebug.compare.explaining.further import further_cause, with_further_cause
 from qdebug.compare.measure.recordings import with_understood_graph
 from qdebug.errors import KernelError, NotRecordedError, UsageError
 from qdebug.model import Recording
@@ -44,7 +45,11 @@ def cause_of_codes(recording: Recording, tensor: str) -> CodeCause:
     try:
         units = Units(recording)
         if recording.graph.tensors[tensor].quant is None:
-            place = wrong_place(recording, node, tensor, units.places(node, tensor))
+            places = units.places(node, tensor)
+            cause = further_cause(recording, node, tensor, places)
+            if cause is not None:
+                return CodeCause(sentence=cause.removeprefix("likely: "), certain=True)
+            place = wrong_place(recording, node, tensor, places)
             return CodeCause(sentence=None if place is None else f"wrong elements: {place}")
         if units.missing(node, tensor) is not None:
             return CodeCause()
@@ -53,6 +58,7 @@ def cause_of_codes(recording: Recording, tensor: str) -> CodeCause:
             return CodeCause()
         found = search(source, unknown=False)
         left = None if found.matching or found.plain is None else residual_of(found, found.plain)
+        left = None if left is None else with_further_cause(left, found)
     except (KernelError, NotRecordedError, UsageError):
         return CodeCause()
     if left is None:

@@ -32,6 +32,7 @@ from qdebug.compare.explaining.explanation import (
     RunnerUp,
 )
 from qdebug.compare.explaining.float_band import assumption, judge_float
+from qdebug.compare.explaining.further import further_cause, with_further_cause
 from qdebug.compare.explaining.fused import WithFused
 from qdebug.compare.explaining.mistaken import mistake_inside
 from qdebug.compare.explaining.neighbours import with_neighbours
@@ -42,6 +43,7 @@ from qdebug.model import Graph, MemoryRecording, Node, Recording, operators
 from qdebug.model.names import fitting_names, listed_names, near_names
 from qdebug.model.thresholds.explanation import (
     FUSED_ROUNDING_MAX_SHARE,
+    OUTLIER_ERROR_RATIO,
     RECORDED_MULTIPLIER_MAX_REL_DIFFERENCE,
     UNKNOWN_SEARCH_MAX_FAILURES,
 )
@@ -54,7 +56,7 @@ from qdebug.replay.run import one_thread
 from qdebug.replay.scaling import GIVEN
 from qdebug.replay.variant import Variant, describe, parse_variant
 
-__all__ = ["Explainer", "OnProgress", "Shared", "explain_recording", "siblings", "wanted"]
+__all__ = ["Explainer", "OnProgress", "Shared", "explain_recording", "find_backend_variants", "siblings", "wanted"]
 
 Q = TypeVar("Q")
 A = TypeVar("A")
@@ -272,10 +274,7 @@ def explain_recording(
     recording = explainer.recording
     todo = [pair for pair in _outputs(recording) if tensors is None or pair[1] in tensors]
     looked = _looked(explainer, todo, progress) if shared is None else _looked_apart(explainer, todo, progress, shared)
-    findings = {position: found for position, found in enumerate(looked) if isinstance(found, SearchResult)}
-    with _alike():
-        pooled = pool(findings, explainer.measured)
-    findings |= {at: findings[at].without_novel() for at, own in pooled.items() if own.doubt is not None}
+    findings, pooled = _pooled(explainer, looked)
     known = {at: explainer.answer(found, pooled[at]) for at, found in findings.items() if found.matching or not shared}
     if shared is not None:
         left = [at for at in findings if at not in known]
@@ -296,6 +295,33 @@ def explain_recording(
     classes = [(finding, answers[position].members) for position, finding in findings.items() if finding.matching]
     arithmetic, exceptions = standing_for(classes)
     return ExplainedRun(run=recording.info, nodes=tuple(nodes), arithmetic=arithmetic, exceptions=exceptions)
+
+
+def find_backend_variants(recording: Recording, *, tensors: Collection[str]) -> Mapping[str, str]:
+    """Return the variant that each kind of unit computes by, from the nodes of these outputs that have one.
+
+    Unlike `explain_recording`, this does not look for what is wrong with the other nodes.
+
+    Args:
+        recording: The backend's recording.
+        tensors: Outputs to look at.
+    """
+    explainer = Explainer(recording)
+    todo = [pair for pair in _outputs(explainer.recording) if pair[1] in tensors]
+    findings, pooled = _pooled(explainer, _looked(explainer, todo, None))
+    matching = [(found, pooled[at]) for at, found in findings.items() if found.matching]
+    return standing_for([(found, explainer.answer(found, own).members) for found, own in matching])[0]
+
+
+def _pooled(
+    explainer: Explainer, looked: Sequence[SearchResult | NodeExplanation]
+) -> tuple[dict[int, SearchResult], Mapping[int, Pooled]]:
+    """Return what each search found, and what its siblings say, by position."""
+    findings = {position: found for position, found in enumerate(looked) if isinstance(found, SearchResult)}
+    with _alike():
+        pooled = pool(findings, explainer.measured)
+    findings |= {at: findings[at].without_novel() for at, own in pooled.items() if own.doubt is not None}
+    return findings, pooled
 
 
 def _looked(
@@ -465,7 +491,9 @@ def _real(recording: Recording, node: Node, tensor: str, at: Sequence[Place]) ->
         said = f"nothing says how its output {tensor!r} is quantized"
         return _bare(node, tensor, ExplainStatus.NO_KERNEL, said)
     mistaken = None if found.within else _no_codes(recording, node, tensor, at[0])
-    reason = "; ".join(filter(None, (found.reason, mistaken))) or None
+    far = not found.within and (found.band.ratio or 0.0) > OUTLIER_ERROR_RATIO
+    further = further_cause(recording, node, tensor, at) if far and found.likely is None else None
+    reason = "; ".join(filter(None, (found.reason, further, mistaken))) or None
     answer = _bare(node, tensor, ExplainStatus.IN_BAND if found.within else ExplainStatus.UNEXPLAINED, reason)
     assumed = [rounding_assumed(used, node), assumption(recording, tensor, found.band)] if found.within else []
     clause = "; ".join(filter(None, assumed)) or None
@@ -556,6 +584,7 @@ def _answer(finding: SearchResult, pooled: Pooled, measured: KnownRuntime) -> No
     if not explained:
         expected = pooled.usual or finding.plain or members[0]
         left = residual_of(finding, expected)
+        left = left if left is None or pooled.fits is not None else with_further_cause(left, finding)
         given = (finding.source.void, pooled.doubt, None if finding.unknown else _SPARED)
         reasons = [reason for reason in given if reason]
         if left is not None:

@@ -538,11 +538,19 @@ class _Case:
         if many == 1:
             return f", only at {layout.element([int(each[0]) for each in np.nonzero(wrong)])}"
         shown = found[: 2 if found and found[0].pattern == "block_tail" else 1]
-        said = "".join(f", {place.detail}" for place in shown)
+        said = "".join(f", {place.detail}" for place in shown) or _by_sign(wrong, replayed)
         if np.unique(ours[wrong]).size == 1 and not chance(0.5, many):
             said = said or f", {many} of {wrong.size} elements"
             said += f", which hold {float(ours[wrong][0]):g}: they may never be written"
         return said
+
+
+def _by_sign(wrong: np.ndarray, right: np.ndarray) -> str:
+    """Say that the wrong elements are those that should have one sign; empty if they are not."""
+    for sign, part in (("negative", right < 0), ("positive", right > 0)):
+        if np.array_equal(wrong, part) and not part.all() and not chance(0.5, int(np.count_nonzero(wrong))):
+            return f", exactly the elements that should be {sign}"
+    return ""
 
 
 def _format_of(recording: Recording, form: Node, tensor: str, at: Sequence[Place]) -> ShortFormat | None:

@@ -14,13 +14,15 @@ from qdebug.compare.attribute.band import allowed_error, difference, norm
 from qdebug.compare.explaining.fused import WithFused
 from qdebug.errors import KernelError, NotRecordedError, UsageError
 from qdebug.model import Node, Recording, operators
-from qdebug.model.thresholds.rounding import FLOAT32_UNIT_ROUNDOFF
+from qdebug.model.thresholds.explanation import FURTHER_CAUSE_MIN_EQUAL_CODES
+from qdebug.model.thresholds.rounding import FLOAT32_UNIT_ROUNDOFF, LSB_SLACK
+from qdebug.numerics.affine import dequantize
 from qdebug.numerics.short_formats import format_of
 from qdebug.replay.extents import recorded_limits
 from qdebug.replay.real_form import real_form
 from qdebug.replay.registry import run_node
 
-__all__ = ["mistake_inside", "mistake_of"]
+__all__ = ["TELLING", "made_by", "mistake_inside", "mistake_of", "read_inputs", "rounding_of"]
 
 
 def mistake_of(recording: Recording, node: Node, tensor: str, places: Sequence[tuple[int, int]]) -> str | None:
@@ -38,8 +40,8 @@ def mistake_of(recording: Recording, node: Node, tensor: str, places: Sequence[t
     wanted: dict[str, Mistake] | None = None  # by their words
     try:
         for place in places:
-            values, recorded = _read(recording, form, place), recording.load(tensor, *place)
-            if wanted is None and np.unique(recorded).size < _TELLING:
+            values, recorded = read_inputs(recording, form, place), recording.load(tensor, *place)
+            if wanted is None and np.unique(recorded).size < TELLING:
                 return None
             with recorded_limits(recording, place), np.errstate(all="ignore"):
                 right = run_node(form, values, opset)[form.outputs[0]]
@@ -61,7 +63,7 @@ def mistake_of(recording: Recording, node: Node, tensor: str, places: Sequence[t
 
 
 def mistake_inside(layers: WithFused, node: Node, tensor: str, places: Sequence[tuple[int, int]]) -> str | None:
-    """Return the only known mistake of a layer that gives all of its recorded real output, in words, with its node.
+    """Return the only known mistake of a layer that gives all of its recorded output, in words, with its node.
 
     Args:
         layers: The run, with what is computed inside its layers.
@@ -73,7 +75,7 @@ def mistake_inside(layers: WithFused, node: Node, tensor: str, places: Sequence[
         None if none or several do, or if the output is not far enough off to tell.
     """
     chains = [chain for name in node.inputs if name and (chain := layers.chain(name)) is not None]
-    if layers.graph.tensors[tensor].quant is not None or len(chains) != 1 or chains[0].makes_codes or not places:
+    if len(chains) != 1 or chains[0].makes_codes or not places:
         return None
     nodes, wanted = [*chains[0].nodes, node], None
     try:
@@ -89,7 +91,8 @@ def mistake_inside(layers: WithFused, node: Node, tensor: str, places: Sequence[
 
 def _of_nodes(layers: WithFused, nodes: Sequence[Node], tensor: str, place: tuple[int, int]) -> Iterator[str]:
     """Yield the mistakes of nodes, one after the other, that give what was recorded of the last one."""
-    recorded = layers.load(tensor, *place)
+    quant = layers.graph.tensors[tensor].quant
+    recorded = dequantize(layers.load(tensor, *place), quant)
     short = format_of(recorded, read=())
     unit = FLOAT32_UNIT_ROUNDOFF if short is None else short.unit
     known: dict[str, np.ndarray] = {}
@@ -101,15 +104,19 @@ def _of_nodes(layers: WithFused, nodes: Sequence[Node], tensor: str, place: tupl
     with recorded_limits(layers, place), np.errstate(all="ignore"):
         for node in nodes:
             known.update(give(node, known))
-        off = difference(recorded, known[tensor]) if recorded.shape == known[tensor].shape else np.zeros(0)
-        if np.unique(recorded).size < _TELLING or not norm(off) > _FAR * norm(recorded.astype(np.float64)):
+        right = dequantize(known[tensor], quant)
+        off = difference(recorded, right) if recorded.shape == right.shape else np.zeros(0)
+        if np.unique(recorded).size < TELLING or not norm(off) > _FAR * norm(recorded.astype(np.float64)):
             return
-        allowed = layers.rounding(nodes[-1], *place) * unit / FLOAT32_UNIT_ROUNDOFF
+        step = 0.0 if quant is None else float(np.max(quant.scale)) * (1 + LSB_SLACK)
+        if quant is not None and not np.count_nonzero(np.abs(off) > step) >= TELLING:
+            return
+        allowed = 0.0 if quant is not None else layers.rounding(nodes[-1], *place) * unit / FLOAT32_UNIT_ROUNDOFF
         for at, node in enumerate(nodes):
             form, opset = real_form(node, layers.graph.opset)
             names = dict.fromkeys(filter(None, form.inputs))
             values = {name: known[name] if name in known else layers.load(name, *place) for name in names}
-            for each in mistakes(form, values, opset):
+            for each in chain(mistakes(form, values, opset), _of_scales(layers, form, values)):
                 if each.told:
                     continue
                 with suppress(KernelError, UsageError):
@@ -117,15 +124,31 @@ def _of_nodes(layers: WithFused, nodes: Sequence[Node], tensor: str, place: tupl
                     results = {**known, node.outputs[0]: each.after(made[each.node.outputs[0]])}
                     for later in nodes[at + 1 :]:
                         results.update(give(later, results))
-                    if (
-                        results[tensor].shape == recorded.shape
-                        and norm(difference(recorded, results[tensor])) <= allowed
-                    ):
+                    last = dequantize(results[tensor], quant)
+                    if last.shape == recorded.shape and _are_alike(difference(recorded, last), allowed, step):
                         yield f"{each.likely} in {node.name!r} ({node.op}), inside the layer"
 
 
-def _read(recording: Recording, form: Node, place: tuple[int, int]) -> dict[str, np.ndarray]:
-    """Load what a node reads; what was not recorded, and is made of constants alone, is computed."""
+def _are_alike(off: np.ndarray, allowed: float, step: float) -> bool:
+    """Tell whether results are equal up to rounding: of codes, up to one step in few of them."""
+    if not step:
+        return norm(off) <= allowed
+    equal = np.count_nonzero(np.abs(off) <= step * LSB_SLACK)
+    return bool(np.all(np.abs(off) <= step) and equal >= FURTHER_CAUSE_MIN_EQUAL_CODES * off.size)
+
+
+def read_inputs(recording: Recording, form: Node, place: tuple[int, int]) -> dict[str, np.ndarray]:
+    """Load what a node reads; what was not recorded, and is made of constants alone, is computed.
+
+    Args:
+        recording: The run.
+        form: The node on real numbers.
+        place: Sample and step.
+
+    Raises:
+        KernelError: It cannot be computed.
+        NotRecordedError: It was not recorded.
+    """
     made: dict[str, np.ndarray] = {}
     for name in dict.fromkeys(filter(None, form.inputs)):
         maker = recording.graph.producer(name)
@@ -159,17 +182,33 @@ def _of_scales(recording: Recording, form: Node, values: Mapping[str, np.ndarray
             if other != axis % weight.ndim and weight.shape[other] == scale.size:
                 said = f"the scales of {name!r} are taken along axis {other}, not {axis}"
                 yield Mistake(likely=said, node=form, values={name: bare * _along(scale, other, weight.ndim)})
+        yield from _of_lanes(form, name, np.rint(bare), _along(scale, axis, weight.ndim))
         said = f"the first scale of {name!r} is used for all"
         yield Mistake(likely=said, node=form, values={name: np.asarray(bare * scale[0])})
         said = f"the scales of {name!r} are read one channel off"
         yield Mistake(likely=said, node=form, values={name: bare * _along(np.roll(scale, 1), axis, weight.ndim)})
 
 
+def _of_lanes(form: Node, name: str, codes: np.ndarray, scale: np.ndarray) -> Iterator[Mistake]:
+    """Yield codes that are unpacked several at once, where each negative one borrows 1 from the next."""
+    for axis, extent in enumerate(codes.shape):
+        for lanes in (each for each in _LANES if extent % each == 0 and np.any(codes < 0)):
+            parts = np.moveaxis(codes, axis, -1).reshape(-1, extent // lanes, lanes).copy()
+            parts[..., 1:] -= parts[..., :-1] < 0
+            borrowed = np.moveaxis(parts.reshape(np.moveaxis(codes, axis, -1).shape), -1, axis)
+            said = f"each negative code of {name!r} borrows 1 from the next along axis {axis}, in lanes of {lanes}"
+            yield Mistake(likely=said, node=form, values={name: (borrowed * scale).astype(np.float32)})
+
+
+_LANES = (2, 4, 8)
+"""Codes that are unpacked at once."""
+
+
 def _along(values: np.ndarray, axis: int, axes: int) -> np.ndarray:
     return values.reshape([-1 if at == axis % axes else 1 for at in range(axes)])
 
 
-_TELLING = 8
+TELLING = 8
 """Different values of the output that no mistake gives by chance."""
 
 
@@ -195,21 +234,58 @@ def _gives(
         opset: Version of each operator set.
         right: What the node gives without the mistake, where that only concerns what is done with it; else None.
     """
-    read = {**values, **mistake.values}
-    try:
-        known = None if mistake.values or mistake.opset is not None else right
-        by = mistake.opset or opset
-        made = mistake.after(run_node(mistake.node, read, by)[mistake.node.outputs[0]] if known is None else known)
-    except (KernelError, UsageError):
-        return False
-    if made.shape != recorded.shape or (made.dtype.kind == "f") != (recorded.dtype.kind == "f"):
+    made = made_by(mistake, values, opset, right)
+    if made is None or made.shape != recorded.shape or (made.dtype.kind == "f") != (recorded.dtype.kind == "f"):
         return False
     if mistake.told and min(made.shape[-2:], default=0) < _TOLD_LEAST:
         return False
-    part, recorded = made[mistake.told], recorded[mistake.told]
-    row = operators.of(mistake.node.op)
-    if made.dtype.kind != "f" or row.casts or row.rounds_nothing:
-        return np.array_equal(part, recorded, equal_nan=made.dtype.kind == "f")
+    part, kept = made[mistake.told], recorded[mistake.told]
+    if _is_exact(mistake.node, made):
+        return np.array_equal(part, kept, equal_nan=made.dtype.kind == "f")
+    read = {**values, **mistake.values}
+    return norm(difference(kept, part)) <= rounding_of(mistake.node, read, made, kept, opset)
+
+
+def made_by(
+    mistake: Mistake, values: Mapping[str, np.ndarray], opset: Mapping[str, int], right: np.ndarray | None
+) -> np.ndarray | None:
+    """Return what a node gives with a mistake; None if it gives nothing.
+
+    Args:
+        mistake: The mistake.
+        values: What the node reads.
+        opset: Version of each operator set.
+        right: What the node gives without the mistake, where that only concerns what is done with it; else None.
+    """
+    known = None if mistake.values or mistake.opset is not None else right
+    try:
+        if known is None:
+            made = run_node(mistake.node, {**values, **mistake.values}, mistake.opset or opset)
+            known = made[mistake.node.outputs[0]]
+        return mistake.after(known)
+    except (KernelError, UsageError):
+        return None
+
+
+def rounding_of(
+    node: Node, values: Mapping[str, np.ndarray], made: np.ndarray, recorded: np.ndarray, opset: Mapping[str, int]
+) -> float:
+    """Return the norm that a result may be off by rounding; 0 of an operator that rounds nothing.
+
+    Args:
+        node: The node on real numbers.
+        values: What it reads.
+        made: What it gives.
+        recorded: What was recorded of it.
+        opset: Version of each operator set.
+    """
+    if _is_exact(node, made):
+        return 0.0
     short = format_of(recorded, read=values.values())
     unit = FLOAT32_UNIT_ROUNDOFF if short is None else short.unit
-    return norm(difference(recorded, part)) <= allowed_error(mistake.node, read, made, opset, unit)
+    return allowed_error(node, values, made, opset, unit)
+
+
+def _is_exact(node: Node, made: np.ndarray) -> bool:
+    row = operators.of(node.op)
+    return made.dtype.kind != "f" or row.casts or row.rounds_nothing

@@ -121,7 +121,11 @@ def declared_difference(facts: TensorFacts) -> Finding:
     reference_text = " + ".join(node.op for node in segment.nodes)
     if not segment.wide:
         sentence = f"its operator computes something else than {reference_text}" if reference_text else _CHANGES_VALUES
-        return stated_difference(facts) or graph_difference(FindingKind.OPERATOR, node, sentence)
+        return (
+            stated_difference(facts)
+            or _extra_attribute(facts, reference_text)
+            or graph_difference(FindingKind.OPERATOR, node, sentence)
+        )
     inputs_text = ", ".join(repr(tensor) for tensor in segment.feeds.values())
     backend_text = " + ".join(node.op for node in segment.own)
     same_operators = Counter(node.op for node in segment.own) == Counter(node.op for node in segment.nodes)
@@ -300,6 +304,46 @@ def _other_attribute(
             node, name, *((_attribute_text(stated), default) if is_backends else (default, _attribute_text(stated)))
         )
     return None
+
+
+def _extra_attribute(facts: TensorFacts, reference_text: str) -> Finding | None:
+    """Find the only attribute of a backend node without which it computes the same as the reference's nodes.
+
+    These have no attribute of that name, as MatMul has none that transposes an operand.
+
+    Args:
+        facts: The backend node's tensor.
+        reference_text: The reference's operators.
+    """
+    backend_form, opset = real_form(facts.node, facts.backend.graph.opset)
+    places = facts.places
+    names = [
+        name
+        for name in _computing_attributes(backend_form)
+        if places and all(_is_equal_without(facts, backend_form, opset, name, place) for place in places)
+    ]
+    if len(names) != 1:
+        return None
+    value = _attribute_text(backend_form.attrs[names[0]])
+    sentence = f"its {names[0]} is {value}, and without it it computes what {reference_text} of the reference does"
+    return graph_difference(FindingKind.ATTRIBUTE, facts.node, sentence, evidence=names[0])
+
+
+def _is_equal_without(
+    facts: TensorFacts, backend_form: Node, opset: Mapping[str, int], name: str, place: tuple[int, int]
+) -> bool:
+    """Return whether a backend node without an attribute gives the output of the reference's nodes."""
+    other_attributes = {key: value for key, value in backend_form.attrs.items() if key != name}
+    try:
+        reference_values = facts.theirs(place)
+        values = inputs_of(facts.backend, backend_form, place)
+        replayed = run_node(replace(backend_form, attrs=other_attributes), values, opset)[backend_form.outputs[0]]
+    except (KernelError, NotRecordedError):
+        return False
+    share = segment_share(max(unit_roundoff(replayed.dtype), declared_unit(facts.backend)))
+    if replayed.shape != reference_values.shape:
+        return False
+    return finite_norm(minus(replayed, reference_values)) <= share * finite_norm(reference_values)
 
 
 def _attribute_finding(node: Node, name: str, backend_text: str, reference_text: str) -> Finding:

@@ -265,7 +265,14 @@ def _activations() -> Iterator[Operator]:
         forms=("leaky",),
     )  # fmt: skip
     yield Operator(
-        name="PRelu", words="prelu", family="LeakyRelu", activation=True, unit="prelu", folds=True, data=_BOTH
+        name="PRelu",
+        words="prelu",
+        family="LeakyRelu",
+        activation=True,
+        unit="prelu",
+        folds=True,
+        data=_BOTH,
+        elementwise=True,
     )
     yield replace(
         fused,

@@ -150,6 +150,20 @@ OUTLIER_ERROR_RATIO = threshold(
     decides="cause",
     why="Elements of a float node with a larger error are looked at for a place that they have in common.",
 )
+FURTHER_CAUSE_MAX_SUMS = threshold(
+    "FURTHER_CAUSE_MAX_SUMS",
+    2**31,
+    unit="products and elements",
+    decides="cause",
+    why="Other readings of a node's operands are tried up to as much work, which takes a second or two.",
+)
+FURTHER_CAUSE_MIN_EQUAL_CODES = threshold(
+    "FURTHER_CAUSE_MIN_EQUAL_CODES",
+    0.9,
+    unit="share of codes",
+    decides="cause",
+    why="A mistake on real numbers gives codes if as many are equal and all others one off: no arithmetic is known.",
+)
 LAYOUT_SEARCH_MAX_NODES = threshold(
     "LAYOUT_SEARCH_MAX_NODES",
     32,

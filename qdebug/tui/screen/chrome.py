@@ -174,13 +174,14 @@ def _why_and_try(result: RunComparison) -> list[tuple[str, str]]:
     """Return why the first fault of the diagnosis is one, and the change that gains most, each with its label."""
     if not result.diagnosis:
         return []
-    from qdebug.present.answer import remedy_line
+    from qdebug.present.answer import advice_line, remedy_line
 
     first = result.diagnosis[0]
     tried = [remedy for fault in result.diagnosis for remedy in fault.remedies]
     best = max(tried, key=lambda each: next(iter(each.gain_db.values()), 0.0), default=None)
     lines = [("why", safe_text(first.why, limit=_MOST))]
-    return [*lines, ("try", remedy_line(best, result, most=1))] if best is not None else lines
+    advice = advice_line(result) if best is None else remedy_line(best, result, most=1)
+    return [*lines, ("try", advice)] if advice else lines
 
 
 _SHORT_NAMES = (32, 24, 16)

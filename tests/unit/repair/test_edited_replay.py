@@ -8,6 +8,7 @@ import pytest
 from qdebug import data
 from qdebug.compare.graph_checks.graph_check import GraphCheck
 from qdebug.model import Graph, MemoryRecording, Node, Role, TensorInfo
+from qdebug.repair import edited_replay
 from qdebug.repair.edited_replay import Change, EditedReplay
 from qdebug.repair.edits import EditCatalog
 from qdebug.replay import Arithmetic
@@ -81,6 +82,39 @@ def test_each_edit_of_a_net_on_codes():
     assert len({edit.kind for edit in edits}) > 3
     for edit in edits:
         equal_outputs(EditedReplay(session.backend, Arithmetic()), catalog.change([edit]), places)
+
+
+def test_a_replay_begins_where_an_earlier_one_with_the_same_changes_was():
+    session = DiffSession(*(open_recording(files(data).joinpath(f"digits.{form}.h5")) for form in ("float", "int8")))
+    places = session.backend.places()
+    catalog = EditCatalog(
+        GraphCheck(session.reference, session.backend, session.alignment.pairs), session.entries(), places
+    )
+    edits = [edit for name in catalog.units for edit in catalog.edits_of(name)]
+    drawn = np.random.default_rng(0)
+    sets = [[edits[at] for at in drawn.choice(len(edits), size=drawn.integers(4), replace=False)] for _ in range(30)]
+    done: list[int] = []
+    fresh: list[int] = []
+    kept = EditedReplay(session.backend, Arithmetic(), on_progress=lambda at, _: done.append(at))
+    for edited in sets:
+        change, everything = catalog.change(edited), bool(drawn.integers(2))
+        made = kept.outputs(change, places, everything=everything)
+        alone = EditedReplay(session.backend, Arithmetic(), on_progress=lambda at, _: fresh.append(at))
+        for one, other in zip(made, alone.outputs(change, places, everything=everything), strict=True):
+            assert all(np.array_equal(one[name], other[name]) for name in other)
+    assert len(done) < 0.7 * len(fresh)
+
+
+def test_states_take_a_bounded_room(monkeypatch):
+    run = recorded([("Relu", ("h",), {}), ("Sigmoid", ("t0",), {})], (3, 3))
+    monkeypatch.setattr(edited_replay, "STATES_BYTES", run.load("h").nbytes)
+    replay = EditedReplay(run, Arithmetic())
+    for scale in (1.0, 2.0, 3.0):
+        shift = Change(nodes=frozenset(["fc", "n1"]), shifts={"fc": np.float32(scale)})
+        (made,) = replay.outputs(shift, [(0, 0)])
+        (alone,) = EditedReplay(run, Arithmetic()).outputs(shift, [(0, 0)])
+        np.testing.assert_array_equal(made["y"], alone["y"])
+        assert replay._states._nbytes <= edited_replay.STATES_BYTES
 
 
 def test_what_a_change_does_not_reach_is_as_recorded():

@@ -211,6 +211,7 @@ def test_processes_give_the_same_bytes(runs, verb, tmp_path):
     assert said(again, verb, "--jobs", "2") == alone
 
 
+@pytest.mark.slow  # a cluster takes seconds to start; processes share work in the same way
 @pytest.mark.filterwarnings("ignore")  # those of a cluster, of its ports and sockets
 def test_the_workers_of_dask_give_the_same_bytes(runs, tmp_path):
     distributed = pytest.importorskip("distributed", reason="the extra dask is not installed")

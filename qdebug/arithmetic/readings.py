@@ -1,0 +1,196 @@
+"""Operands that a kernel reads otherwise than they are: in another order, from other places, or in a part.
+
+Any node may have any of these mistakes, so that nothing here asks for its operator. Each costs a replay.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from itertools import combinations, permutations
+
+import numpy as np
+
+from qdebug.arithmetic.layer_mistakes import Mistake
+from qdebug.model import Node, operators
+
+__all__ = ["readings"]
+
+Reading = tuple[str, np.ndarray]
+"""What is done to an operand, in words that begin with its name as `{}`, and the operand as it is read then."""
+
+
+def readings(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
+    """Yield the ways in which a kernel could read what a node reads otherwise, the likely first.
+
+    Args:
+        node: The node on real numbers.
+        values: Its inputs.
+    """
+    names = [name for name in dict.fromkeys(node.inputs) if name and values[name].size > 1]
+    yield from _ignored(node, values)
+    yield from _exchanged(node, values, names)
+    for name in names:
+        yield from _broadcasts(node, name, values)
+    for name in names:
+        yield from _dealt_both(node, name, values[name])
+    for name in names:
+        for said, array in _other_readings(values[name]):
+            yield Mistake(likely=said.format(repr(name)), node=node, values={name: array}, about=name)
+
+
+def _other_readings(array: np.ndarray) -> Iterator[Reading]:
+    """Yield the ways in which one operand could be read otherwise, the likely first."""
+    axes = [axis for axis in range(array.ndim) if array.shape[axis] > 1]
+    yield from _orders(array, axes)
+    yield from _pitches(array)
+    yield from _places(array, axes)
+    yield from _blocks(array, axes)
+    yield from _parts(array, axes)
+
+
+def _ignored(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
+    """Yield inputs that are left out, as far as the operator does without."""
+    for place, name in enumerate(node.inputs):
+        if place and name and np.any(values[name]):
+            rest = tuple("" if at == place else each for at, each in enumerate(node.inputs))
+            yield Mistake(likely=f"its input {name!r} is ignored", node=replace(node, inputs=rest), values={})
+
+
+def _exchanged(node: Node, values: Mapping[str, np.ndarray], names: Sequence[str]) -> Iterator[Mistake]:
+    """Yield two operands that are taken for one another."""
+    for one, other in combinations(names, 2):
+        if values[one].shape == values[other].shape and values[one].dtype == values[other].dtype:
+            said = f"{one!r} and {other!r} are exchanged"
+            yield Mistake(likely=said, node=node, values={one: values[other], other: values[one]})
+
+
+def _broadcasts(node: Node, name: str, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
+    """Yield one number for each index of an axis that goes along another axis of as many."""
+    array, large = values[name], max(values.values(), key=lambda each: each.size)
+    if max(array.shape) != array.size or array.size == large.size or not operators.of(node.op).elementwise:
+        return
+    own = large.ndim - array.ndim + int(np.argmax(array.shape))
+    for axis, extent in enumerate(large.shape):
+        if extent == array.size and axis != own:
+            turned = array.reshape([-1 if at == axis else 1 for at in range(large.ndim)])
+            said = f"{name!r} goes along axis {axis}, not {own}"
+            yield Mistake(likely=said, node=node, values={name: turned}, about=name)
+
+
+def _dealt_both(node: Node, name: str, array: np.ndarray) -> Iterator[Mistake]:
+    """Yield places of an operand that are dealt out to blocks, and those of the result put back, as heads or groups."""
+    for axis, extent in enumerate(array.shape):
+        for count in (each for each in range(2, min(extent, _MOST_BLOCKS + 1)) if extent % each == 0):
+            size = extent // count
+            for inner in (each for each in range(1, size) if size % each == 0):
+                order = np.arange(extent).reshape(count, size // inner, inner).swapaxes(0, 1).reshape(-1)
+                blocks = f"{count} blocks" if inner == 1 else f"{count} blocks by {inner}"
+                yield Mistake(
+                    likely=f"the places of {name!r} along axis {axis}, and those of the result, are taken to be dealt "
+                    f"out to {blocks} in turn",
+                    node=node,
+                    values={name: array.take(order, axis)},
+                    after=partial(_put_back, order=order),
+                    about=name,
+                )
+
+
+def _put_back(made: np.ndarray, *, order: np.ndarray) -> np.ndarray:
+    """Return a result with the places along the axis of as many put back."""
+    axes = [axis for axis, extent in enumerate(made.shape) if extent == order.size]
+    return np.asarray(made.take(np.argsort(order), axes[-1])) if axes else made
+
+
+def _orders(array: np.ndarray, axes: Sequence[int]) -> Iterator[Reading]:
+    """Yield axes that are exchanged or reversed, and memory that is taken for that of axes in another order."""
+    if not 1 <= len(axes) <= _MOST_AXES:
+        return
+    for first, second in combinations(axes, 2):
+        if array.shape[first] == array.shape[second]:
+            yield f"axes {first} and {second} of {{}} are exchanged", array.swapaxes(first, second)
+    for turned in permutations(axes):
+        moved = iter(turned)
+        order = [next(moved) if axis in axes else axis for axis in range(array.ndim)]
+        if list(turned) != list(axes):
+            stored = array.reshape([array.shape[axis] for axis in order]).transpose(np.argsort(order))
+            yield f"{{}} is read as if its axes were stored in the order {', '.join(map(str, order))}", stored
+    for axis in axes:
+        yield f"{{}} is read in reverse along axis {axis}", np.flip(array, axis)
+
+
+def _pitches(array: np.ndarray) -> Iterator[Reading]:
+    """Yield rows, or larger parts, that are read as if each began at the next multiple of so many elements."""
+    for axis in range(1, array.ndim):
+        length, count = math.prod(array.shape[axis:]), math.prod(array.shape[:axis])
+        seen = {length}
+        for tile in _TILES if min(length, count) > 1 else ():
+            pitch = -(-length // tile) * tile
+            if pitch in seen:
+                continue
+            seen.add(pitch)
+            memory = np.zeros(count * pitch, array.dtype)
+            memory[: array.size] = array.reshape(-1)
+            read = np.stack([memory[at * pitch : at * pitch + length] for at in range(count)]).reshape(array.shape)
+            yield f"every {length} elements of {{}} are read {pitch} apart, as if they were padded to {tile}", read
+
+
+def _places(array: np.ndarray, axes: Sequence[int]) -> Iterator[Reading]:
+    """Yield places that are one off, and the first or last one for all."""
+    for axis in axes:
+        if array.shape[axis] < _LEAST_EXTENT:
+            continue
+        for step, way in ((1, "before"), (-1, "after")):
+            yield f"{{}} is read one place {way} the right one along axis {axis}", np.roll(array, step, axis)
+        for place, which in ((0, "first"), (-1, "last")):
+            same = np.broadcast_to(array.take([place], axis), array.shape)
+            yield f"the {which} place of {{}} along axis {axis} is read for all", np.ascontiguousarray(same)
+
+
+def _blocks(array: np.ndarray, axes: Sequence[int]) -> Iterator[Reading]:
+    """Yield blocks of places that are exchanged, repeated, or dealt out one by one."""
+    for axis in axes:
+        extent = array.shape[axis]
+        for count in (each for each in range(2, min(extent, _MOST_BLOCKS + 1)) if extent % each == 0):
+            size = extent // count
+            places = np.arange(extent).reshape(count, size)
+            if count == _HALVES:
+                yield f"the halves of {{}} along axis {axis} are exchanged", array.take(places[::-1].reshape(-1), axis)
+            if size > 1:
+                for block, which in ((0, "first"), (-1, "last")):
+                    repeated = array.take(np.tile(places[block], count), axis)
+                    yield f"the {which} {size} places of {{}} along axis {axis} are read again and again", repeated
+            for parts, order in ((count, places.T), (size, places.reshape(size, count).T)):
+                if 1 < parts < extent and (parts == count or count * count != extent):
+                    said = f"the places of {{}} along axis {axis} are dealt out to {parts} blocks in turn"
+                    yield said, array.take(np.ascontiguousarray(order).reshape(-1), axis)
+
+
+def _parts(array: np.ndarray, axes: Sequence[int]) -> Iterator[Reading]:
+    """Yield operands that count as 0 throughout, or before or after a multiple of a tile or a fraction."""
+    yield "{} counts as 0", np.zeros_like(array)
+    for axis in axes:
+        extent = array.shape[axis]
+        ends = {extent - extent % tile for tile in _TILES} | {tile for tile in _TILES if tile < extent}
+        ends |= {extent // part for part in _FRACTIONS if extent % part == 0}
+        ends |= {extent - end for end in ends}
+        for end in sorted(ends - {0, extent}, reverse=True):
+            for part, said in ((slice(end, None), f"from place {end} on"), (slice(end), f"before place {end}")):
+                cut = array.copy()
+                np.moveaxis(cut, axis, 0)[part] = 0
+                if not np.array_equal(cut, array):
+                    yield f"{{}} counts as 0 {said} along axis {axis}", cut
+
+
+_TILES = (4, 8, 16, 32, 64, 128, 256, 512)
+"""Elements that kernels read at once."""
+_FRACTIONS = (2, 4)
+_HALVES = 2
+_MOST_BLOCKS = 16
+"""Blocks that an axis is divided into."""
+_MOST_AXES = 4
+"""Axes of which all orders are tried."""
+_LEAST_EXTENT = 3
+"""Places along an axis of which two are no whole."""

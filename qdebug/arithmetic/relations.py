@@ -1,0 +1,307 @@
+"""How a wrong result of real numbers or integers follows from the right one, whatever the operator."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import permutations
+from types import MappingProxyType
+from typing import NamedTuple
+
+import numpy as np
+
+from qdebug.model.thresholds.explanation import FURTHER_CAUSE_MIN_EQUAL_CODES
+from qdebug.model.thresholds.patterns import SCALED_ROUNDING_SLACK
+from qdebug.model.thresholds.rounding import FLOAT32_UNIT_ROUNDOFF
+
+__all__ = ["Line", "Result", "line_of_codes", "relation_by_index", "relation_of", "share_of"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Result:
+    """A node's result beside what it should be.
+
+    Args:
+        right: What it should be.
+        recorded: What was recorded, of the same shape.
+        allowed: The norm that their difference may have; 0 if nothing is rounded.
+        operands: What the node reads, by name.
+    """
+
+    right: np.ndarray
+    recorded: np.ndarray
+    allowed: float
+    operands: Mapping[str, np.ndarray]
+
+    def fits(self, made: np.ndarray, times: float = 1.0) -> bool:
+        """Tell whether values are those that were recorded, up to rounding.
+
+        Args:
+            made: The values.
+            times: How much larger they are than the right result, if that is more than once.
+        """
+        if made.shape != self.recorded.shape:
+            return False
+        off = self.recorded.astype(np.float64) - made.astype(np.float64)
+        return bool(np.linalg.norm(off.reshape(-1)) <= self.allowed * max(1.0, abs(times)))
+
+
+def relation_of(result: Result) -> str | None:
+    """Say how all elements of a wrong result follow from the right ones; None if no simple way is known.
+
+    Args:
+        result: The result, of finite numbers.
+    """
+    right, recorded = result.right.astype(np.float64), result.recorded.astype(np.float64)
+    if np.unique(recorded).size < _TELLING or np.unique(right).size < _TELLING:
+        return None
+    found = (said for find in _FINDERS for said in find(result, right, recorded))
+    return next(found, None)
+
+
+def relation_by_index(result: Result) -> str | None:
+    """Say by which constant for each index of an axis a wrong result differs from the right one; None if by none.
+
+    Args:
+        result: The result, of finite numbers.
+    """
+    right, recorded = result.right.astype(np.float64), result.recorded.astype(np.float64)
+    return next(_by_index(result, right, recorded), None)
+
+
+class Line(NamedTuple):
+    """Codes as rounded multiples of real numbers, plus a zero point.
+
+    Args:
+        factor: Codes per unit.
+        zero: The zero point.
+    """
+
+    factor: float
+    zero: int
+
+
+def line_of_codes(exact: np.ndarray, codes: np.ndarray, span: tuple[int, int]) -> Line | None:
+    """Return the line that codes lie on within rounding, but for those at the ends of their range; None if none is.
+
+    Args:
+        exact: Real numbers, flat.
+        codes: Their codes, flat.
+        span: Lowest and highest code.
+    """
+    inside = (codes > span[0]) & (codes < span[1])
+    if np.unique(codes[inside]).size < _TELLING or np.unique(exact[inside]).size < _TELLING:
+        return None
+    factor, zero = np.polyfit(exact[inside], codes[inside], 1)
+    zero = float(np.rint(zero))
+    own = np.vdot(exact[inside], exact[inside])
+    factor = float(np.vdot(exact[inside], codes[inside] - zero) / own)  # once more, now that the zero point is known
+    off = np.abs(np.clip(factor * exact + zero, *span) - codes)
+    if off.max() > 1 or np.count_nonzero(off <= 0.5 + SCALED_ROUNDING_SLACK) < _MOSTLY * codes.size:
+        return None
+    return Line(factor=factor, zero=int(zero))
+
+
+def share_of(result: Result, without: np.ndarray) -> str | None:
+    """Return how often an operand counts in a result that is linear in it; None if it counts once, or not so.
+
+    Args:
+        result: The result.
+        without: What it would be if the operand were 0.
+    """
+    if without.shape != result.right.shape or result.right.dtype.kind != "f":
+        return None
+    right, recorded, base = (each.astype(np.float64) for each in (result.right, result.recorded, without))
+    own = right - base
+    power = float(np.vdot(own, own))
+    if not power or not np.isfinite(power) or np.unique(own).size < _FEW:
+        return None
+    share = float(np.vdot(own, recorded - base)) / power
+    if not share or _written(share) == "1" or not result.fits(base + share * own, share):
+        return None
+    return _written(share)
+
+
+def _operand(result: Result, right: np.ndarray, recorded: np.ndarray) -> Iterator[str]:
+    """Find a result that is one of the operands."""
+    del right, recorded
+    for name, array in result.operands.items():
+        if array.dtype.kind in "fiu" and result.fits(array):
+            yield f"it hands on {name!r} as it is"
+
+
+def _line(result: Result, right: np.ndarray, recorded: np.ndarray) -> Iterator[str]:
+    """Find a factor, a constant that is added, or both."""
+    power = float(np.vdot(right, right))
+    factor = float(np.vdot(right, recorded)) / power if power else 0.0
+    if factor and result.fits(factor * right, factor):
+        said = "of the opposite sign" if _written(factor) == "-1" else f"{_written(factor)} times what it should be"
+        yield f"every element is {said}"
+    shift = float(np.mean(recorded - right))
+    if shift and result.fits(right + shift):
+        yield f"every element is {_written(abs(shift))} {'more' if shift > 0 else 'less'} than it should be"
+    slope, offset = np.polyfit(right.reshape(-1), recorded.reshape(-1), 1)
+    if slope and result.fits(slope * right + offset, slope):
+        yield f"every element is {_written(slope)} times what it should be, plus {_written(offset)}"
+
+
+def _written(number: float) -> str:
+    return f"{number:.4g}"
+
+
+_FUNCTIONS: Mapping[str, Callable[[np.ndarray], np.ndarray]] = MappingProxyType(
+    {
+        "the magnitude of": np.abs,
+        "the square of": np.square,
+        "the root of": np.sqrt,
+        "the reciprocal of": np.reciprocal,
+        "the exponential of": np.exp,
+        "the logarithm of": np.log,
+        "1 minus": lambda x: 1 - x,
+        "the Relu of": lambda x: np.maximum(x, 0),
+        "the sigmoid of": lambda x: 1 / (1 + np.exp(-x)),
+        "the hyperbolic tangent of": np.tanh,
+        "rounded down from": np.floor,
+        "rounded up from": np.ceil,
+        "rounded to a whole number from": np.rint,
+        "cut to a whole number from": np.trunc,
+    }
+)
+
+
+def _function(result: Result, right: np.ndarray, recorded: np.ndarray) -> Iterator[str]:
+    """Find a function of the right result."""
+    del recorded
+    for name, function in _FUNCTIONS.items():
+        with np.errstate(all="ignore"):
+            made = function(right)
+        if np.isfinite(made).all() and result.fits(made):
+            yield f"every element is {name} what it should be"
+
+
+def _order(result: Result, right: np.ndarray, recorded: np.ndarray) -> Iterator[str]:
+    """Find the right elements in another order."""
+    ordered = [np.sort(each, axis=None) for each in (right, recorded)]
+    if not np.linalg.norm(ordered[0] - ordered[1]) <= result.allowed:
+        return
+    axes = [axis for axis in range(right.ndim) if right.shape[axis] > 1]
+    for axis in axes:
+        if result.fits(np.flip(right, axis)):
+            yield f"the result is in reverse along axis {axis}"
+        for step in range(1, min(right.shape[axis], _MOST_STEPS)):
+            for way in (step, -step):
+                if result.fits(np.roll(right, way, axis)):
+                    places = "1 place" if step == 1 else f"{step} places"
+                    yield f"the result is moved by {places} {'on' if way > 0 else 'back'} along axis {axis}"
+    for order in permutations(range(right.ndim)) if 1 < right.ndim <= _MOST_AXES else ():
+        if order != tuple(range(right.ndim)) and result.fits(right.transpose(order).reshape(right.shape)):
+            yield f"the result is stored with its axes in the order {', '.join(map(str, order))}"
+    yield "its elements are those that it should have, in another order"
+
+
+def _clamp(result: Result, right: np.ndarray, recorded: np.ndarray) -> Iterator[str]:
+    """Find results that are held to a range."""
+    low, high = float(recorded.min()), float(recorded.max())
+    beyond = (right < low) | (right > high)
+    if np.count_nonzero(beyond) >= _TELLING and result.fits(np.clip(right, low, high)):
+        ends = [f"below {_written(low)}"] * bool((right < low).any())
+        ends += [f"above {_written(high)}"] * bool((right > high).any())
+        yield f"the result is cut off {' and '.join(ends)}"
+
+
+def _sum(result: Result, right: np.ndarray, recorded: np.ndarray) -> Iterator[str]:
+    """Find how often each of several operands of the result's shape counts."""
+    names = [name for name, each in result.operands.items() if each.dtype.kind == "f" and each.ndim <= right.ndim]
+    try:
+        columns = [np.broadcast_to(result.operands[name], right.shape).reshape(-1) for name in names]
+    except ValueError:
+        return
+    if not 1 < len(columns) <= _MOST_OPERANDS or right.size < _TELLING * len(columns):
+        return
+    table = np.stack(columns, axis=1).astype(np.float64)
+    own, found = (np.linalg.lstsq(table, each.reshape(-1), rcond=None)[0] for each in (right, recorded))
+    if not np.linalg.norm(table @ own - right.reshape(-1)) <= result.allowed:
+        return  # it is no sum of them
+    if result.fits((table @ found).reshape(right.shape), float(np.abs(found).max())):
+        changed = [at for at in range(len(names)) if _written(found[at]) != _written(own[at])]
+        said = [f"{names[at]!r} counts {_written(found[at])} times, not {_written(own[at])}" for at in changed]
+        yield ", and ".join(said)
+
+
+def _by_index(result: Result, right: np.ndarray, recorded: np.ndarray) -> Iterator[str]:
+    """Find a factor, or a constant that is added, for each index of an axis, and the operand that it goes with."""
+    for axis in range(right.ndim if right.ndim > 1 else 0):
+        if right.shape[axis] < _FEW or right.size < _TELLING * right.shape[axis]:
+            continue
+        others = tuple(other for other in range(right.ndim) if other != axis)
+        power = np.square(right).sum(others, keepdims=True)
+        with np.errstate(all="ignore"):
+            factors = np.where(power > 0, (right * recorded).sum(others, keepdims=True) / power, 1.0)
+        shifts = (recorded - right).mean(others, keepdims=True)
+        for made, own, said, none in (
+            (factors * right, factors, "times what it should be", 1.0),
+            (right + shifts, shifts, "more than it should be", 0.0),
+        ):
+            most = float(np.abs(own - none).max())
+            if np.median(np.abs(own - none)) < _CLOSE * most:
+                continue  # only a few are off, and their place says more
+            if result.fits(made, float(np.abs(factors).max()) if own is factors else 1.0):
+                low, high = _written(float(own.min())), _written(float(own.max()))
+                yield f"each index along axis {axis} is a constant {said}, {low} to {high}{_like(result, own)}"
+
+
+def _like(result: Result, found: np.ndarray) -> str:
+    """Say which operand has one number for each index in proportion to constants, or to their reciprocals."""
+    flat = found.reshape(-1)
+    for name, array in result.operands.items():
+        if array.size != flat.size or array.dtype.kind != "f" or np.unique(array).size < _FEW:
+            continue
+        own = array.reshape(-1).astype(np.float64)
+        for one, said in ((own, "in proportion to"), (1 / own if own.all() else own, "in inverse proportion to")):
+            scale = float(np.vdot(one, flat) / np.vdot(one, one))
+            off = np.linalg.norm(flat - scale * one)
+            if off <= _CLOSE * np.linalg.norm(flat):
+                return f", {said} {name!r}"
+    return ""
+
+
+def _apart(result: Result, right: np.ndarray, recorded: np.ndarray) -> Iterator[str]:
+    """Find wrong elements that are off by the same amount, and integers that were kept in fewer bits."""
+    del result
+    off = recorded - right
+    wrong = np.abs(off) > FLOAT32_UNIT_ROUNDOFF * np.abs(right).max() * _TELLING
+    if np.count_nonzero(wrong) < _TELLING or wrong.all():
+        return
+    shift = float(np.median(off[wrong]))
+    if np.allclose(off[wrong], shift, rtol=_CLOSE, atol=0) and np.unique(recorded[wrong]).size >= _FEW:
+        first, last = (np.argwhere(wrong)[at] for at in (0, -1))
+        whole = wrong.ndim == 1 and np.count_nonzero(wrong) == last[0] - first[0] + 1
+        where = f" from place {first[0]} to {last[0]}" if whole else ""
+        way = "more" if shift > 0 else "less"
+        yield f"{np.count_nonzero(wrong)} elements{where} are {_written(abs(shift))} {way} than they should be"
+
+
+def _narrowed(result: Result, right: np.ndarray, recorded: np.ndarray) -> Iterator[str]:
+    """Find integers that were kept in fewer bits on the way."""
+    del recorded
+    if result.right.dtype.kind not in "iu":
+        return
+    for dtype in map(np.dtype, ("uint8", "int8", "uint16", "int16", "int32")):
+        ends = np.iinfo(dtype)
+        if dtype.itemsize < result.right.dtype.itemsize:
+            if result.fits(result.right.astype(dtype)):
+                yield f"integers beyond {dtype.name} wrap around: they are kept in {8 * dtype.itemsize} bits"
+            elif result.fits(np.clip(right, ends.min, ends.max)):
+                yield f"integers beyond {dtype.name} saturate"
+
+
+_FINDERS = (_operand, _narrowed, _line, _function, _order, _clamp, _apart, _sum)
+"""What is looked for, in this order."""
+_TELLING = 8
+"""Different values that no relation gives by chance."""
+_FEW = 3
+_CLOSE = FLOAT32_UNIT_ROUNDOFF * 1024
+_MOSTLY = FURTHER_CAUSE_MIN_EQUAL_CODES
+_MOST_STEPS = 9
+_MOST_AXES = 4
+_MOST_OPERANDS = 6

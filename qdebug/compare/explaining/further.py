@@ -1,0 +1,320 @@
+"""What else may account for a wrong result, where no known mistake of its operator gives all of it.
+
+What is found first is said: a simple relation of the result to the right one, an operand that counts otherwise, is read
+otherwise than it is or is another tensor, and a mistake in a part of the result while the rest is right.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain, islice
+
+import numpy as np
+
+from qdebug.arithmetic.mistakes import Mistake, mistakes
+from qdebug.arithmetic.patterns.residual import Residual
+from qdebug.arithmetic.readings import readings
+from qdebug.arithmetic.relations import Result, line_of_codes, relation_by_index, relation_of, share_of
+from qdebug.arithmetic.search import SearchResult
+from qdebug.compare.attribute.band import difference, finite_norm, sum_terms
+from qdebug.compare.explaining.float_band import wrong_place
+from qdebug.compare.explaining.fused import WithFused
+from qdebug.compare.explaining.mistaken import TELLING, made_by, mistake_inside, read_inputs, rounding_of
+from qdebug.compare.measure.recordings import with_understood_graph
+from qdebug.errors import KernelError, NotRecordedError, UsageError
+from qdebug.model import Node, Recording
+from qdebug.model.recording import shape_of
+from qdebug.model.thresholds.explanation import (
+    FURTHER_CAUSE_MAX_SUMS,
+    FURTHER_CAUSE_MIN_EQUAL_CODES,
+    OUTLIER_ERROR_RATIO,
+)
+from qdebug.model.thresholds.rounding import FLOAT32_UNIT_ROUNDOFF, LSB_SLACK
+from qdebug.numerics.affine import dequantize, on_grid
+from qdebug.replay.extents import recorded_limits
+from qdebug.replay.real_form import real_form
+from qdebug.replay.registry import run_node
+
+__all__ = ["further_cause", "with_further_cause"]
+
+Place = tuple[int, int]
+_LIKELY = "likely: "
+
+
+def further_cause(recording: Recording, node: Node, tensor: str, places: Sequence[Place]) -> str | None:
+    """Say what accounts for all of a node's recorded output, where no known mistake gives all of it; None if nothing.
+
+    A mistake is said to be likely, a relation to the right result is a fact.
+
+    Args:
+        recording: The run.
+        node: A node whose replay does not give its output.
+        tensor: The output, of real numbers, whole sums or codes.
+        places: Samples and steps to look at.
+    """
+    form = real_form(node, recording.graph.opset)[0]
+    if tensor not in form.outputs[:1] or not places:
+        return None
+    coded = recording.graph.tensors[tensor].quant is not None
+    try:
+        case = _Case(recording, node, tensor, places)
+        found = case.cause_of_codes() if coded else case.cause_of_numbers()
+    except NotRecordedError:  # it is the end of a layer
+        found = None
+    except (KernelError, UsageError):
+        return None
+    if found is not None or not coded:
+        return found
+    layers = recording if isinstance(recording, WithFused) else WithFused(recording)
+    inside = mistake_inside(layers, node, tensor, places)
+    return None if inside is None else f"{_LIKELY}{inside}"
+
+
+def with_further_cause(left: Residual, finding: SearchResult) -> Residual:
+    """Return what is wrong with codes with its cause, where a mistake on real numbers gives it.
+
+    Args:
+        left: What no known mistake on codes reproduces.
+        finding: The search for the node.
+    """
+    if left.reproduces or left.max_lsb <= 1 or left.pattern == "one_code":  # no rounding is further off
+        return left
+    source = finding.source
+    said = further_cause(with_understood_graph(source.recording), source.node, source.tensor, source.places)
+    return left if said is None else replace(left, likely=said.removeprefix(_LIKELY), reproduces=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Sample:
+    """A node in one sample: what it reads, what it should give, and what was recorded.
+
+    Args:
+        result: The result, beside what it should be.
+        allowed: The norm that rounding may leave; 0 if nothing is rounded.
+        slack: How far a single element may be off.
+        wrong: Which elements are off by more.
+        exact: What it should give before it is rounded to codes.
+    """
+
+    result: Result
+    exact: np.ndarray
+    allowed: float
+    slack: float
+    wrong: np.ndarray
+
+
+class _Case:
+    """A node with a wrong output.
+
+    Args:
+        recording: The run.
+        node: The node.
+        tensor: Its output.
+        places: Samples and steps.
+
+    Raises:
+        KernelError: It cannot be replayed.
+        NotRecordedError: Something was not recorded of it.
+    """
+
+    def __init__(self, recording: Recording, node: Node, tensor: str, places: Sequence[Place]) -> None:
+        self._recording, self._node, self._tensor, self._places = recording, node, tensor, places
+        self._form, self._opset = real_form(node, recording.graph.opset)
+        self._quant = recording.graph.tensors[tensor].quant
+        self._samples: dict[Place, _Sample] = {}
+        first = self._sample(places[0])
+        right, operands = first.result.right, first.result.operands
+        terms = sum_terms(self._form, {name: each.shape for name, each in operands.items()}, right.shape)
+        sums = max(terms * right.size, sum(each.size for each in operands.values()))
+        self._most = int(FURTHER_CAUSE_MAX_SUMS / sums)
+        least = _FEW_REALS if first.result.allowed else TELLING
+        self._telling = np.unique(first.result.recorded).size >= least and (
+            not self.coded or np.count_nonzero(first.wrong) >= TELLING
+        )
+
+    @property
+    def coded(self) -> bool:
+        """Whether the output is in codes."""
+        return self._quant is not None
+
+    def cause_of_codes(self) -> str | None:
+        """Say what accounts for codes."""
+        return self.mistake() or self.codes_of_a_line() or self.reading() or self.other_tensor()
+
+    def cause_of_numbers(self) -> str | None:
+        """Say what accounts for real numbers or integers."""
+        return (
+            self.relation(relation_of)
+            or self.count()
+            or self.reading()
+            or self.other_tensor()
+            or self.part()
+            or self.relation(relation_by_index)
+        )
+
+    def _sample(self, place: Place) -> _Sample:
+        if place not in self._samples:
+            values = read_inputs(self._recording, self._form, place)
+            recorded = dequantize(self._recording.load(self._tensor, *place), self._quant)
+            with recorded_limits(self._recording, place), np.errstate(all="ignore"):
+                right = run_node(self._form, values, self._opset)[self._form.outputs[0]]
+            if right.shape != recorded.shape:
+                raise KernelError(f"The replay gives shape {right.shape} and the recording has {recorded.shape}.")
+            allowed = 0.0 if self.coded else rounding_of(self._form, values, right, recorded, self._opset)
+            slack = OUTLIER_ERROR_RATIO * allowed / math.sqrt(max(right.size, 1))
+            if self._quant is not None:
+                slack = float(np.max(self._quant.scale)) * (1 + LSB_SLACK)
+            exact, right = right, on_grid(right, self._quant)
+            off = np.abs(difference(recorded, right))
+            rounding = FLOAT32_UNIT_ROUNDOFF * finite_norm(right) if right.dtype.kind == "f" else 0.0
+            result = Result(right=right, recorded=recorded, allowed=max(allowed, rounding), operands=values)
+            self._samples[place] = _Sample(
+                result=result, exact=exact, allowed=allowed, slack=slack, wrong=~(off <= slack)
+            )
+        return self._samples[place]
+
+    def relation(self, find: Callable[[Result], str | None]) -> str | None:
+        """Say how the elements of the result follow from the right ones in all samples."""
+        found: str | None = None
+        for place in self._places:
+            result = self._sample(place).result
+            if not (np.isfinite(result.right).all() and np.isfinite(result.recorded).all()):
+                return None
+            said = find(result)
+            if said is None or found not in (None, said):
+                return None
+            found = said
+        return found
+
+    def count(self) -> str | None:
+        """Say that one operand counts several times, or in part, if that gives every element."""
+        first = self._sample(self._places[0]).result
+        found = list(filter(None, (self._counts(name) for name in first.operands))) if self._telling else []
+        return found[0] if len(found) == 1 else None
+
+    def _counts(self, name: str) -> str | None:
+        found: str | None = None
+        for place in self._places:
+            result = self._sample(place).result
+            operand = result.operands[name]
+            if operand.dtype.kind != "f":
+                return None
+            nothing = {**result.operands, name: np.zeros_like(operand)}
+            with recorded_limits(self._recording, place), np.errstate(all="ignore"):
+                without = run_node(self._form, nothing, self._opset)[self._form.outputs[0]]
+            share = share_of(result, without)
+            said = None if share is None else f"{name!r} counts {share} times"
+            if said is None or found not in (None, said):
+                return None
+            found = said
+        return found
+
+    def mistake(self) -> str | None:
+        """Say which mistake of the operator gives every code, up to one step where numbers are rounded."""
+        return self._said(mistakes(self._form, self._sample(self._places[0]).result.operands, self._opset))
+
+    def codes_of_a_line(self) -> str | None:
+        """Say of which scale and zero point all codes are, or by which factor they are off."""
+        quant = self._quant
+        if quant is None or quant.qmin is None or quant.qmax is None or quant.scale.size > 1 or not self._telling:
+            return None
+        exact = np.concatenate([self._sample(place).exact.reshape(-1) for place in self._places]).astype(np.float64)
+        codes = np.concatenate([self._recording.load(self._tensor, *place).reshape(-1) for place in self._places])
+        line = line_of_codes(exact, codes.astype(np.float64), (quant.qmin, quant.qmax))
+        if line is None:
+            return None
+        step, zero = 1 / line.factor, line.zero
+        stated, stated_zero = float(quant.scale.reshape(-1)[0]), int(quant.zero_point.reshape(-1)[0])
+        if zero == stated_zero and round(stated / step, 2) == 1:  # some other rounding, or range
+            return None
+        if zero == stated_zero:
+            return f"what the codes stand for is about {stated / step:.2g} times what it should be"
+        if step > 0:
+            said = f"about scale {step:.2g} and zero point {zero}, not of {stated:.4g} and {stated_zero}"
+            return f"{_LIKELY}its codes are of {said}: that reproduces every element"
+        return None
+
+    def reading(self) -> str | None:
+        """Say how an operand is read otherwise, if that gives every element of every sample."""
+        return self._said(readings(self._form, self._sample(self._places[0]).result.operands))
+
+    def other_tensor(self) -> str | None:
+        """Say which other recorded tensor is read in place of an operand, if that gives every element."""
+        return self._said(self._other_tensors(self._places[0]))
+
+    def _other_tensors(self, place: Place) -> Iterator[Mistake]:
+        recording, operands = self._recording, self._sample(place).result.operands
+        own = {self._tensor, *self._node.inputs}
+        for name, array in operands.items():
+            if array.size < TELLING or recording.graph.is_constant(name):
+                continue
+            alike = (
+                other
+                for node in reversed(recording.graph.nodes)
+                for other in node.outputs
+                if other and other not in own and recording.has(other, *place)
+            )
+            fitting = (other for other in alike if shape_of(recording, other, *place) == array.shape)
+            for other in islice(fitting, _MOST_TENSORS):
+                values = dequantize(recording.load(other, *place), recording.graph.tensors[other].quant)
+                if values.dtype == array.dtype and not np.array_equal(values, array):
+                    said = f"{other!r} is read in place of {name!r}"
+                    yield Mistake(likely=said, node=self._form, values={name: values})
+
+    def _said(self, tried: Iterable[Mistake]) -> str | None:
+        found = self._that_give(tried, whole=True) if self._telling else []
+        return (
+            f"{_LIKELY}{', or '.join(found)}: that reproduces every element" if 0 < len(found) <= _MOST_SAID else None
+        )
+
+    def part(self) -> str | None:
+        """Say which mistake gives the wrong elements, all others being right."""
+        first = self._sample(self._places[0])
+        if np.unique(first.result.recorded[first.wrong]).size < TELLING or first.wrong.all():
+            return None
+        own = mistakes(self._form, first.result.operands, self._opset)
+        found = self._that_give(chain(own, readings(self._form, first.result.operands)), whole=False)
+        if not 0 < len(found) <= _MOST_SAID:
+            return None
+        where = wrong_place(self._recording, self._node, self._tensor, self._places)
+        place = where or f"{np.count_nonzero(first.wrong)} of {first.wrong.size} elements"
+        return f"{_LIKELY}{', or '.join(found)}: that reproduces all wrong elements, {place}"
+
+    def _that_give(self, tried: Iterable[Mistake], *, whole: bool) -> list[str]:
+        """Return the mistakes, in words, that give all elements, or all wrong ones, of every sample."""
+        few = islice(tried, self._most)
+        found = [each.likely for each in few if self._gives(each, self._places[0], whole=whole)]
+        for place in self._places[1:] if found else ():
+            values = self._sample(place).result.operands
+            again = chain(
+                mistakes(self._form, values, self._opset), readings(self._form, values), self._other_tensors(place)
+            )
+            fitting = {each.likely for each in again if each.likely in found and self._gives(each, place, whole=whole)}
+            found = [each for each in found if each in fitting]
+        return list(dict.fromkeys(found))
+
+    def _gives(self, mistake: Mistake, place: Place, *, whole: bool) -> bool:
+        if mistake.told:
+            return False
+        sample = self._sample(place)
+        with recorded_limits(self._recording, place), np.errstate(all="ignore"):
+            made = made_by(mistake, sample.result.operands, self._opset, None if self.coded else sample.result.right)
+        if made is None or made.shape != sample.wrong.shape:
+            return False
+        off = np.abs(difference(sample.result.recorded, on_grid(made, self._quant)))
+        if not whole:
+            return bool((off[sample.wrong] <= sample.slack).all())
+        if self.coded:
+            equal = np.count_nonzero(off <= sample.slack * LSB_SLACK)
+            return bool((off <= sample.slack).all()) and equal >= FURTHER_CAUSE_MIN_EQUAL_CODES * off.size
+        return finite_norm(off) <= sample.allowed and bool(np.isfinite(off).all())
+
+
+_FEW_REALS = 3
+"""Different real numbers that no reading of an operand gives by chance, as each has many digits."""
+_MOST_SAID = 3
+"""Mistakes that give the same, and are said together."""
+_MOST_TENSORS = 64
+"""Other tensors of the shape of an operand that are tried in its place, the last ones first."""

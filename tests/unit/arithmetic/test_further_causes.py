@@ -1,0 +1,414 @@
+"""What else accounts for a wrong result: relations to the right one, operands read otherwise, mistakes in a part."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import qdebug
+from qdebug.model import Graph, MemoryRecording, Node, Role, TensorInfo
+from qdebug.replay import run_node
+
+RNG = np.random.default_rng(17)
+OPSET = {"": 23}
+
+
+def real(*shape):
+    return RNG.normal(size=shape).astype(np.float32)
+
+
+def recorded(node, values, made):
+    tensors = [TensorInfo(name=name, role=Role.CONSTANT) for name in values if not name.startswith("x")]
+    inputs = [name for name in values if name.startswith("x")]
+    graph = Graph([node], tensors=tensors, inputs=inputs, outputs=("y",), opset=OPSET)
+    return MemoryRecording.single(graph, {**values, "y": made})
+
+
+def node(op, inputs, domain="", **attrs):
+    return Node(name="n", op=op, domain=domain, inputs=tuple(inputs.split()), outputs=("y",), attrs=attrs)
+
+
+def said_of(right, values, made):
+    """Return what diff's diagnosis and explain say of a wrong result."""
+    exact = run_node(right, values, OPSET)["y"]
+    result = qdebug.diff(recorded(right, values, exact), recorded(right, values, made))
+    (told,) = qdebug.explain(recorded(right, values, made)).nodes
+    assert (result["n"].status, told.status) == ("diverged", "unexplained")
+    return result.diagnosis[0].why, told.reason
+
+
+DENSE = node("MatMul", "x w")
+SQUARE = {"x": real(12, 12), "w": real(12, 12)}
+TALL = {"x": real(2, 3, 5, 6)}
+
+
+@pytest.mark.parametrize(
+    ("right", "values", "wrong", "said"),
+    [
+        (node("Sum", "x x x x x"), {"x": real(3, 8)}, lambda y, v: 16 * v["x"], "3.2 times what it should be"),
+        (DENSE, SQUARE, lambda y, v: -y, "of the opposite sign"),
+        (DENSE, SQUARE, lambda y, v: y + 1.5, "1.5 more than it should be"),
+        (DENSE, SQUARE, lambda y, v: 2 * y - 3, "2 times what it should be, plus -3"),
+        (DENSE, SQUARE, lambda y, v: np.abs(y), "the magnitude of what it should be"),
+        (DENSE, SQUARE, lambda y, v: np.floor(y), "rounded down from what it should be"),
+        (DENSE, SQUARE, lambda y, v: np.clip(y, -2, 2), "cut off below -2 and above 2"),
+        (DENSE, SQUARE, lambda y, v: y[::-1], "in reverse along axis 0"),
+        (DENSE, SQUARE, lambda y, v: np.roll(y, 2, 1), "moved by 2 places on along axis 1"),
+        (node("Neg", "x"), TALL, lambda y, v: y.transpose(0, 2, 3, 1).reshape(y.shape), "axes in the order 0, 2, 3, 1"),
+        (node("Neg", "x"), TALL, lambda y, v: RNG.permutation(y.reshape(-1)).reshape(y.shape), "in another order"),
+        (
+            node("Add", "x x2"),
+            {"x": real(4, 8), "x2": real(4, 8)},
+            lambda y, v: v["x"] + 2 * v["x2"],
+            "'x2' counts 2 times, not 1",
+        ),
+        (node("Mul", "x x2"), {"x": real(4, 8), "x2": real(4, 8)}, lambda y, v: v["x"], "it hands on 'x' as it is"),
+        (
+            node("Conv", "x w b"),
+            {"x": real(1, 3, 6, 6), "w": real(4, 3, 1, 1), "b": real(4)},
+            lambda y, v: y + np.float32([1, -2, 0.5, 0]).reshape(-1, 1, 1),
+            "each index along axis 1 is a constant more than it should be",
+        ),
+        (
+            DENSE,
+            SQUARE,
+            lambda y, v: y * np.linspace(0.5, 2, 12),
+            "each index along axis 1 is a constant times what it should be, 0.5 to 2",
+        ),
+    ],
+)
+def test_a_relation_to_the_right_result_is_said_as_a_fact(right, values, wrong, said):
+    made = wrong(run_node(right, values, OPSET)["y"], values)
+    for told in said_of(right, values, np.ascontiguousarray(made, np.float32)):
+        assert said in told
+        assert "likely" not in told
+
+
+ROWS = {"x": real(4, 245), "axes": np.array([1])}
+MASK = np.where(RNG.random((1, 1, 24, 24)) < 0.3, -1e4, 0).astype(np.float32)
+HEADS = {"x": real(1, 24, 16), "k": real(1, 24, 16), "v": real(1, 24, 16), "mask": MASK}
+PICTURE = {"x": real(1, 4, 4, 4), "slope": RNG.random(4).astype(np.float32)}
+
+
+def apart(array, pitch):
+    memory = np.zeros(len(array) * pitch, array.dtype)
+    memory[: array.size] = array.reshape(-1)
+    return memory.reshape(len(array), pitch)[:, : array.shape[1]]
+
+
+@pytest.mark.parametrize(
+    ("right", "values", "changed", "said"),
+    [
+        (node("ReduceSum", "x axes"), ROWS, {"x": lambda a: apart(a, 256)}, "245 elements of 'x' are read 256 apart"),
+        (
+            node("Attention", "x k v mask", q_num_heads=2, kv_num_heads=2),
+            HEADS,
+            {"mask": lambda a: np.where(np.arange(24) < 16, a, 0)},
+            "'mask' counts as 0 from place 16 on along axis 3",
+        ),
+        (
+            node("PRelu", "x slope"),
+            PICTURE,
+            {"slope": lambda a: a.reshape(-1, 1, 1)},
+            "'slope' goes along axis 1, not 3",
+        ),
+        (
+            node("Conv", "x w", pads=(1, 1, 1, 1)),
+            {"x": real(1, 6, 5, 7), "w": real(4, 6, 3, 3)},
+            {"x": lambda a: a.reshape(1, 5, 7, 6).transpose(0, 3, 1, 2)},
+            "stored in the order 0, 2, 3, 1",
+        ),
+        (
+            node("GatherElements", "x i", axis=1),
+            {"x": real(6, 9), "i": RNG.integers(0, 9, (6, 9))},
+            {"i": lambda a: np.broadcast_to(a[:1], a.shape)},
+            "the first place of 'i' along axis 0 is read for all",
+        ),
+    ],
+)
+def test_an_operand_that_is_read_otherwise_is_named(right, values, changed, said):
+    other = {name: changed[name](array) if name in changed else array for name, array in values.items()}
+    made = run_node(right, other, OPSET)["y"]
+    diff, explain = said_of(right, values, made)
+    assert said in diff
+    assert f"likely: {said}" in explain or said in explain
+    assert "that reproduces every element" in explain
+
+
+def test_a_mistake_in_a_part_is_named_with_its_place():
+    right = node("Gemm", "x w b")
+    values = {"x": real(20, 16), "w": real(16, 24), "b": real(24)}
+    made = run_node(right, values, OPSET)["y"].copy()
+    made[:, 16:] -= values["b"][16:]
+    for told in said_of(right, values, made):
+        assert "the bias is dropped" in told or "'b' counts as 0" in told
+        assert "features 16 to 23" in told or "last 8 features" in told or "'b' counts as 0 from place 16" in told
+
+
+PACKED = RNG.integers(0, 256, (32, 2, 16)).astype(np.uint8)
+BLOCKS = {"x": real(4, 64), "q": PACKED, "s": (RNG.random(64) + 0.1).astype(np.float32)}
+WEIGHT = node("MatMulNBits", "x q s", "com.microsoft", K=64, N=32, bits=4, block_size=32)
+
+
+@pytest.mark.parametrize(
+    ("codes", "said"),
+    [
+        (lambda low, high: np.concatenate([low, high], -1), "as its low codes and then its high ones"),
+        (lambda low, high: np.stack([high, low], -1).reshape(32, 2, 32), "two codes of each byte of 'q' are exchanged"),
+        (lambda low, high: np.stack([low, high], -1).reshape(32, 2, 32) ^ 8, "in two's complement"),
+        (lambda low, high: np.stack([low, high], -1).reshape(32, 2, 32) + 1.0, "zero point of the weight is 7, not 8"),
+    ],
+)
+def test_codes_of_four_bits_that_are_unpacked_otherwise(codes, said):
+    weight = (codes(PACKED & 15, PACKED >> 4).astype(np.float64) - 8) * BLOCKS["s"].reshape(32, 2, 1)
+    made = (BLOCKS["x"].astype(np.float64) @ weight.reshape(32, 64).T).astype(np.float32)
+    (told,) = qdebug.explain(recorded(WEIGHT, BLOCKS, made)).nodes
+    assert said in told.reason
+
+
+@pytest.mark.parametrize(
+    ("rounded", "said"), [(np.floor, "rounded down"), (np.ceil, "rounded up"), (np.rint, "rounded to the nearest")]
+)
+def test_quotients_of_integers_that_are_rounded_otherwise(rounded, said):
+    values = {"x": RNG.integers(-40, 40, (4, 20)), "x2": np.array([7])}
+    made = rounded(values["x"] / 7).astype(np.int64)
+    (told,) = qdebug.explain(recorded(node("Div", "x x2"), values, made)).nodes
+    assert f"its quotients are {said}" in told.reason
+
+
+def test_a_choice_that_is_taken_for_another_is_named():
+    right = node("GridSample", "x g", mode="linear", padding_mode="reflection", align_corners=1)
+    values = {"x": real(1, 3, 9, 9), "g": (RNG.random((1, 7, 7, 2)) * 2.8 - 1.4).astype(np.float32)}
+    made = run_node(replace(right, attrs={**right.attrs, "padding_mode": "border"}), values, OPSET)["y"]
+    (told,) = qdebug.explain(recorded(right, values, made)).nodes
+    assert "padding_mode is taken for border, not reflection" in told.reason
+
+
+CODED = {
+    "x": RNG.integers(0, 256, (1, 6, 5, 7)).astype(np.uint8),
+    "sx": np.float32(0.02),
+    "zx": np.uint8(120),
+    "w": RNG.integers(-127, 128, (4, 6, 3, 3)).astype(np.int8),
+    "sw": np.float32(0.01),
+    "zw": np.int8(0),
+    "sy": np.float32(0.3),
+    "zy": np.uint8(128),
+}
+
+
+def coded(node, values, made, *names):
+    """Record a node on codes, with the scales and zero points that it reads beside them."""
+    quants = [
+        TensorInfo(name=name, quant=qdebug.QuantParams(scale=values[scale], zero_point=values[zero], dtype=dtype))
+        for name, scale, zero, dtype in names
+    ]
+    known = [each.name for each in quants]
+    tensors = [TensorInfo(name=name, role=Role.CONSTANT) for name in values if name not in known]
+    graph = Graph([node], tensors=[*tensors, *quants], inputs=["x"], outputs=["y"], opset=OPSET)
+    return MemoryRecording.single(graph, {**values, "y": made})
+
+
+CONVOLVED = (("x", "sx", "zx", "uint8"), ("w", "sw", "zw", "int8"), ("y", "sy", "zy", "uint8"))
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"x": lambda a: a.reshape(1, 5, 7, 6).transpose(0, 3, 1, 2)}, "'x' is read as if its axes were stored in the"),
+        ({"x": lambda a: np.where(np.arange(7) < 4, a, np.uint8(120))}, "'x' counts as 0 from place 4 on along axis 3"),
+        ({"w": lambda a: a.reshape(6, 4, 3, 3).swapaxes(0, 1)}, "'w' is read as if its axes were stored in the order"),
+        ({"w": lambda a: np.roll(a, 1, 1)}, "'w' is read one place before the right one along axis 1"),
+    ],
+)
+def test_operands_of_codes_that_are_read_otherwise(changed, said):
+    right = node("QLinearConv", "x sx zx w sw zw sy zy", pads=(1, 1, 1, 1))
+    other = {name: changed[name](array) if name in changed else array for name, array in CODED.items()}
+    made = run_node(right, other, OPSET)["y"]
+    (told,) = qdebug.explain(coded(right, CODED, made, *CONVOLVED)).nodes
+    assert said in told.residual.likely
+    assert "that reproduces every element" in told.residual.likely
+
+
+def test_an_operand_that_counts_twice():
+    right = node("ScatterND", "x i x2", reduction="add")
+    values = {"x": real(12, 16), "i": np.array([[1], [4], [7]]), "x2": real(3, 16)}
+    made = run_node(right, {**values, "x2": 2 * values["x2"]}, OPSET)["y"]
+    for told in said_of(right, values, made):
+        assert "'x2' counts 2 times" in told
+        assert "likely" not in told
+
+
+def test_filters_that_are_dealt_out_to_groups():
+    right = node("Conv", "x w", group=6, pads=(1, 1, 1, 1))
+    values = {"x": real(1, 6, 8, 8), "w": real(12, 1, 3, 3)}
+    order = np.arange(12).reshape(2, 6).T.reshape(-1)
+    made = run_node(right, {**values, "w": values["w"][order]}, OPSET)["y"][:, np.argsort(order)]
+    (told,) = qdebug.explain(recorded(right, values, made)).nodes
+    assert (
+        "the places of 'w' along axis 0, and those of the result, are taken to be dealt out to 2 blocks" in told.reason
+    )
+
+
+def test_heads_of_queries_that_are_dealt_out_to_heads_of_keys():
+    right = node("Attention", "x k v", q_num_heads=4, kv_num_heads=2)
+    values = {"x": real(1, 10, 32), "k": real(1, 10, 16), "v": real(1, 10, 16)}
+    order = np.arange(32).reshape(4, 8)[[0, 2, 1, 3]].reshape(-1)
+    made = run_node(right, {**values, "x": values["x"][..., order]}, OPSET)["y"][..., np.argsort(order)]
+    (told,) = qdebug.explain(recorded(right, values, made)).nodes
+    assert "the places of 'x' along axis 2, and those of the result, are taken to be dealt out" in told.reason
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        (lambda i: i % 256, "integers beyond uint8 wrap around: they are kept in 8 bits"),
+        (lambda i: np.minimum(i, 127), "integers beyond int8 saturate"),
+        (lambda i: i + 500 * (np.arange(40) >= 16), "24 elements from place 16 to 39 are 500 more than they should be"),
+    ],
+)
+def test_integers_that_are_off_in_a_simple_way(wrong, said):
+    right, values = node("ArgMax", "x", axis=1, keepdims=0), {"x": real(40, 500)}
+    made = wrong(run_node(right, values, OPSET)["y"])
+    (told,) = qdebug.explain(recorded(right, values, made)).nodes
+    assert told.reason.endswith(said)
+
+
+def test_codes_that_borrow_from_their_neighbours():
+    codes, scale = RNG.integers(-7, 8, (32, 24)).astype(np.int8), (RNG.random(24) + 0.1).astype(np.float32)
+    nodes = [
+        Node(name="weight", op="DequantizeLinear", inputs=("q", "s", "z"), outputs=("w",), attrs={"axis": 1}),
+        Node(name="n", op="MatMul", inputs=("x", "w"), outputs=("y",)),
+    ]
+    tensors = [TensorInfo(name=name, role=Role.CONSTANT) for name in ("q", "s", "z")]
+    graph = Graph(nodes, tensors=tensors, inputs=["x"], outputs=["y"], opset=OPSET)
+    x, wrong = real(6, 32), codes.astype(np.int64).reshape(8, 4, 24)
+    wrong[:, 1:] -= codes.reshape(8, 4, 24)[:, :-1] < 0
+    made = (x.astype(np.float64) @ (wrong.reshape(32, 24) * scale.astype(np.float64))).astype(np.float32)
+    held = {"q": codes, "s": scale, "z": np.zeros(24, np.int8), "w": codes * scale}
+    run = MemoryRecording.single(graph, {"x": x, **held, "y": made})
+    told = qdebug.explain(run).nodes[-1]
+    assert "each negative code of 'w' borrows 1 from the next along axis 0, in lanes of 4" in told.reason
+
+
+@pytest.mark.parametrize(
+    ("factor", "zero", "said"),
+    [
+        (-1 / 3, 128, "what the codes stand for is about -0.33 times what it should be"),
+        (
+            0.7,
+            100,
+            "its codes are of about scale 0.043 and zero point 100, not of 0.03 and 128",
+        ),
+    ],
+)
+def test_codes_of_another_scale_and_zero_point(factor, zero, said):
+    right = node("QLinearConv", "x sx zx w sw zw sy zy", pads=(1, 1, 1, 1))
+    values = {
+        **CODED,
+        "x": RNG.integers(100, 140, (1, 6, 12, 12)).astype(np.uint8),
+        "w": CODED["w"] // 4,
+        "sy": np.float32(0.03),
+    }
+    x, w = (values["x"].astype(np.float64) - 120) * 0.02, values["w"] * np.float64(np.float32(0.01))
+    exact = run_node(node("Conv", "x w", pads=(1, 1, 1, 1)), {"x": x, "w": w}, OPSET)["y"]
+    made = np.clip(np.rint(exact / 0.03 * factor) + zero, 0, 255).astype(np.uint8)
+    (told,) = qdebug.explain(coded(right, values, made, *CONVOLVED)).nodes
+    assert said in told.residual.likely
+
+
+def test_a_softmax_in_fixed_point_has_one_scale():
+    x = RNG.integers(0, 256, (6, 16)).astype(np.uint8)
+    right = node("QLinearSoftmax", "x sx zx sy zy", "com.microsoft", axis=-1, opset=13)
+    values = {"x": x, "sx": np.float32(0.05), "zx": np.uint8(128), "sy": np.float32(0.0078432), "zy": np.uint8(128)}
+    powers = np.exp(x * 0.05)
+    made = np.clip(np.rint(powers / powers.sum(-1, keepdims=True) * 256), 0, 255).astype(np.uint8)
+    (told,) = qdebug.explain(coded(right, values, made, ("x", "sx", "zx", "uint8"), ("y", "sy", "zy", "uint8"))).nodes
+    assert "its codes are of about scale 0.0039" in told.residual.likely
+    assert "zero point 0, not of 0.007843 and 128" in told.residual.likely
+
+
+def test_scales_inside_a_layer_that_ends_in_codes():
+    codes, scale = (
+        RNG.integers(-127, 128, (6, 6, 3, 3)).astype(np.int8),
+        (RNG.random(6) * 0.01 + 0.001).astype(np.float32),
+    )
+    nodes = [
+        Node(name="weight", op="DequantizeLinear", inputs=("q", "s", "z"), outputs=("w",), attrs={"axis": 1}),
+        Node(name="conv", op="Conv", inputs=("x", "w"), outputs=("c",), attrs={"pads": (1, 1, 1, 1)}),
+        Node(name="quant", op="QuantizeLinear", inputs=("c", "sy", "zy"), outputs=("y",)),
+    ]
+    constants = {"q": codes, "s": scale, "z": np.zeros(6, np.int8), "sy": np.float32(0.1), "zy": np.int8(-5)}
+    tensors = [TensorInfo(name=name, role=Role.CONSTANT) for name in constants]
+    tensors.append(TensorInfo(name="y", quant=qdebug.QuantParams(scale=0.1, zero_point=-5, dtype="int8")))
+    graph = Graph(nodes, tensors=tensors, inputs=["x"], outputs=["y"], opset=OPSET)
+    x = real(1, 6, 9, 9)
+    other = codes * scale.reshape(-1, 1, 1, 1)
+    real_result = run_node(node("Conv", "x w", pads=(1, 1, 1, 1)), {"x": x, "w": other}, OPSET)["y"]
+    made = np.clip(np.rint(real_result / np.float32(0.1)) - 5, -128, 127).astype(np.int8)
+    told = qdebug.explain(MemoryRecording.single(graph, {"x": x, **constants, "y": made})).nodes[-1]
+    assert "the scales of 'w' are taken along axis 0, not 1 in 'conv' (Conv), inside the layer" in told.residual.likely
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"x": lambda a: np.tile(a[:, :2], (1, 2, 1, 1))}, "the first 2 places of 'x' along axis 1 are read again"),
+        ({"x": lambda a: np.roll(a, 2, 1)}, "the halves of 'x' along axis 1 are exchanged"),
+        ({"x": lambda a: np.where(np.arange(4)[:, None, None] < 3, 0, a)}, "'x' counts as 0 before place 3"),
+    ],
+)
+def test_parts_of_an_operand_that_are_read_otherwise(changed, said):
+    right = node("Conv", "x w", group=2, pads=(1, 1, 1, 1))
+    values = {"x": real(1, 4, 6, 6), "w": real(8, 2, 3, 3)}
+    other = {name: changed[name](array) if name in changed else array for name, array in values.items()}
+    made = run_node(right, other, OPSET)["y"].astype(np.float32)
+    for told in said_of(right, values, made):
+        assert said in told
+
+
+def test_another_tensor_that_is_read_in_place_of_an_operand():
+    nodes = [
+        Node(name="gate", op="Sigmoid", inputs=("x",), outputs=("g",)),
+        Node(name="root", op="Abs", inputs=("x",), outputs=("a",)),
+        Node(name="scale", op="Mul", inputs=("a", "x"), outputs=("y",)),
+    ]
+    graph = Graph(nodes, inputs=["x"], outputs=["y"], opset=OPSET)
+    x = real(6, 8)
+    gate = (1 / (1 + np.exp(-x))).astype(np.float32)
+    run = MemoryRecording.single(graph, {"x": x, "g": gate, "a": np.abs(x), "y": gate * x})
+    told = qdebug.explain(run).nodes[-1]
+    assert "likely: 'g' is read in place of 'a': that reproduces every element" in told.reason
+
+
+def test_an_axis_that_codes_are_averaged_along():
+    codes = RNG.integers(-128, 128, (3, 8, 8, 8)).astype(np.int8)
+    right = node("ReduceMean", "x axes", keepdims=0)
+    tensors = [
+        TensorInfo(name="axes", role=Role.CONSTANT),
+        TensorInfo(name="x", quant=qdebug.QuantParams(scale=0.05, zero_point=4, dtype="int8")),
+        TensorInfo(name="y", quant=qdebug.QuantParams(scale=0.02, zero_point=7, dtype="int8")),
+    ]
+    graph = Graph([right], tensors=tensors, inputs=["x"], outputs=["y"], opset=OPSET)
+    mean = (codes.astype(np.float64) - 4).mean(1) * 0.05
+    made = np.clip(np.rint(mean / 0.02) + 7, -128, 127).astype(np.int8)
+    (told,) = qdebug.explain(MemoryRecording.single(graph, {"x": codes, "axes": np.array([3]), "y": made})).nodes
+    assert told.residual.likely == "it goes along axis 1, not 3: that reproduces every element"
+
+
+def test_codes_that_overflow_are_told_from_those_that_are_never_written():
+    right, values = node("QLinearConv", "x sx zx w sw zw sy zy", pads=(1, 1, 1, 1)), {**CODED, "sy": np.float32(1.5)}
+    exact = run_node(right, values, OPSET)["y"]
+    made = np.where(exact < 124, np.uint8(255), exact)
+    (told,) = qdebug.explain(recorded(right, values, made)).nodes
+    assert told.residual.pattern == "overflow"
+    assert told.residual.likely == "results that overflow or lose their sign on the way, and then saturate"
+
+
+def test_the_sign_that_wrong_real_numbers_should_have():
+    values = {"x": real(8, 12), "w": real(12, 10)}
+    exact = run_node(DENSE, values, OPSET)["y"]
+    made = np.where(exact < 0, np.sqrt(np.abs(exact)) * np.float32(0.3) - 1, exact).astype(np.float32)
+    (told,) = qdebug.explain(recorded(DENSE, values, made)).nodes
+    assert "exactly the elements that should be negative" in told.reason
