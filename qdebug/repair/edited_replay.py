@@ -109,12 +109,12 @@ class EditedReplay:
         self._marks |= touched.keys()
         start, values, waiting = self._resume(touched, tuple(places), everything=everything)
         with one_thread(), np.errstate(all="ignore"):
-            for done, node in enumerate(graph.nodes[start:], start=start):
+            for position, node in enumerate(graph.nodes[start:], start=start):
                 if self._on_progress is not None:
-                    self._on_progress(done, len(graph.nodes))
-                if done in self._marks and done > start:
-                    before = frozenset((at, what) for at, what in touched.items() if at < done)
-                    self._states.keep((tuple(places), everything), done, before, values.copy(), waiting.copy())
+                    self._on_progress(position, len(graph.nodes))
+                if position in self._marks and position > start:
+                    before = frozenset((index, kind) for index, kind in touched.items() if index < position)
+                    self._states.keep((tuple(places), everything), position, before, values.copy(), waiting.copy())
                 self._compute(node, change, values, everything=everything)
                 for name in dict.fromkeys(node.inputs):
                     waiting[name] -= 1

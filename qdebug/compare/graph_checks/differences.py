@@ -123,7 +123,7 @@ def declared_difference(facts: TensorFacts) -> Finding:
         sentence = f"its operator computes something else than {reference_text}" if reference_text else _CHANGES_VALUES
         return (
             stated_difference(facts)
-            or _attribute_beyond(facts, reference_text)
+            or _extra_attribute(facts, reference_text)
             or graph_difference(FindingKind.OPERATOR, node, sentence)
         )
     inputs_text = ", ".join(repr(tensor) for tensor in segment.feeds.values())
@@ -306,13 +306,13 @@ def _other_attribute(
     return None
 
 
-def _attribute_beyond(facts: TensorFacts, reference_text: str) -> Finding | None:
-    """Find the one attribute of a backend node without which it computes what the reference's nodes do.
+def _extra_attribute(facts: TensorFacts, reference_text: str) -> Finding | None:
+    """Find the only attribute of a backend node without which it computes the same as the reference's nodes.
 
-    These have no attribute of that name, as MatMul has none that turns an operand.
+    These have no attribute of that name, as MatMul has none that transposes an operand.
 
     Args:
-        facts: What the backend's node makes.
+        facts: The backend node's tensor.
         reference_text: The reference's operators.
     """
     backend_form, opset = real_form(facts.node, facts.backend.graph.opset)
@@ -324,26 +324,26 @@ def _attribute_beyond(facts: TensorFacts, reference_text: str) -> Finding | None
     ]
     if len(names) != 1:
         return None
-    name = names[0]
-    stated = _attribute_text(backend_form.attrs[name])
-    sentence = f"its {name} is {stated}, and without it it computes what {reference_text} of the reference does"
-    return graph_difference(FindingKind.ATTRIBUTE, facts.node, sentence, evidence=name)
+    value = _attribute_text(backend_form.attrs[names[0]])
+    sentence = f"its {names[0]} is {value}, and without it it computes what {reference_text} of the reference does"
+    return graph_difference(FindingKind.ATTRIBUTE, facts.node, sentence, evidence=names[0])
 
 
 def _is_equal_without(
     facts: TensorFacts, backend_form: Node, opset: Mapping[str, int], name: str, place: tuple[int, int]
 ) -> bool:
-    """Tell whether a backend node without an attribute gives what the reference's nodes make of the same inputs."""
-    rest = {key: value for key, value in backend_form.attrs.items() if key != name}
+    """Return whether a backend node without an attribute gives the output of the reference's nodes."""
+    other_attributes = {key: value for key, value in backend_form.attrs.items() if key != name}
     try:
-        theirs = facts.theirs(place)
-        made = run_node(replace(backend_form, attrs=rest), inputs_of(facts.backend, backend_form, place), opset)[
-            backend_form.outputs[0]
-        ]
+        reference_values = facts.theirs(place)
+        values = inputs_of(facts.backend, backend_form, place)
+        replayed = run_node(replace(backend_form, attrs=other_attributes), values, opset)[backend_form.outputs[0]]
     except (KernelError, NotRecordedError):
         return False
-    share = segment_share(max(unit_roundoff(made.dtype), declared_unit(facts.backend)))
-    return made.shape == theirs.shape and finite_norm(minus(made, theirs)) <= share * finite_norm(theirs)
+    share = segment_share(max(unit_roundoff(replayed.dtype), declared_unit(facts.backend)))
+    if replayed.shape != reference_values.shape:
+        return False
+    return finite_norm(minus(replayed, reference_values)) <= share * finite_norm(reference_values)
 
 
 def _attribute_finding(node: Node, name: str, backend_text: str, reference_text: str) -> Finding:
