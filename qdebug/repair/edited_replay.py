@@ -8,7 +8,6 @@ computed on codes, in a given arithmetic.
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -22,6 +21,7 @@ from qdebug.model import Node, QuantParams, Recording, operators
 from qdebug.model.dtypes import is_integer
 from qdebug.model.recording import shape_of
 from qdebug.numerics.affine import dequantize, quantize
+from qdebug.repair.replay_states import ReplayStates
 from qdebug.replay import Arithmetic
 from qdebug.replay.extents import recorded_limits
 from qdebug.replay.real_form import real_form
@@ -31,8 +31,6 @@ from qdebug.replay.stacked import LATEST, STACKED_ELEMENTS, STACKED_MOST, can_st
 
 __all__ = ["Change", "EditedReplay", "merged"]
 
-STATES_BYTES = 256 << 20
-"""Memory that states of earlier replays may take."""
 _FEW = 64
 """Elements of a tensor that is compared between runs before they are stacked."""
 _RunOutputs = tuple[int, Mapping[str, np.ndarray]]
@@ -83,9 +81,12 @@ class EditedReplay:
     ) -> None:
         self._run, self._arithmetic, self._on_progress = backend, arithmetic, on_progress
         self._stacks: dict[tuple[str, tuple[bool, ...]], bool] = {}
-        self._states = _States()
+        self._states = ReplayStates[_ReplayedValues]()
         self._marks: set[int] = set()
         """Positions of nodes that some change touched: before them, states are kept."""
+        graph = backend.graph
+        readers = {name: at for at, node in enumerate(graph.nodes) for name in node.inputs}
+        self._last_readers = {name: at for name, at in readers.items() if name not in graph.outputs}
 
     def outputs(
         self, change: Change, places: Sequence[tuple[int, int]], *, everything: bool = False
@@ -106,38 +107,21 @@ class EditedReplay:
         """
         graph = self._run.graph
         touched = _touched(change, graph.nodes)
+        runs = tuple(places), everything
         self._marks |= touched.keys()
-        start, values, waiting = self._resume(touched, tuple(places), everything=everything)
+        state = self._states.latest(runs, touched, self._marks)
+        start, values = (0, _ReplayedValues(self._run, places)) if state is None else (state[0], state[1].copy())
         with one_thread(), np.errstate(all="ignore"):
             for position, node in enumerate(graph.nodes[start:], start=start):
                 if self._on_progress is not None:
                     self._on_progress(position, len(graph.nodes))
                 if position in self._marks and position > start:
-                    before = frozenset((index, kind) for index, kind in touched.items() if index < position)
-                    self._states.keep((tuple(places), everything), position, before, values.copy(), waiting.copy())
+                    self._states.keep(runs, touched, position, values)
                 self._compute(node, change, values, everything=everything)
                 for name in dict.fromkeys(node.inputs):
-                    waiting[name] -= 1
-                    if not waiting[name]:
+                    if self._last_readers.get(name) == position:
                         values.drop(name)
         return [{name: values.real(name, run) for name in graph.outputs} for run in range(len(places))]
-
-    def _resume(
-        self, touched: Mapping[int, bytes], places: tuple[tuple[int, int], ...], *, everything: bool
-    ) -> tuple[int, _ReplayedValues, Counter[str]]:
-        """Return the node to begin with, and the state before it: that of an earlier replay with the same changes.
-
-        Args:
-            touched: What changes of each changed node, by position.
-            places: Samples and steps.
-            everything: Whether nodes that no change reaches are computed too.
-        """
-        state = self._states.latest((places, everything), touched)
-        if state is not None:
-            return state.node, state.values.copy(), state.waiting.copy()
-        waiting = Counter(name for node in self._run.graph.nodes for name in dict.fromkeys(node.inputs))
-        waiting.update(self._run.graph.outputs)
-        return 0, _ReplayedValues(self._run, places), waiting
 
     def _compute(self, node: Node, change: Change, replayed: _ReplayedValues, *, everything: bool) -> None:
         """Compute a node in the runs in which it or one of its inputs is changed."""
@@ -382,66 +366,6 @@ class _ReplayedValues:
         """Return an input of the real form of a node."""
         changed = run in self._kept.get(name, ()) or run in self._real.get(name, ())
         return self.real(name, run) if changed else read(self._run, self.places[run], form, name)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _State:
-    """A replay before one of its nodes.
-
-    Args:
-        node: Position of that node.
-        changes: What was changed before it: position of each node, and what of it.
-        values: Values that are not as recorded.
-        waiting: How many nodes still read each tensor.
-    """
-
-    node: int
-    changes: frozenset[tuple[int, bytes]]
-    values: _ReplayedValues
-    waiting: Counter[str]
-
-
-_Runs = tuple[tuple[tuple[int, int], ...], bool]
-"""Places that are replayed together, and whether all nodes are."""
-
-
-class _States:
-    """States of earlier replays: sets of edits that are tried one after the other differ in few nodes."""
-
-    def __init__(self) -> None:
-        self._states: dict[tuple[_Runs, int, frozenset[tuple[int, bytes]]], _State] = {}
-        self._nbytes = 0
-
-    def keep(
-        self,
-        runs: _Runs,
-        node: int,
-        changes: frozenset[tuple[int, bytes]],
-        values: _ReplayedValues,
-        waiting: Counter[str],
-    ) -> None:
-        """Keep a state, and drop those that were used longest ago where all take too much memory."""
-        key, size = (runs, node, changes), values.nbytes
-        if key in self._states or size > STATES_BYTES:
-            return
-        self._states[key] = _State(node=node, changes=changes, values=values, waiting=waiting)
-        self._nbytes += size
-        while self._nbytes > STATES_BYTES:
-            self._nbytes -= self._states.pop(next(iter(self._states))).values.nbytes
-
-    def latest(self, runs: _Runs, touched: Mapping[int, bytes]) -> _State | None:
-        """Return the state before the latest node that a replay with some changes can begin with."""
-        items = touched.items()
-        fitting = [
-            key
-            for key, state in self._states.items()
-            if key[0] == runs and state.changes == {item for item in items if item[0] < state.node}
-        ]
-        if not fitting:
-            return None
-        best = max(fitting, key=lambda key: key[1])
-        state = self._states[best] = self._states.pop(best)
-        return state
 
 
 def _touched(change: Change, nodes: Sequence[Node]) -> dict[int, bytes]:
