@@ -20,7 +20,7 @@ from qdebug.model import AttrValue, Node, operators
 from qdebug.model.operators import Move
 from qdebug.numerics.short_formats import SHORT_FORMATS
 from qdebug.replay.precision import onnx_dtype
-from qdebug.replay.registry import run_node
+from qdebug.replay.registry import has_kernel, run_node
 
 __all__ = ["Mistake", "layer_mistakes"]
 
@@ -89,16 +89,24 @@ def _clipped_infinities(node: Node, values: Mapping[str, np.ndarray]) -> Iterato
 
 def _other_functions(node: Node) -> Iterator[Mistake]:
     """Yield other functions in place of an activation."""
-    for function in sorted(operators.alike_functions(node.op)):
+    functions = operators.alike_functions(node.op)
+    if operators.of(node.op).unit == "lookup":
+        functions |= operators.names_where(lambda row: row.unit == "lookup" and row.name != node.op)
+    for function in sorted(functions):
+        domain = "" if has_kernel(function) else _ORT
         yield Mistake(
             likely=f"it computes {function}, not {node.op}",
-            node=replace(node, op=function, domain="", attrs={}, inputs=node.inputs[:1]),
+            node=replace(node, op=function, domain=domain, attrs={}, inputs=node.inputs[:1]),
             values={},
         )
     gate = operators.of(node.op).gate
     if gate is not None and gate.attrs:
         likely = f"it computes its {gate.op} alone: the factor {node.inputs[0]!r} is left out"
         yield Mistake(likely=likely, node=replace(node, op=gate.op, attrs=gate.attrs), values={})
+
+
+_ORT = "com.microsoft"
+"""Domain of the functions that ONNX does not define."""
 
 
 def _saturating_integers(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:

@@ -195,6 +195,16 @@ def _wrong_attributes(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[
     if node.attrs.get("epsilon"):
         without_epsilon = replace(node, attrs={**node.attrs, "epsilon": 0.0})
         yield Mistake(likely="epsilon is taken for 0", node=without_epsilon, values={}, about="epsilon")
+        for default in _EPSILONS:
+            if default != node.attrs["epsilon"]:
+                other_epsilon = replace(node, attrs={**node.attrs, "epsilon": default})
+                yield Mistake(
+                    likely=f"epsilon is taken for {default:g}", node=other_epsilon, values={}, about="epsilon"
+                )
+    for name, stated in node.attrs.items():
+        if isinstance(stated, float) and stated:
+            doubled = replace(node, attrs={**node.attrs, name: 2 * stated})
+            yield Mistake(likely=f"{name} counts twice: as {2 * stated:g}", node=doubled, values={}, about=name)
     yield from _wrong_divisors(node, values)
     yield from _reduced_other_axes(node, values)
     row, axis = operators.of(node.op), node.attrs.get("axis")
@@ -223,6 +233,8 @@ def _reduced_other_axes(node: Node, values: Mapping[str, np.ndarray]) -> Iterato
             yield Mistake(likely=likely, node=replace(node, attrs={**node.attrs, "axes": (other_axis,)}), values={})
 
 
+_EPSILONS = (1e-3, 1e-5, 1e-6, 1e-12)
+"""Defaults of frameworks."""
 _ONE_AXIS_OPSET = 13
 """Operator set since which Softmax and the like reduce one axis; before, they reduce all axes from one on."""
 
@@ -350,7 +362,7 @@ def _shifted_padding(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[M
     for begins in ([0] * half, sums, sizes[half:]):
         shifted = (*begins, *(total - begin for total, begin in zip(sums, begins, strict=True)))
         if shifted != tuple(sizes):
-            likely = f"the padding is {shifted}, not {tuple(sizes)}"
+            likely = f"the padding is {list(shifted)}, not {sizes}"
             yield Mistake(likely=likely, node=replace(node, attrs={**node.attrs, "pads": shifted}), values={})
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import permutations
 from types import MappingProxyType
 from typing import NamedTuple
@@ -26,12 +26,14 @@ class Result:
         recorded: What was recorded, of the same shape.
         allowed: The norm that their difference may have; 0 if nothing is rounded.
         operands: What the node reads, by name.
+        numbers: Single numbers that it reads beside them, such as a scale.
     """
 
     right: np.ndarray
     recorded: np.ndarray
     allowed: float
     operands: Mapping[str, np.ndarray]
+    numbers: Mapping[str, np.ndarray] = field(default_factory=dict)
 
     def fits(self, made: np.ndarray, times: float = 1.0) -> bool:
         """Tell whether values are those that were recorded, up to rounding.
@@ -136,13 +138,24 @@ def _line(result: Result, right: np.ndarray, recorded: np.ndarray) -> Iterator[s
     factor = float(np.vdot(right, recorded)) / power if power else 0.0
     if factor and result.fits(factor * right, factor):
         said = "of the opposite sign" if _written(factor) == "-1" else f"{_written(factor)} times what it should be"
-        yield f"every element is {said}"
+        yield f"every element is {said}{_known_factor(result, factor)}"
     shift = float(np.mean(recorded - right))
     if shift and result.fits(right + shift):
         yield f"every element is {_written(abs(shift))} {'more' if shift > 0 else 'less'} than it should be"
     slope, offset = np.polyfit(right.reshape(-1), recorded.reshape(-1), 1)
     if slope and result.fits(slope * right + offset, slope):
         yield f"every element is {_written(slope)} times what it should be, plus {_written(offset)}"
+
+
+def _known_factor(result: Result, factor: float) -> str:
+    """Say which number that is read a factor is, or its reciprocal."""
+    for name, array in {**result.operands, **result.numbers}.items():
+        value = float(array.reshape(-1)[0]) if array.size == 1 and array.dtype.kind == "f" else 0.0
+        if value and _written(value) == _written(factor):
+            return f", as if {name!r} counted once more"
+        if value and _written(1 / value) == _written(factor):
+            return f", as if {name!r} did not count"
+    return ""
 
 
 def _written(number: float) -> str:

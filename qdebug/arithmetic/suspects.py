@@ -322,6 +322,7 @@ def _scale_mistakes(unit: Unit) -> Iterator[Suspect]:
             ("mean scale", np.full_like(flat, flat.max()), "the largest channel's scale is used for all channels"),
             ("moved scale", np.roll(flat, 1), "the scales are read one channel off"),
             ("turned scale", flat[::-1], "the scales are read in reverse"),
+            *_scales_of_groups(unit, flat),
         ):
             changed = replace(operand, scale=mistaken.reshape(scale.shape).copy())
             yield Suspect(
@@ -330,6 +331,20 @@ def _scale_mistakes(unit: Unit) -> Iterator[Suspect]:
                 likely=likely,
                 unit=_with_operand(unit, position, changed),
             )
+
+
+def _scales_of_groups(unit: Unit, scales: np.ndarray) -> Iterator[tuple[str, np.ndarray, str]]:
+    """Yield scales per channel that are read by the number of the group, or repeated for each group."""
+    groups = unit.groups
+    if unit.kind != "conv" or groups < _MANY or scales.size % groups or scales.size == groups:
+        return
+    group_size = scales.size // groups
+    yield "group scale", np.repeat(scales[:groups], group_size), "the scales are read by the number of the group"
+    yield "same scales", np.tile(scales[:group_size], groups), "the scales of the first group are used for all groups"
+
+
+_MANY = 2
+"""Groups that can be confused."""
 
 
 def _missing_requantization(unit: Unit) -> Iterator[Suspect]:
@@ -435,7 +450,7 @@ def _shifted_padding(unit: Unit, pads: Sequence[int]) -> Iterator[Suspect]:
             yield Suspect(
                 name=f"padding {name}",
                 pattern="borders",
-                likely=f"the padding is {shifted}, not {tuple(pads)}",
+                likely=f"the padding is {list(shifted)}, not {list(pads)}",
                 unit=replace(unit, attrs={**unit.attrs, "pads": shifted}),
             )
 

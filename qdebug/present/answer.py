@@ -1,4 +1,4 @@
-"""The answer of a comparison in words: PASS or FAIL, headline, faults, remedies, and what was ruled out."""
+"""The answer of a comparison in words: PASS or FAIL, headline, faults, remedies, and ruled out faults."""
 
 from __future__ import annotations
 
@@ -222,7 +222,7 @@ def level_change(fault: Diagnosis) -> str:
 
 
 def remedy_line(remedy: Remedy, result: RunComparison, *, most: int) -> str:
-    """Return what was tried, what the outputs become, and the cost.
+    """Return an edit that was tried, the resulting levels of the outputs, and the cost.
 
     Args:
         remedy: The remedy.
@@ -248,7 +248,7 @@ def remedy_line(remedy: Remedy, result: RunComparison, *, most: int) -> str:
 
 
 def advice_line(result: RunComparison) -> str:
-    """Return what to do about the first fault where no change was tried, without a promise; "" if nothing is known."""
+    """Return advice on the first fault if no edit was tried, without a promised gain; "" if there is none."""
     if not result.diagnosis or any(fault.remedies for fault in result.diagnosis):
         return ""
     first = result.diagnosis[0]

@@ -158,7 +158,7 @@ def _likely(pattern: str, found_places: Sequence[WrongPlace], found_traits: Sequ
 
 
 _AMOUNTS = ("constant", "constant_per_channel", "factor", "factor_per_channel")
-_DECISIVE_TRAITS = ("one_code", "clamp", "wrapped", "overflow", "ties_only", *_AMOUNTS)
+_DECISIVE_TRAITS = ("one_code", "clamp", "wrapped", "ties_only", *_AMOUNTS)
 """Traits that say more of the cause than any place does."""
 
 

@@ -124,6 +124,8 @@ class _Case:
         self._form, self._opset = real_form(node, recording.graph.opset)
         self._quant = recording.graph.tensors[tensor].quant
         self._samples: dict[Place, _Sample] = {}
+        beside = [name for name in node.inputs if name and name not in self._form.inputs]
+        self._constants = {name: recording.load(name) for name in beside if recording.graph.is_constant(name)}
         first = self._sample(places[0])
         right, operands = first.result.right, first.result.operands
         terms = sum_terms(self._form, {name: each.shape for name, each in operands.items()}, right.shape)
@@ -141,7 +143,7 @@ class _Case:
 
     def cause_of_codes(self) -> str | None:
         """Say what accounts for codes."""
-        return self.mistake() or self.codes_of_a_line() or self.reading() or self.other_tensor()
+        return self.mistake() or self.count() or self.codes_of_a_line() or self.reading() or self.other_tensor()
 
     def cause_of_numbers(self) -> str | None:
         """Say what accounts for real numbers or integers."""
@@ -169,7 +171,13 @@ class _Case:
             exact, right = right, on_grid(right, self._quant)
             off = np.abs(difference(recorded, right))
             rounding = FLOAT32_UNIT_ROUNDOFF * finite_norm(right) if right.dtype.kind == "f" else 0.0
-            result = Result(right=right, recorded=recorded, allowed=max(allowed, rounding), operands=values)
+            result = Result(
+                right=right,
+                recorded=recorded,
+                allowed=max(allowed, rounding),
+                operands=values,
+                numbers={name: each for name, each in self._constants.items() if each.size == 1},
+            )
             self._samples[place] = _Sample(
                 result=result, exact=exact, allowed=allowed, slack=slack, wrong=~(off <= slack)
             )
@@ -204,12 +212,29 @@ class _Case:
             nothing = {**result.operands, name: np.zeros_like(operand)}
             with recorded_limits(self._recording, place), np.errstate(all="ignore"):
                 without = run_node(self._form, nothing, self._opset)[self._form.outputs[0]]
-            share = share_of(result, without)
-            said = None if share is None else f"{name!r} counts {share} times"
+            said = share_of(result, without) if self._quant is None else self._share_in_codes(place, without)
             if said is None or found not in (None, said):
                 return None
             found = said
-        return found
+        return None if found is None else f"{name!r} counts {found} times"
+
+    def _share_in_codes(self, place: Place, without: np.ndarray) -> str | None:
+        """Return how often an operand counts in codes that are linear in it, in two digits; None if once."""
+        sample = self._sample(place)
+        own, free = sample.exact - without, sample.result.recorded != sample.result.recorded.min()
+        power = float(np.vdot(own[free], own[free]))
+        if not power:
+            return None
+        share = float(np.vdot(own[free], (sample.result.recorded - without)[free])) / power
+        said = f"{share:.2g}"
+        made = on_grid((without + float(said) * own).astype(np.float32), self._quant)
+        return said if said not in ("0", "1") and self._are_equal(sample, made) else None
+
+    def _are_equal(self, sample: _Sample, made: np.ndarray) -> bool:
+        """Tell whether codes are those that were recorded, but for one step in few of them."""
+        off = np.abs(difference(sample.result.recorded, made))
+        equal = np.count_nonzero(off <= sample.slack * LSB_SLACK)
+        return bool((off <= sample.slack).all()) and equal >= FURTHER_CAUSE_MIN_EQUAL_CODES * off.size
 
     def mistake(self) -> str | None:
         """Say which mistake of the operator gives every code, up to one step where numbers are rounded."""
@@ -229,12 +254,10 @@ class _Case:
         stated, stated_zero = float(quant.scale.reshape(-1)[0]), int(quant.zero_point.reshape(-1)[0])
         if zero == stated_zero and round(stated / step, 2) == 1:  # some other rounding, or range
             return None
-        if zero == stated_zero:
+        if step < 0:
             return f"what the codes stand for is about {stated / step:.2g} times what it should be"
-        if step > 0:
-            said = f"about scale {step:.2g} and zero point {zero}, not of {stated:.4g} and {stated_zero}"
-            return f"{_LIKELY}its codes are of {said}: that reproduces every element"
-        return None
+        said = f"of about scale {step:.2g} and zero point {zero}, not of {stated:.4g} and {stated_zero}"
+        return f"{_LIKELY}its codes are {said}, another scale than the graph says: that reproduces every element"
 
     def reading(self) -> str | None:
         """Say how an operand is read otherwise, if that gives every element of every sample."""
@@ -303,12 +326,11 @@ class _Case:
             made = made_by(mistake, sample.result.operands, self._opset, None if self.coded else sample.result.right)
         if made is None or made.shape != sample.wrong.shape:
             return False
-        off = np.abs(difference(sample.result.recorded, on_grid(made, self._quant)))
+        if self.coded:
+            return self._are_equal(sample, on_grid(made, self._quant))
+        off = np.abs(difference(sample.result.recorded, made))
         if not whole:
             return bool((off[sample.wrong] <= sample.slack).all())
-        if self.coded:
-            equal = np.count_nonzero(off <= sample.slack * LSB_SLACK)
-            return bool((off <= sample.slack).all()) and equal >= FURTHER_CAUSE_MIN_EQUAL_CODES * off.size
         return finite_norm(off) <= sample.allowed and bool(np.isfinite(off).all())
 
 

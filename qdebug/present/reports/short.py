@@ -158,7 +158,7 @@ def where(result: RunComparison, faults: Sequence[Diagnosis], *, whys: int) -> G
 
 
 def _remaining_share(result: RunComparison) -> tuple[float, str] | None:
-    """Return the share of the last row, with a label: what the named nodes leave, or what they make together."""
+    """Return the share that the named nodes leave, or the share of all of them together, with a label."""
     groups = (remedy for each in result.diagnosis for remedy in each.remedies if (remedy.nodes or 0) > 1)
     in_float = next((remedy for remedy in groups if remedy.edit.startswith("float ")), None)
     if in_float is not None:

@@ -73,7 +73,7 @@ def test_an_average_whose_padding_counts_is_not_excused_where_it_pads_with_the_c
         ("offsets", "of the opposite sign, as offsets"),
         ("zero padding", "the code 0 in place of the zero point"),
         ("edge padding", "repeats the outermost values"),
-        ("padding end", "the padding is (0, 0, 2, 2), not (1, 1, 1, 1)"),
+        ("padding end", "the padding is [0, 0, 2, 2], not [1, 1, 1, 1]"),
         ("moved scale 1", "the scales are read one channel off"),
         ("wrapped codes", "wrap around instead of saturating"),
         ("sign read 0", "the first operand's int8 codes are read as uint8"),

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import qdebug
+from qdebug.arithmetic.relations import Result, relation_of
 from qdebug.model import Graph, MemoryRecording, Node, Role, TensorInfo
 from qdebug.replay import run_node
 
@@ -412,3 +413,70 @@ def test_the_sign_that_wrong_real_numbers_should_have():
     made = np.where(exact < 0, np.sqrt(np.abs(exact)) * np.float32(0.3) - 1, exact).astype(np.float32)
     (told,) = qdebug.explain(recorded(DENSE, values, made)).nodes
     assert "exactly the elements that should be negative" in told.reason
+
+
+@pytest.mark.parametrize(
+    ("right", "values", "wrong", "said"),
+    [
+        (
+            node("BatchNormalization", "x g b m v", epsilon=0.01),
+            {
+                "x": real(1, 6, 5, 5),
+                "g": real(6),
+                "b": real(6),
+                "m": real(6),
+                "v": (RNG.random(6) / 20).astype(np.float32),
+            },
+            {"epsilon": 0.02},
+            "epsilon counts twice: as 0.02",
+        ),
+        (
+            node("LayerNormalization", "x g", epsilon=0.01),
+            {"x": real(6, 12) / 10, "g": real(12)},
+            {"epsilon": 1e-3},
+            "epsilon is taken for 0.001",
+        ),
+    ],
+)
+def test_a_number_of_an_attribute_that_counts_otherwise(right, values, wrong, said):
+    made = run_node(replace(right, attrs=wrong), values, OPSET)["y"]
+    (told,) = qdebug.explain(recorded(right, values, made)).nodes
+    assert said in told.reason
+
+
+def test_a_function_that_only_a_runtime_has():
+    values = {"x": real(8, 16)}
+    made = (values["x"] / (1 + np.exp(-1.702 * values["x"].astype(np.float64)))).astype(np.float32)
+    (told,) = qdebug.explain(recorded(node("Gelu", "x"), values, made)).nodes
+    assert "it computes QuickGelu, not Gelu" in told.reason
+
+
+@pytest.mark.parametrize(("scale", "said"), [(0.04, "as if 's' did not count"), (25.0, "as if 's' counted once more")])
+def test_a_factor_that_is_read_and_counts_otherwise(scale, said):
+    right = real(6, 8)
+    result = Result(
+        right=right, recorded=25 * right, allowed=1e-4, operands={"x": right + 1}, numbers={"s": np.float32(scale)}
+    )
+    assert relation_of(result) == f"every element is 25 times what it should be, {said}"
+
+
+def test_a_bias_that_counts_several_times_in_codes():
+    right = node("QLinearConv", "x sx zx w sw zw sy zy b", pads=(1, 1, 1, 1))
+    values = {**CODED, "b": RNG.integers(-9000, 9000, 4).astype(np.int32), "sb": np.float32(0.0002), "zb": np.int32(0)}
+    made = run_node(right, {**values, "b": 4 * values["b"]}, OPSET)["y"]
+    (told,) = qdebug.explain(coded(right, values, made, *CONVOLVED, ("b", "sb", "zb", "int32"))).nodes
+    assert "'b' counts 4 times" in told.residual.likely
+
+
+@pytest.mark.parametrize(
+    ("order", "said"),
+    [([0] * 4 + [1] * 4, "the scales are read by the number of the group"), ([0, 1, 2, 3] * 2, "of the first group")],
+)
+def test_scales_of_groups_that_are_confused(order, said):
+    scale = (RNG.random(8) * 0.01 + 0.004).astype(np.float32)
+    weight = RNG.integers(-127, 128, (8, 3, 3, 3)).astype(np.int8)
+    values = {**CODED, "w": weight, "sw": scale, "zw": np.zeros(8, np.int8)}
+    right = node("QLinearConv", "x sx zx w sw zw sy zy", pads=(1, 1, 1, 1), group=2)
+    made = run_node(right, {**values, "sw": scale[order]}, OPSET)["y"]
+    (told,) = qdebug.explain(recorded(right, values, made)).nodes
+    assert said in told.residual.likely

@@ -65,7 +65,7 @@ IMAGE = {"x": real(1, 3, 9, 9), "w": real(4, 3, 3, 3)}
             CONV,
             IMAGE,
             replace(CONV, attrs={**CONV.attrs, "pads": (0, 0, 1, 1)}),
-            "padding is (0, 0, 1, 1), not (1, 1, 0, 0)",
+            "padding is [0, 0, 1, 1], not [1, 1, 0, 0]",
         ),
     ],
 )
@@ -182,7 +182,7 @@ def test_a_mistake_that_tells_all_elements_comes_before_one_that_tells_a_part():
     right = node("ConvTranspose", "x w", strides=(2,), pads=(1, 0), output_padding=(1,))
     values = {"x": real(2, 4, 12), "w": real(4, 6, 3)}
     made = run_node(with_attribute(right, pads=(0, 1)), values, OPSET)["y"]
-    assert_named(right, values, made, "the padding is (0, 1), not (1, 0)")
+    assert_named(right, values, made, "the padding is [0, 1], not [1, 0]")
 
 
 def test_the_place_of_wrong_real_numbers_is_in_the_verdict():
