@@ -1,4 +1,4 @@
-"""Judges a tensor that one backend node makes: its replay against that of the reference's nodes on the same inputs."""
+"""Judge a tensor of a single backend node: compare its replay with that of the reference's nodes on the same inputs."""
 
 from __future__ import annotations
 
@@ -40,61 +40,62 @@ _SEED = 20250415
 
 
 class OneNode(TensorCheck):
-    """Judges a tensor that one backend node makes."""
+    """Judges a tensor of a single backend node."""
 
     def attribution(self) -> Attribution:
-        """Replay the node; one without kernel, or of which not all was said, by the reference's nodes."""
-        found = self._split()
-        if found.introduced is not None:
-            return found
-        other = self.by_reference(rounding=True)  # who records may not know all that a node reads
-        return found if other.introduced is None else other
+        """Replay the node; if it has no kernel or incomplete facts, replay the reference's nodes."""
+        own_attribution = self._split()
+        if own_attribution.introduced is not None:
+            return own_attribution
+        by_reference = self.by_reference(rounding=True)  # a harness may not know all inputs of a node
+        return own_attribution if by_reference.introduced is None else by_reference
 
     def why_not(self, attribution: Attribution) -> str | None:
-        """Say why the node cannot be checked; None if it can, as far as is known beforehand."""
-        if (said := unreplayed(self.facts, attribution)) is not None:
-            return said
+        """Return why the node cannot be checked; None if it can, as far as is known beforehand."""
+        if (reason := unreplayed(self.facts, attribution)) is not None:
+            return reason
         if operators.of(self.node.op).takes_codes:
             return f"{self.node.op} computes with codes"
         return super().why_not(attribution)
 
     def effect(self, attribution: Attribution, places: Sequence[tuple[int, int]]) -> Finding | None:
-        """Find what the two replays show beyond rounding of the constants, or what that leaves too little of."""
-        if (found := bias_effect(self.facts, attribution, places)) is not None:
-            return found
+        """Find a difference of the two replays beyond the rounding of constants, or a loss by that rounding."""
+        if (finding := bias_effect(self.facts, attribution, places)) is not None:
+            return finding
         if any(self._differs(attribution, place) for place in places):
             return declared_difference(self.facts)
         if not has_codes(self.facts):
             return None
-        return next(filter(None, (self._lost(place) for place in places)), None)
+        return next(filter(None, (self._rounding_loss(place) for place in places)), None)
 
-    def _lost(self, place: tuple[int, int]) -> Finding | None:
-        """Find whether too little is left of a product once its weights are rounded to codes."""
+    def _rounding_loss(self, place: tuple[int, int]) -> Finding | None:
+        """Find a product that loses too much by the rounding of its weights to codes."""
         facts, form = self.facts, self.facts.our_form(self.node)
         weights = [name for name in form.inputs[1:2] if name and facts.be.folds(name)]
         coded = any(facts.replays.backend.levels(name) is not None for name in weights)
         if not (operators.of(form.op).product and coded):
             return None
-        theirs, ours = self._replayed(place)
-        if ours.shape != theirs.shape:
+        reference_values, backend_values = self._replay_both(place)
+        if backend_values.shape != reference_values.shape:
             return None
-        return lost_to_rounding(facts, theirs, minus(theirs, ours), "weights")
+        return lost_to_rounding(facts, reference_values, minus(reference_values, backend_values), "weights")
 
-    def _replayed(self, place: tuple[int, int]) -> tuple[np.ndarray, np.ndarray]:
-        """Return what the reference's nodes and the backend's node make of the backend's inputs, in one order."""
+    def _replay_both(self, place: tuple[int, int]) -> tuple[np.ndarray, np.ndarray]:
+        """Return the outputs of both sides' nodes on the backend's inputs, in the reference's order."""
         facts, entry = self.facts, self.facts.entry
-        theirs = facts.theirs(place)
-        ours = replay(facts.backend, self.node, entry.tensor, place)
+        reference_values = facts.theirs(place)
+        backend_values = replay(facts.backend, self.node, entry.tensor, place)
         recorded = facts.backend.load(entry.tensor, *place)
-        if not same_elements(ours.shape, recorded.shape):  # not all was said of what it does
-            raise KernelError(f"The replay gives shape {ours.shape} and the recording has {recorded.shape}.")
-        folded = folded_clamp(facts.reference, facts.backend, entry)
-        ours = ours.reshape(recorded.shape)
-        if folded is not None:
-            ours = held_as_recorded(ours, dequantize(recorded, entry.quant), folded)
-        ours = held(ours, clamp_of(entry.pair.backend_view), self._reference_span)
-        theirs = held(theirs, self._reference_span)  # what only comes from the backend may lie beyond these codes
-        return theirs, in_reference_order(ours, entry.pair.backend_view, theirs.shape)
+        if not same_elements(backend_values.shape, recorded.shape):  # some facts of the node were not recorded
+            raise KernelError(f"The replay gives shape {backend_values.shape} and the recording has {recorded.shape}.")
+        clamp = folded_clamp(facts.reference, facts.backend, entry)
+        backend_values = backend_values.reshape(recorded.shape)
+        if clamp is not None:
+            backend_values = held_as_recorded(backend_values, dequantize(recorded, entry.quant), clamp)
+        backend_values = held(backend_values, clamp_of(entry.pair.backend_view), self._reference_span)
+        # Replayed from the backend's inputs, the reference's values may exceed its codes.
+        reference_values = held(reference_values, self._reference_span)
+        return reference_values, in_reference_order(backend_values, entry.pair.backend_view, reference_values.shape)
 
     @property
     def _reference_span(self) -> tuple[float | None, float | None]:
@@ -102,100 +103,109 @@ class OneNode(TensorCheck):
 
     def _differs(self, attribution: Attribution, place: tuple[int, int]) -> bool:
         facts, quant = self.facts, self.facts.entry.quant
-        theirs, ours = self._replayed(place)
-        if not one_shape(ours.shape, theirs.shape):
+        reference_values, backend_values = self._replay_both(place)
+        if not one_shape(backend_values.shape, reference_values.shape):
             return True
-        ours = ours.reshape(theirs.shape)
+        backend_values = backend_values.reshape(reference_values.shape)
         allowed, spread = _rounding_bound(facts, place), None
         if allowed is None:
-            spread, allowed = self._as_theirs(_rounding_spread(facts, place), theirs), 0.0
+            spread, allowed = self._in_reference_shape(_rounding_spread(facts, place), reference_values), 0.0
         elif isinstance(allowed, np.ndarray):
-            allowed = self._as_theirs(allowed, theirs)
+            allowed = self._in_reference_shape(allowed, reference_values)
         least = FOLDING_MAX_ERROR_RATIO * (attribution.samples.get(place[0], attribution).allowed or 0.0)
 
-        def excess(share: float, off: np.ndarray) -> np.ndarray | None:
-            """Return what lies beyond a share of the bound; None if that is nothing to speak of."""
-            with np.errstate(invalid="ignore"):  # an endless bound accounts for an endless difference
-                found = np.nan_to_num(np.maximum(off - share * (1 + LSB_SLACK) * allowed, 0), nan=0.0, posinf=np.inf)
+        def excess(share: float, magnitude: np.ndarray) -> np.ndarray | None:
+            """Return the excess over a share of the bound; None if it is negligible."""
+            with np.errstate(invalid="ignore"):  # inf - inf: an infinite bound allows any difference
+                beyond = np.nan_to_num(
+                    np.maximum(magnitude - share * (1 + LSB_SLACK) * allowed, 0), nan=0.0, posinf=np.inf
+                )
             if quant is not None and quant.qmin is not None:
                 lsb = MOVED_CODES_MAX_LSB if all(map(rounds_nothing, self.segment.own)) else DERIVED_LSB
-                told = np.max(found, initial=0) > lsb * float(np.max(quant.scale))
+                is_notable = np.max(beyond, initial=0) > lsb * float(np.max(quant.scale))
             else:
-                told = finite_norm(found) > least
-            return found if told else None
+                is_notable = finite_norm(beyond) > least
+            return beyond if is_notable else None
 
         @cache
         def rounding_noise() -> np.ndarray:
-            known = facts.rounding_noise(place)
-            return known if spread is None else np.hypot(known, spread)
+            noise = facts.rounding_noise(place)
+            return noise if spread is None else np.hypot(noise, spread)
 
-        def is_beyond(off: np.ndarray, share: float, half_steps: float) -> bool:
-            found = excess(share, off)
-            return found is not None and exceeds(found, rounding_noise() / half_steps)
+        def is_beyond(magnitude: np.ndarray, share: float, half_steps: float) -> bool:
+            beyond = excess(share, magnitude)
+            return beyond is not None and exceeds(beyond, rounding_noise() / half_steps)
 
-        off = self._off(theirs, ours)
-        if is_beyond(off, 1.0, 1.0):
-            known = self._beside_weight(ours, place)
-            return known is None or is_beyond(known, 1.0, 1.0)
-        if excess(LIKELY_ROUNDING_BOUND_SHARE, off) is None or not constants_are_other(facts):
+        difference = self._difference(reference_values, backend_values)
+        if is_beyond(difference, 1.0, 1.0):
+            without_weight = self._difference_beside_weight(backend_values, place)
+            return without_weight is None or is_beyond(without_weight, 1.0, 1.0)
+        if excess(LIKELY_ROUNDING_BOUND_SHARE, difference) is None or not constants_are_other(facts):
             return False
-        known = self._beside_weight(ours, place)
-        off = off if known is None else known
-        return is_beyond(off, LIKELY_ROUNDING_BOUND_SHARE, DISTURBANCE_HALF_STEPS)
+        without_weight = self._difference_beside_weight(backend_values, place)
+        difference = difference if without_weight is None else without_weight
+        return is_beyond(difference, LIKELY_ROUNDING_BOUND_SHARE, DISTURBANCE_HALF_STEPS)
 
-    def _as_theirs(self, array: np.ndarray, theirs: np.ndarray) -> np.ndarray:
-        """Bring what is known of each element of the backend's tensor into the order and shape of the reference's."""
-        return in_reference_order(array, self.facts.entry.pair.backend_view, theirs.shape).reshape(theirs.shape)
+    def _in_reference_shape(self, array: np.ndarray, reference_values: np.ndarray) -> np.ndarray:
+        """Return an array of the backend's tensor in the order and shape of the reference's."""
+        shape = reference_values.shape
+        return in_reference_order(array, self.facts.entry.pair.backend_view, shape).reshape(shape)
 
-    def _beside_weight(self, ours: np.ndarray, place: tuple[int, int]) -> np.ndarray | None:
-        """Return by how much a replay is off beside what its weight's rounding makes; None where that is not known."""
-        theirs = self.facts.with_rounded_weight(place)
-        return None if theirs is None else self._off(held(theirs, self._reference_span).reshape(ours.shape), ours)
+    def _difference_beside_weight(self, backend_values: np.ndarray, place: tuple[int, int]) -> np.ndarray | None:
+        """Return the difference of a replay beside the effect of its weight's rounding; None if unknown."""
+        reference_values = self.facts.with_rounded_weight(place)
+        if reference_values is None:
+            return None
+        return self._difference(
+            held(reference_values, self._reference_span).reshape(backend_values.shape), backend_values
+        )
 
-    def _off(self, theirs: np.ndarray, ours: np.ndarray) -> np.ndarray:
-        """Return by how much two replays are apart, as far as the codes of the backend's tensor can tell.
+    def _difference(self, reference_values: np.ndarray, backend_values: np.ndarray) -> np.ndarray:
+        """Return the magnitude of the difference of two replays, where the backend's codes can show it.
 
-        Where both lie beyond the same end of its codes, these hold nothing that tells them apart. What a mask hides
-        from a Softmax counts for nothing either: a format of fewer digits holds a nearer mask.
+        Elements that both exceed the same end of the codes count as equal, as do elements that a mask hides from a
+        Softmax: a shorter format has another mask value.
         """
         facts, entry = self.facts, self.facts.entry
-        off = np.nan_to_num(np.abs(minus(theirs, ours)), nan=0.0, posinf=np.inf)  # what is not finite is judged before
+        # Non-finite values are judged elsewhere.
+        difference = np.nan_to_num(np.abs(minus(reference_values, backend_values)), nan=0.0, posinf=np.inf)
         low, high = (np.nan if end is None else end for end in span_before(facts.backend.graph, entry.tensor))
-        hidden = ((theirs <= low) & (ours <= low)) | ((theirs >= high) & (ours >= high))
-        if entry.pair.reference_view is None and theirs.size:
-            axes = softmax_axes(facts.reference.graph, entry.reference_tensor, theirs.ndim)
-            hidden |= False if axes is None else ~which_count(theirs, ours, axes)
-        return np.asarray(np.where(hidden, 0.0, off))
+        hidden = ((reference_values <= low) & (backend_values <= low)) | (
+            (reference_values >= high) & (backend_values >= high)
+        )
+        if entry.pair.reference_view is None and reference_values.size:
+            axes = softmax_axes(facts.reference.graph, entry.reference_tensor, reference_values.ndim)
+            hidden |= False if axes is None else ~which_count(reference_values, backend_values, axes)
+        return np.asarray(np.where(hidden, 0.0, difference))
 
 
 def unreplayed(facts: TensorFacts, attribution: Attribution) -> str | None:
-    """Say why the replay of a node tells nothing of its error; None if it does."""
-    known = attribution.arithmetic_unsaturated is not None
-    return None if known else attribution.reason or f"no bound of rounding is known for {facts.node.op}"
+    """Return why the replay of a node says nothing about its error; None if it does."""
+    has_bound = attribution.arithmetic_unsaturated is not None
+    return None if has_bound else attribution.reason or f"no bound of rounding is known for {facts.node.op}"
 
 
 def bias_effect(facts: TensorFacts, attribution: Attribution, places: Sequence[tuple[int, int]]) -> Finding | None:
-    """Find whether a bias in no codes is not the reference's, with more effect than rounding what is summed up."""
+    """Find a bias without codes that differs from the reference's, with more effect than rounding of the summands."""
     if facts.entry.quant is not None:
         return None
-    found = other_bias(facts)
-    if found is None:
+    error_and_finding = other_bias(facts)
+    if error_and_finding is None:
         return None
     for place in places:
         elements = math.prod(shape_of(facts.backend, facts.entry.tensor, *place))
         allowed = attribution.samples.get(place[0], attribution).allowed or 0.0
-        if found[0] * math.sqrt(elements) > FOLDING_MAX_ERROR_RATIO * allowed:
-            return found[1]
+        if error_and_finding[0] * math.sqrt(elements) > FOLDING_MAX_ERROR_RATIO * allowed:
+            return error_and_finding[1]
     return None
 
 
 def _rounding_bound(facts: TensorFacts, place: tuple[int, int]) -> np.ndarray | float | None:
-    """Bound what rounding the node's constants to their codes can change, in the backend's order of dimensions.
+    """Bound the effect of rounding the node's constants to codes, in the backend's order of dimensions.
 
-    Half a step of each weight, or its error where that is known, times the magnitude of what it meets, and half a
-    step of the bias: their sum, or a few times the root of the sum of squares where that is less, since errors of
-    rounding hardly ever have one sign.
-    None where constants are rounded and no such bound is known.
+    It is half a step of each weight, or its error if known, times the magnitude of its factor, plus half a step of the
+    bias. Their sum is the bound, or a few times the root of the sum of squares if that is less, since rounding errors
+    hardly ever have the same sign. None if constants are rounded and no such bound is known.
     """
     node, half_steps = facts.node, facts.replays.backend.half_steps
     form, opset = real_form(node, facts.backend.graph.opset)
@@ -208,18 +218,18 @@ def _rounding_bound(facts: TensorFacts, place: tuple[int, int]) -> np.ndarray | 
     scales = row.neutral == 1 and row.commutes
     if not (row.product or row.neutral == 0 or scales):
         return None
-    main, known = facts.main, None
+    main, weight_error = facts.main, None
     if main is not None and row.product:
-        known = facts.replays.weight_error(facts.their_form(main), form, facts.segment.beside(main))
+        weight_error = facts.replays.weight_error(facts.their_form(main), form, facts.segment.beside(main))
     values: dict[str, np.ndarray] = {}
     rounded = False
     for slot, name in enumerate(form.inputs):
         if not name:
             continue
         if facts.be.folds(name):
-            values[name] = half_steps(name) if known is None or slot != 1 else known
+            values[name] = half_steps(name) if weight_error is None or slot != 1 else weight_error
             rounded = rounded or bool(np.any(values[name]))
-        elif slot > 1 or row.adds:  # what a constant is added to does not scale its rounding
+        elif slot > 1 or row.adds:  # the other operand of a sum does not scale the rounding
             values[name] = np.zeros_like(real_values(facts.backend, name, place))
         else:
             values[name] = np.abs(real_values(facts.backend, name, place))
@@ -235,19 +245,19 @@ def _rounding_bound(facts: TensorFacts, place: tuple[int, int]) -> np.ndarray | 
 
 
 def _moved_bound(facts: TensorFacts, constants: Sequence[str], place: tuple[int, int]) -> np.ndarray:
-    """Return the change by rounded constants in what a node only moves: half a step wherever one of them goes."""
+    """Return the effect of rounded constants on a node that only moves values: half a step where one goes."""
     form, opset = real_form(facts.node, facts.backend.graph.opset)
     values: dict[str, np.ndarray] = {}
     for name in filter(None, form.inputs):
         values[name] = real_values(facts.backend, name, place)
-        if values[name].dtype.kind == "f":  # indices and extents stay
+        if values[name].dtype.kind == "f":  # indices and extents are exact
             rounded = facts.replays.backend.half_steps(name) if name in constants else np.zeros((), np.float32)
             values[name] = np.broadcast_to(rounded, values[name].shape)
     return run_form(facts.node, form, opset, values)[form.outputs[0]]
 
 
 def _rounding_spread(facts: TensorFacts, place: tuple[int, int]) -> np.ndarray:
-    """Estimate what rounding a node's constants makes of one of its outputs, where `_rounding_bound` knows no bound."""
+    """Estimate the effect of rounding a node's constants on an output, if `_rounding_bound` has no bound."""
     node, tensor = facts.node, facts.entry.tensor
     form, opset = real_form(node, facts.backend.graph.opset)
     values = inputs_of(facts.backend, form, place)

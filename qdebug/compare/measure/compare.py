@@ -11,8 +11,8 @@ from qdebug.compare.align.layouts import in_one_order, turned_quant
 from qdebug.compare.align.pairs import Pair, clamp_of
 from qdebug.compare.attribute.integer_tensors import lacks_scale
 from qdebug.compare.measure.partial import (
-    ElementsCompared,
-    PartlyCompared,
+    ElementComparison,
+    PartialComparison,
     compare_elements,
     compare_partly,
     hash_equal,
@@ -61,7 +61,7 @@ class Places:
     partly: list[SamplePlace]
     only: dict[str, int]
 
-    def left_out(self, reference: Recording, backend: Recording, rest: Sequence[ElementsCompared] = ()) -> str:
+    def left_out(self, reference: Recording, backend: Recording, rest: Sequence[ElementComparison] = ()) -> str:
         """Return a clause on what is not compared, beside the elements of the rest."""
         apart = len(self.partly) - sum(part.places for part in rest)
         lacking = [f"the {side} has none for {count}" for side, count in self.only.items() if count]
@@ -77,7 +77,7 @@ class Places:
         head = f"values of {len(self.full)} of {total} {unit} compared"
         return " ".join([head, *clauses]) + (": " + ", ".join(lacking) if lacking else "")
 
-    def lacking(self, rest: Sequence[ElementsCompared]) -> bool:
+    def lacking(self, rest: Sequence[ElementComparison]) -> bool:
         """Tell whether there are some that the comparison passes over."""
         return any(self.only.values()) or sum(part.places for part in rest) < len(self.partly)
 
@@ -253,9 +253,9 @@ def _compare_partial_samples(
     pair: Pair,
     places: Sequence[SamplePlace],
     tolerance: tuple[float, float] | None,
-) -> dict[int, ElementsCompared]:
+) -> dict[int, ElementComparison]:
     """Compare the kept elements of samples not kept in full, by sample; samples without any are left out."""
-    rest: dict[int, ElementsCompared] = {}
+    rest: dict[int, ElementComparison] = {}
     for place in places:
         part = compare_elements(reference, backend, pair, (place.sample, place.step), tolerance=tolerance)
         if part is not None and part.compared:
@@ -263,13 +263,13 @@ def _compare_partial_samples(
     return rest
 
 
-def _with_rest(part: ErrorAccumulator, rest: ElementsCompared, *, alone: bool) -> ErrorStats:
+def _with_rest(part: ErrorAccumulator, rest: ElementComparison, *, alone: bool) -> ErrorStats:
     """Add the error of the rest of a sample, and return the error of the sample."""
     part.merge(rest.sums)
     return rest.stats() if alone else replace(part.stats(), worst_index=None)
 
 
-def _partly_compared(partial: PartlyCompared, missing: str) -> Comparison:
+def _partly_compared(partial: PartialComparison, missing: str) -> Comparison:
     note = "; ".join(filter(None, (partial.note if partial.stats is not None else "", missing)))
     return Comparison(
         stats=partial.stats,

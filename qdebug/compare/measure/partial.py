@@ -1,4 +1,4 @@
-"""Compare tensors of which a part was kept: elements that both sides hold, else hashes and statistics."""
+"""Compare partially recorded tensors: by the elements that both sides kept, else by hashes and statistics."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from qdebug.numerics.stats import ErrorStats
 from qdebug.numerics.summary import take_statistics
 
 __all__ = [
-    "ElementsCompared",
-    "PartlyCompared",
+    "ElementComparison",
+    "PartialComparison",
     "compare_elements",
     "compare_partly",
     "hash_equal",
@@ -32,17 +32,17 @@ __all__ = [
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PartlyCompared:
-    """What is known of a pair of which not all values were kept.
+class PartialComparison:
+    """The comparison of a pair with partial records.
 
     Args:
         basis: "elements" or "stats".
-        samples: The error of each sample, of the elements compared; empty if only statistics are known and differ.
-        stats: The same of all samples together; None likewise.
+        samples: The error of each sample, over the compared elements; empty if only statistics are known and differ.
+        stats: The error of all samples together; None if only statistics are known and differ.
         note: What was compared and what was not; "" if nothing was left out.
         equal: Whether all values are equal bit for bit, kept or not.
-        sqnr_at_most: Upper bound of the SQNR in dB that the statistics prove; None if they prove none.
-        nonfinite: Elements that the statistics prove to be NaN or infinite on one side only, at the least.
+        sqnr_at_most: Upper bound of the SQNR in dB, by the statistics; None without.
+        nonfinite: Lower bound of the elements that are NaN or infinite on one side only, by the statistics.
     """
 
     basis: str
@@ -56,57 +56,60 @@ class PartlyCompared:
 
 def compare_partly(
     reference: Recording, backend: Recording, pair: Pair, *, tolerance: tuple[float, float] | None = None
-) -> PartlyCompared | None:
-    """Compare what was kept of a pair of which no values were kept in full on both sides.
+) -> PartialComparison | None:
+    """Compare the partial records of a pair without values that both sides kept in full.
 
     Args:
         reference: The reference run.
         backend: The backend run.
-        pair: Which tensors, and what is done to their values first.
-        tolerance: (atol, rtol), as of `compare_pair`.
+        pair: The pair.
+        tolerance: (atol, rtol), as in `compare_pair`.
 
     Returns:
-        What is known; None if one side has nothing.
+        The comparison; None if one side has nothing.
 
     Raises:
-        RecordingError: What a recording says it kept cannot be read.
+        RecordingError: A record cannot be read.
     """
     places = list(_places(reference, backend, pair))
     if not places:
         return None
-    found = _elements_compared(reference, backend, pair, places, tolerance)
-    if found is None:
-        found = _statistics_compared(reference, backend, pair, places)
+    comparison = _compare_all_elements(reference, backend, pair, places, tolerance)
+    if comparison is None:
+        comparison = _compare_statistics(reference, backend, pair, places)
     else:
-        found = replace(found, equal=all(hash_equal(reference, backend, pair, place) for place in places))
-    return found if found.equal else replace(found, nonfinite=one_sided(reference, backend, pair))
+        comparison = replace(comparison, equal=all(hash_equal(reference, backend, pair, place) for place in places))
+    return comparison if comparison.equal else replace(comparison, nonfinite=one_sided(reference, backend, pair))
 
 
 def one_sided(reference: Recording, backend: Recording, pair: Pair) -> int:
-    """Count the elements that cannot but be NaN or infinite on one side only: there are more of them there.
+    """Return a lower bound of the elements that are NaN or infinite on one side only, from their counts.
 
     Args:
         reference: The reference run.
         backend: The backend run.
-        pair: Which tensors. Samples and steps that both kept in full are left out: their elements are compared.
+        pair: The pair. Samples and steps that both kept in full are left out: their elements are compared.
     """
     if (clamp_of(pair.reference_view), clamp_of(pair.backend_view)) != ((None, None), (None, None)):
         return 0
-    least = 0
+    lower_bound = 0
     for place in _places(reference, backend, pair):
         if reference.has(pair.reference, *place) and backend.has(pair.backend, *place):
             continue
-        one, other = (
+        reference_statistics, backend_statistics = (
             _kept(side, name, *place).statistics
             for side, name in ((reference, pair.reference), (backend, pair.backend))
         )
-        if one.count == other.count:
-            least += max(abs(one.nan - other.nan), abs(one.inf - other.inf))
-    return least
+        if reference_statistics.count == backend_statistics.count:
+            lower_bound += max(
+                abs(reference_statistics.nan - backend_statistics.nan),
+                abs(reference_statistics.inf - backend_statistics.inf),
+            )
+    return lower_bound
 
 
 def _places(reference: Recording, backend: Recording, pair: Pair) -> Iterator[tuple[int, int]]:
-    """List samples and steps of which both sides kept something."""
+    """Yield samples and steps with a record on both sides."""
     sides = ((reference, pair.reference), (backend, pair.backend))
     for place in either_places(reference, pair.reference, backend, pair.backend):
         if all(side.has(name, *place) or side.kept(name, *place) for side, name in sides):
@@ -114,7 +117,7 @@ def _places(reference: Recording, backend: Recording, pair: Pair) -> Iterator[tu
 
 
 def some_missing(reference: Recording, backend: Recording, pair: Pair) -> str:
-    """Say in a clause of how many samples and steps only one side kept anything; "" if of none."""
+    """Return a clause with the number of samples and steps that only one side has; "" for none."""
     sides = {"reference": (reference, pair.reference), "backend": (backend, pair.backend)}
     if all(side.graph.is_constant(name) for side, name in sides.values()):
         return ""
@@ -130,14 +133,14 @@ def some_missing(reference: Recording, backend: Recording, pair: Pair) -> str:
     return ", ".join(f"the {side} has nothing of {count} of {every}" for side, count in only.items() if count)
 
 
-def _elements_compared(
+def _compare_all_elements(
     reference: Recording,
     backend: Recording,
     pair: Pair,
     places: Sequence[tuple[int, int]],
     tolerance: tuple[float, float] | None,
-) -> PartlyCompared | None:
-    parts: dict[int, ElementsCompared] = {}
+) -> PartialComparison | None:
+    parts: dict[int, ElementComparison] = {}
     for sample, step in places:
         part = compare_elements(reference, backend, pair, (sample, step), tolerance=tolerance)
         if part is None:
@@ -147,52 +150,65 @@ def _elements_compared(
     if not compared:
         return None
     samples = tuple((sample, part.stats()) for sample, part in parts.items())
-    whole = samples[0][1]
+    stats = samples[0][1]
     if len(samples) > 1:
-        first, *rest = parts.values()
-        for part in rest:
+        first, *others = parts.values()
+        for part in others:
             first.sums.merge(part.sums)
-        whole = first.sums.stats()
-        whole = replace(whole, worst_index=dict(samples)[whole.worst_sample or 0].worst_index)
+        stats = first.sums.stats()
+        stats = replace(stats, worst_index=dict(samples)[stats.worst_sample or 0].worst_index)
     note = f"{compared} of {count} elements were kept and compared: what is said of the error holds for them"
-    return PartlyCompared(basis="elements", samples=samples, stats=whole, note=note)
+    return PartialComparison(basis="elements", samples=samples, stats=stats, note=note)
 
 
-def _statistics_compared(
+def _compare_statistics(
     reference: Recording, backend: Recording, pair: Pair, places: Sequence[tuple[int, int]]
-) -> PartlyCompared:
+) -> PartialComparison:
     bounds, clauses = [], []
     unequal = [place for place in places if not hash_equal(reference, backend, pair, place)]
     for place in unequal:
-        ours, theirs = _kept(reference, pair.reference, *place), _kept(backend, pair.backend, *place)
+        reference_record, backend_record = (
+            _kept(reference, pair.reference, *place),
+            _kept(backend, pair.backend, *place),
+        )
         if (clamp_of(pair.reference_view), clamp_of(pair.backend_view)) == ((None, None), (None, None)):
-            bound = _sqnr_at_most(ours, theirs)
+            bound = _sqnr_bound(reference_record, backend_record)
             if bound is not None:
                 bounds.append(bound)
-                clauses.append(_clause(ours, theirs))
+                clauses.append(_moments_text(reference_record, backend_record))
     if not unequal:
         count = sum(_kept(reference, pair.reference, *place).statistics.count for place in places)
-        stats = _equal(count)
+        stats = _zero_error(count)
         samples = tuple((sample, stats) for sample in dict.fromkeys(sample for sample, _ in places))
-        return PartlyCompared(basis="stats", samples=samples, stats=stats, note="", equal=True)
+        return PartialComparison(basis="stats", samples=samples, stats=stats, note="", equal=True)
     least = min(bounds, default=None)
-    told = f": {clauses[bounds.index(least)]}, so that the SQNR is at most {least:.3g} dB" if least is not None else ""
-    note = f"only statistics were kept, which never prove that a tensor is right{told}"
-    return PartlyCompared(basis="stats", samples=(), stats=None, note=note, sqnr_at_most=least)
+    bound_text = (
+        f": {clauses[bounds.index(least)]}, so that the SQNR is at most {least:.3g} dB" if least is not None else ""
+    )
+    note = f"only statistics were kept, which never prove that a tensor is right{bound_text}"
+    return PartialComparison(basis="stats", samples=(), stats=None, note=note, sqnr_at_most=least)
 
 
 def hash_equal(reference: Recording, backend: Recording, pair: Pair, place: tuple[int, int]) -> bool:
-    """Tell whether the values of both sides are equal bit for bit by the hashes that were kept of them."""
-    ours, theirs = reference.kept(pair.reference, *place), backend.kept(pair.backend, *place)
-    if ours is None or theirs is None or clamp_of(pair.reference_view) != clamp_of(pair.backend_view):
+    """Return whether the values of both sides are equal bit for bit, by their hashes."""
+    reference_record, backend_record = reference.kept(pair.reference, *place), backend.kept(pair.backend, *place)
+    if (
+        reference_record is None
+        or backend_record is None
+        or clamp_of(pair.reference_view) != clamp_of(pair.backend_view)
+    ):
         return False
     quants = quant_of(reference, pair.reference, *place), quant_of(backend, pair.backend, *place)
-    same = (ours.digest, ours.dtype, ours.shape) == (theirs.digest, theirs.dtype, theirs.shape)
+    same = (reference_record.digest, reference_record.dtype, reference_record.shape) == (
+        backend_record.digest,
+        backend_record.dtype,
+        backend_record.shape,
+    )
     return same and quants[0] == quants[1]
 
 
 def _kept(recording: Recording, tensor: str, sample: int, step: int) -> Kept:
-    """Return the statistics of a tensor, from its values if they were kept."""
+    """Return the statistics of a tensor, computed from its values if they were kept."""
     kept = recording.kept(tensor, sample, step)
     if kept is not None:
         return kept
@@ -201,28 +217,35 @@ def _kept(recording: Recording, tensor: str, sample: int, step: int) -> Kept:
     return Kept(dtype=logical_name(array.dtype), shape=array.shape, digest=b"", statistics=statistics)
 
 
-def _sqnr_at_most(ours: Kept, theirs: Kept) -> float | None:
-    """Return an upper bound of the SQNR in dB; None if the statistics give none, as where a value is not finite."""
-    one, other = ours.statistics, theirs.statistics
-    if one.count != other.count or any(found.nan or found.inf for found in (one, other)):
+def _sqnr_bound(reference_record: Kept, backend_record: Kept) -> float | None:
+    """Return an upper bound of the SQNR in dB; None if there is none, as for values that are not finite."""
+    reference_statistics, backend_statistics = reference_record.statistics, backend_record.statistics
+    if reference_statistics.count != backend_statistics.count or any(
+        statistics.nan or statistics.inf for statistics in (reference_statistics, backend_statistics)
+    ):
         return None
-    error = math.hypot(one.mean - other.mean, one.std - other.std) * math.sqrt(one.count)
-    # What rounding does to the moments themselves proves nothing.
-    if not error > MOMENTS_MIN_REL_ERROR * max(one.l2, other.l2) or not one.l2 > 0:
+    error = math.hypot(
+        reference_statistics.mean - backend_statistics.mean, reference_statistics.std - backend_statistics.std
+    ) * math.sqrt(reference_statistics.count)
+    # A difference within the rounding of the moments themselves proves nothing.
+    if (
+        not error > MOMENTS_MIN_REL_ERROR * max(reference_statistics.l2, backend_statistics.l2)
+        or not reference_statistics.l2 > 0
+    ):
         return None
-    return 20 * math.log10(one.l2 / error)
+    return 20 * math.log10(reference_statistics.l2 / error)
 
 
-def _clause(ours: Kept, theirs: Kept) -> str:
-    one, other = ours.statistics, theirs.statistics
-    return (
-        f"mean {one.mean:.4g} and {other.mean:.4g}, deviation {one.std:.4g} and {other.std:.4g} "
-        "of reference and backend"
+def _moments_text(reference_record: Kept, backend_record: Kept) -> str:
+    means, deviations = (
+        f"{getattr(reference_record.statistics, moment):.4g} and {getattr(backend_record.statistics, moment):.4g}"
+        for moment in ("mean", "std")
     )
+    return f"mean {means}, deviation {deviations} of reference and backend"
 
 
-def _equal(count: int) -> ErrorStats:
-    """Return the error of tensors that are equal bit for bit, of which nothing else is known."""
+def _zero_error(count: int) -> ErrorStats:
+    """Return the error of tensors that are equal bit for bit, without other facts."""
     return ErrorStats(
         count=count,
         max_abs=0.0,
@@ -247,15 +270,15 @@ def _equal(count: int) -> ErrorStats:
 
 
 @dataclass(slots=True)
-class ElementsCompared:
-    """The comparison of the elements that were kept of one sample.
+class ElementComparison:
+    """The comparison of the kept elements of one sample.
 
     Args:
         sums: Its error.
-        compared: Elements compared.
-        count: Elements in all.
+        compared: Number of compared elements.
+        count: Number of all elements.
         shape: The tensor's shape.
-        positions: Where the elements compared are; None once there are several steps.
+        positions: Flat positions of the compared elements; None after joining several steps.
         places: Number of steps.
     """
 
@@ -266,19 +289,19 @@ class ElementsCompared:
     positions: np.ndarray | None
     places: int = 1
 
-    def joined(self, other: ElementsCompared) -> ElementsCompared:
-        """Return this with another step of the sample."""
+    def joined(self, other: ElementComparison) -> ElementComparison:
+        """Return the comparison joined with another step of the sample."""
         self.sums.merge(other.sums)
         compared, count, places = self.compared + other.compared, self.count + other.count, self.places + other.places
         return replace(self, compared=compared, count=count, places=places, positions=None)
 
     def stats(self) -> ErrorStats:
-        """Return the error, with the worst element's index in its tensor, not among the elements compared."""
-        found = self.sums.stats()
-        if found.worst_index is None or self.positions is None:
-            return replace(found, worst_index=None)
-        at = int(self.positions[found.worst_index[-1]])
-        return replace(found, worst_index=tuple(int(index) for index in np.unravel_index(at, self.shape)))
+        """Return the error, with the worst element's index in the whole tensor."""
+        error = self.sums.stats()
+        if error.worst_index is None or self.positions is None:
+            return replace(error, worst_index=None)
+        at = int(self.positions[error.worst_index[-1]])
+        return replace(error, worst_index=tuple(int(index) for index in np.unravel_index(at, self.shape)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,11 +309,11 @@ class Elements:
     """Some elements of a tensor.
 
     Args:
-        positions: Where they are in C order, ascending.
+        positions: Their flat positions in C order, ascending.
         values: The stored elements.
         shape: The tensor's shape.
-        quant: How they stand for real numbers, in the tensor as it was recorded.
-        recorded: Where they are in that, and its shape; None where it is this one.
+        quant: The quantization of the recorded tensor.
+        recorded: Positions and shape in the recorded tensor; None if they are the same.
     """
 
     positions: np.ndarray
@@ -300,18 +323,18 @@ class Elements:
     recorded: tuple[np.ndarray, tuple[int, ...]] | None = None
 
     def at(self, positions: np.ndarray) -> tuple[np.ndarray, QuantParams | None]:
-        """Return the elements at some of the positions, with a quantization that fits them as a row of their own."""
-        chosen = np.searchsorted(self.positions, positions)
+        """Return the elements at some of the positions, with a quantization for them as a row."""
+        indices = np.searchsorted(self.positions, positions)
         quant = self.quant
         if quant is None or quant.scale.size == 1:
-            return self.values[chosen], None if quant is None else replace(quant, axis=None)
-        where, shape = (self.positions, self.shape) if self.recorded is None else self.recorded
-        places = np.unravel_index(where[chosen], shape)
-        scale, zero_point = (_at(values, places, quant) for values in (quant.real_scale, quant.zero_point))
-        return self.values[chosen], replace(quant, scale=scale, zero_point=zero_point, axis=0, block_size=None)
+            return self.values[indices], None if quant is None else replace(quant, axis=None)
+        recorded_positions, shape = (self.positions, self.shape) if self.recorded is None else self.recorded
+        places = np.unravel_index(recorded_positions[indices], shape)
+        scale, zero_point = (_values_at(values, places, quant) for values in (quant.real_scale, quant.zero_point))
+        return self.values[indices], replace(quant, scale=scale, zero_point=zero_point, axis=0, block_size=None)
 
 
-def _at(values: np.ndarray, places: Sequence[np.ndarray], quant: QuantParams) -> np.ndarray:
+def _values_at(values: np.ndarray, places: Sequence[np.ndarray], quant: QuantParams) -> np.ndarray:
     """Return the scale or zero point of elements."""
     axis, block = quant.axis or 0, quant.block_size or 1
     if values.ndim == 1:
@@ -326,49 +349,64 @@ def compare_elements(
     place: tuple[int, int],
     *,
     tolerance: tuple[float, float] | None = None,
-) -> ElementsCompared | None:
+) -> ElementComparison | None:
     """Compare the elements at the positions that both sides kept of a sample and step.
 
     Args:
         reference: The reference run.
         backend: The backend run.
-        pair: Which tensors, and what is done to their values first.
+        pair: The pair.
         place: Sample and step.
-        tolerance: (atol, rtol), as of `compare_pair`.
+        tolerance: (atol, rtol), as in `compare_pair`.
 
     Returns:
         The comparison; None if a side kept no elements, or they cannot be compared.
 
     Raises:
-        RecordingError: What a recording says it kept cannot be read.
+        RecordingError: A record cannot be read.
     """
-    ours = _elements(reference, pair.reference, *place)
-    theirs = _elements(backend, pair.backend, *place)
-    theirs = None if ours is None or theirs is None else _in_reference_order(theirs, ours, pair)
-    if ours is None or theirs is None or any(incomparable_reason(each.values.dtype) for each in (ours, theirs)):
+    reference_elements = _elements(reference, pair.reference, *place)
+    backend_elements = _elements(backend, pair.backend, *place)
+    backend_elements = (
+        None
+        if reference_elements is None or backend_elements is None
+        else _in_reference_order(backend_elements, reference_elements, pair)
+    )
+    if (
+        reference_elements is None
+        or backend_elements is None
+        or any(incomparable_reason(side.values.dtype) for side in (reference_elements, backend_elements))
+    ):
         return None
-    return _compared(ours, theirs, pair, tolerance, place[0])
+    return _compare_shared(reference_elements, backend_elements, pair, tolerance, place[0])
 
 
-def _compared(
-    ours: Elements, theirs: Elements, pair: Pair, tolerance: tuple[float, float] | None, sample: int
-) -> ElementsCompared:
+def _compare_shared(
+    reference_elements: Elements,
+    backend_elements: Elements,
+    pair: Pair,
+    tolerance: tuple[float, float] | None,
+    sample: int,
+) -> ElementComparison:
     """Compare the elements at the positions that both sides kept."""
-    shared = np.intersect1d(ours.positions, theirs.positions, assume_unique=True)
-    (one, one_quant), (other, other_quant) = ours.at(shared), theirs.at(shared)
+    shared = np.intersect1d(reference_elements.positions, backend_elements.positions, assume_unique=True)
+    (reference_values, reference_quant), (backend_values, backend_quant) = (
+        reference_elements.at(shared),
+        backend_elements.at(shared),
+    )
     sums = ErrorAccumulator(
-        reference_quant=one_quant,
-        backend_quant=other_quant,
+        reference_quant=reference_quant,
+        backend_quant=backend_quant,
         reference_clamp=clamp_of(pair.reference_view),
         backend_clamp=clamp_of(pair.backend_view),
         tolerance=tolerance,
     )
-    sums.update(one, other, sample=sample)
-    return ElementsCompared(sums, shared.size, math.prod(ours.shape), ours.shape, shared)
+    sums.update(reference_values, backend_values, sample=sample)
+    return ElementComparison(sums, shared.size, math.prod(reference_elements.shape), reference_elements.shape, shared)
 
 
 def _elements(recording: Recording, tensor: str, sample: int, step: int) -> Elements | None:
-    """Return the elements that were kept of a tensor, all of them if they were; None if none were."""
+    """Return the kept elements of a tensor; all of them if it was kept in full, None if none were kept."""
     quant = quant_of(recording, tensor, sample, step)
     if recording.has(tensor, sample, step):
         array = recording.load(tensor, sample, step)
@@ -379,18 +417,22 @@ def _elements(recording: Recording, tensor: str, sample: int, step: int) -> Elem
     return Elements(kept.positions, kept.values, kept.shape, quant)
 
 
-def _in_reference_order(theirs: Elements, ours: Elements, pair: Pair) -> Elements | None:
-    """Return a backend's elements at the positions of the reference's order; None if there is no such order."""
+def _in_reference_order(backend_elements: Elements, reference_elements: Elements, pair: Pair) -> Elements | None:
+    """Return a backend's elements at positions in the reference's order; None if there is no such order."""
     if pair.reference_view is None and pair.backend_view is None:
-        same = math.prod(theirs.shape) == math.prod(ours.shape)
-        return theirs if same else None
-    numbers = np.arange(math.prod(theirs.shape)).reshape(theirs.shape)
-    turned = in_one_order(np.empty(ours.shape, np.bool_), pair.reference_view, numbers, pair.backend_view)
-    if turned[0].shape != ours.shape or turned[1].size != math.prod(ours.shape):
-        return None  # the reference's own order is another too, or the two do not fit
-    back = np.empty(numbers.size, np.int64)
-    back[turned[1].reshape(-1)] = np.arange(turned[1].size)
-    positions = back[theirs.positions]
+        same = math.prod(backend_elements.shape) == math.prod(reference_elements.shape)
+        return backend_elements if same else None
+    numbers = np.arange(math.prod(backend_elements.shape)).reshape(backend_elements.shape)
+    reordered = in_one_order(
+        np.empty(reference_elements.shape, np.bool_), pair.reference_view, numbers, pair.backend_view
+    )
+    if reordered[0].shape != reference_elements.shape or reordered[1].size != math.prod(reference_elements.shape):
+        return None  # the reference is transposed too, or the shapes do not fit
+    reference_positions = np.empty(numbers.size, np.int64)
+    reference_positions[reordered[1].reshape(-1)] = np.arange(reordered[1].size)
+    positions = reference_positions[backend_elements.positions]
     order = np.argsort(positions)
-    recorded = theirs.positions[order], theirs.shape
-    return Elements(positions[order], theirs.values[order], ours.shape, theirs.quant, recorded)
+    recorded = backend_elements.positions[order], backend_elements.shape
+    return Elements(
+        positions[order], backend_elements.values[order], reference_elements.shape, backend_elements.quant, recorded
+    )
