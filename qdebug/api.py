@@ -1,4 +1,4 @@
-"""What `import qdebug` offers of comparing and explaining: results that know how to print themselves."""
+"""The functions of `import qdebug` that compare and explain, and their results, which print themselves."""
 
 from __future__ import annotations
 
@@ -57,19 +57,19 @@ class DiffResult(RunComparison):
     _by_name: NamedEntries[NodeResult]
 
     @classmethod
-    def made_of(cls, found: RunComparison) -> DiffResult:
+    def made_of(cls, comparison: RunComparison) -> DiffResult:
         """Return a comparison as a public result."""
-        return cls(**{field.name: getattr(found, field.name) for field in fields(found)})
+        return cls(**{field.name: getattr(comparison, field.name) for field in fields(comparison)})
 
     def __enter__(self) -> Self:
-        """Return the result: `with qdebug.diff(a, b) as result` says how long it is needed."""
+        """Return the result, so that `with qdebug.diff(a, b) as result` shows how long it is used."""
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
-        """Drop the index by name; `diff` closed its files when it returned."""
+        """Drop the index by name. `diff` has closed its files already."""
         if hasattr(self, "_by_name"):
             object.__delattr__(self, "_by_name")
 
@@ -77,17 +77,17 @@ class DiffResult(RunComparison):
         """Return the result of a node or tensor.
 
         Args:
-            name: A whole name of a backend node, a backend tensor or a reference tensor; else a part of a name or a
-                pattern (`*`, `?`) that fits those of one node alone.
+            name: The name of a backend node, a backend tensor or a reference tensor; or a part of a name or a pattern
+                (`*`, `?`) that matches those of a single node.
 
         Raises:
-            UsageError: Nothing that was compared has this name, or the pattern fits several nodes.
+            UsageError: Nothing of this name was compared, or the pattern matches several nodes.
         """
         return self._named.find(name)
 
     @property
     def _named(self) -> NamedEntries[NodeResult]:
-        """The results by name, which are put in order at the first look-up."""
+        """The results by name; indexed at the first look-up."""
         if not hasattr(self, "_by_name"):
             object.__setattr__(self, "_by_name", NamedEntries(self.nodes))
         return self._by_name
@@ -97,7 +97,7 @@ class DiffResult(RunComparison):
         return self.node(name)
 
     def __contains__(self, name: object) -> bool:
-        """Tell whether a backend node, a backend tensor or a reference tensor of this whole name was compared."""
+        """Return whether a backend node, a backend tensor or a reference tensor of this name was compared."""
         return isinstance(name, str) and self._named.exact(name) is not None
 
     def __iter__(self) -> Iterator[NodeResult]:
@@ -112,14 +112,14 @@ class DiffResult(RunComparison):
         return _printed(terminal(short_document(self), width=_WIDTH))
 
     def _repr_html_(self) -> str:
-        """Return what a notebook shows."""
+        """Return the report as HTML, for a notebook."""
         from qdebug.present.reports.html import diff_fragment
 
         return diff_fragment(self)
 
 
 class Explanation(ExplainedRun):
-    """Which arithmetic reproduces each node of a recording; `print` shows its report.
+    """The arithmetic that reproduces each node of a recording; `print` shows the report.
 
     Example:
         >>> explanation = qdebug.explain("int8.h5")
@@ -130,9 +130,9 @@ class Explanation(ExplainedRun):
     __slots__ = ()
 
     @classmethod
-    def made_of(cls, found: ExplainedRun) -> Explanation:
+    def made_of(cls, explanation: ExplainedRun) -> Explanation:
         """Return an explanation as a public result."""
-        return cls(**{field.name: getattr(found, field.name) for field in fields(found)})
+        return cls(**{field.name: getattr(explanation, field.name) for field in fields(explanation)})
 
     def __str__(self) -> str:
         """Return the report that `qdebug explain` prints."""
@@ -171,32 +171,31 @@ def diff(
 ) -> DiffResult:
     """Compare a backend recording with a reference recording.
 
-    What was found out of two files is kept, in `BACKEND.qdebug-cache` or the user's cache folder, for the next time. A
-    model file is recorded first, as `qdebug diff` does: into `qdebug-runs/` in the current folder, or not at all if the
-    very same run is there.
+    Results are cached in `BACKEND.qdebug-cache` or the user's cache folder if both runs are in files. A model file is
+    recorded first, as by `qdebug diff`: into `qdebug-runs/` in the current folder, unless the very same run is there.
 
     Args:
-        reference: A path of a recording or of a model file, or an open recording.
-        backend: The same.
-        limits: What counts as divergence and what may be missing; derived limits if None.
-        min_sqnr: Least SQNR of a tensor in dB; this and those below go before the same fields of `limits`.
-        max_lsb: Largest difference in steps of the backend's scale.
+        reference: Path of a recording or of a model file, or an open recording.
+        backend: Path of a recording or of a model file, or an open recording.
+        limits: The limits, and what may be missing; derived limits if None.
+        min_sqnr: Least SQNR of a tensor, in dB; this and the next four override the same fields of `limits`.
+        max_lsb: Largest difference, in steps of the backend's scale.
         atol: Largest absolute difference.
-        rtol: Relative part of that, of the reference's value.
-        min_output_sqnr: Least SQNR of an output of the network in dB.
-        map: Pairs of your own, which go before all that is found: a file, see `qdebug.limits.map_file`, or a list.
-        inputs: An .npz file with the inputs of a reference that is a model file, or further ones of a recorded one.
+        rtol: Largest difference relative to the reference's value, added to `atol`.
+        min_output_sqnr: Least SQNR of a network output, in dB.
+        map: Pairs of tensors that override automatic ones: a file, see `qdebug.limits.map_file`, or a list.
+        inputs: An .npz file with the inputs of a reference that is a model file, or further inputs of a recorded one.
             Random values if None, with a warning: they hide what real ones show.
-        executor: Compares tensors in its workers; both sides must then be paths. The result is the same.
-        progress: Called with the number of tensors compared and their total.
-        quick: Leave out what takes longer than the comparison: shares of the outputs' error, and what to try.
-        thorough: Replay all nodes for their shares, and try edits on all that are named, in all samples.
+        executor: Compares tensors in its workers, with the same result; both sides must be paths.
+        progress: Called with the number of compared tensors and their total.
+        quick: Leave out what takes longer than the comparison: shares of the outputs' error, and remedies.
+        thorough: Replay all nodes for their shares, and try edits on all diagnosed nodes, in all samples.
 
     Raises:
         RecordingError: A file cannot be read.
-        AlignmentError: The two record different networks.
-        UsageError: The map cannot be read, or names a tensor of which there are no values; a limit means nothing; a
-            model that no installed backend runs; inputs without a model.
+        AlignmentError: The recordings are of different networks.
+        UsageError: The map cannot be read or names a tensor without values, a limit is not valid, no installed backend
+            runs a model, or there are inputs without a model.
         BackendError: A model cannot be run.
         InputError: The inputs are no .npz file of plain arrays, or do not fit.
 
@@ -212,22 +211,22 @@ def diff(
         "rtol": rtol,
         "min_output_sqnr": min_output_sqnr,
     }
-    own: dict[str, Any] = {name: value for name, value in bounds.items() if value is not None}
-    limits = replace(limits or Limits(), **own) if own else limits
-    reference, backend = _recorded(reference, backend, inputs)
-    given = load_map(map) if isinstance(map, str | Path) else map
-    with opened_recording(reference) as ref, opened_recording(backend) as other:
-        session = DiffSession(ref, other, limits=limits, cache=True, given=given)
+    given_bounds: dict[str, Any] = {name: value for name, value in bounds.items() if value is not None}
+    limits = replace(limits or Limits(), **given_bounds) if given_bounds else limits
+    reference, backend = _record_models(reference, backend, inputs)
+    given_pairs = load_map(map) if isinstance(map, str | Path) else map
+    with opened_recording(reference) as reference_recording, opened_recording(backend) as backend_recording:
+        session = DiffSession(reference_recording, backend_recording, limits=limits, cache=True, given=given_pairs)
         if executor is not None:
             session.compare_in(executor, _path(reference), _path(backend))
         result = session.result(progress=progress, contributors=not quick, thorough=thorough)
         return DiffResult.made_of(result if quick else with_remedies(session, result, thorough=thorough))
 
 
-def _recorded(
+def _record_models(
     reference: str | Path | Recording, backend: str | Path | Recording, inputs: str | Path | None
 ) -> tuple[str | Path | Recording, str | Path | Recording]:
-    """Return both sides with model files recorded.
+    """Return both sides, with model files replaced by their recordings.
 
     Raises:
         UsageError: There are inputs and no model, or no installed backend runs a model.
@@ -242,27 +241,27 @@ def _recorded(
         return reference, backend
     from qdebug.running.model_runs import choose_backend, record_model
 
-    random: list[str] = []
+    random_notes: list[str] = []
 
     def record(run: ModelRun, given: GivenInputs, *, adapt: bool) -> Path:
-        done = record_model(run, given, adapt=adapt)
-        random.extend([done.random] if done.random is not None and not adapt else [])
-        return done.path
+        recorded = record_model(run, given, adapt=adapt)
+        random_notes.extend([recorded.random] if recorded.random is not None and not adapt else [])
+        return recorded.path
 
     source: AbstractContextManager[ModelRun | Recording] = (
         nullcontext(choose_backend(first, reference=True)) if first is not None else opened_recording(reference)
     )
     with source as given_reference:
-        made, others = record_runs(
+        recorded_reference, recorded_backends = record_runs(
             given_reference,
             [choose_backend(second, reference=False)] if second is not None else [],
             record,
             title=str(reference) if isinstance(reference, str | Path) else "The reference",
             inputs=inputs,
         )
-    for said in random:
-        warnings.warn(f"The inputs are random ({said}); give inputs=FILE.npz.", stacklevel=3)
-    return made or reference, others[0] if others else backend
+    for note in random_notes:
+        warnings.warn(f"The inputs are random ({note}); give inputs=FILE.npz.", stacklevel=3)
+    return recorded_reference or reference, recorded_backends[0] if recorded_backends else backend
 
 
 def explain(
@@ -277,10 +276,10 @@ def explain(
 
     Args:
         backend: A path or an open recording.
-        node: Name of one node or tensor to answer for; all if None. Its siblings are looked at too, for their evidence.
-        limits: Acknowledged nodes, and the largest error in steps that need not be explained; nothing if None.
-        executor: Looks at nodes in its workers; the backend must then be a path. The result is the same.
-        progress: Called with the number of outputs looked at, their total and the name of the next node.
+        node: Name of one node or tensor; all if None. Its siblings are examined too, as evidence.
+        limits: Acknowledged nodes, and the largest error in steps that needs no explanation; none if None.
+        executor: Examines nodes in its workers, with the same result; the backend must be a path.
+        progress: Called with the number of examined outputs, their total and the name of the next node.
 
     Raises:
         RecordingError: The file cannot be read.
@@ -301,32 +300,32 @@ def budget(
     least: float = LEAST_SHARE,
     progress: Callable[[int, int], None] | None = None,
 ) -> ErrorBudget:
-    """Tell how much of each output's error the own error of every node makes.
+    """Return the share of every node's own error in the error of each output.
 
     Args:
         reference: A path or an open recording.
         backend: A path or an open recording.
-        least: Smallest share of an output's error that a node has an entry of its own for.
-        progress: Called with the number of replays made and their total, output by output.
+        least: Smallest share of an output's error for which a node gets an entry of its own.
+        progress: Called with the number of finished replays and their total, output by output.
 
     Raises:
         RecordingError: A file cannot be read.
-        AlignmentError: The two record different networks.
+        AlignmentError: The recordings are of different networks.
 
     Example:
         >>> qdebug.budget("float.h5", "int8.h5").outputs[0].nodes[0].node
         'pwconv_quant'
     """
-    with opened_recording(reference) as ref, opened_recording(backend) as other:
-        return DiffSession(ref, other, cache=True).budget(least=least, progress=progress)
+    with opened_recording(reference) as reference_recording, opened_recording(backend) as backend_recording:
+        return DiffSession(reference_recording, backend_recording, cache=True).budget(least=least, progress=progress)
 
 
-def _path(given: str | Path | Recording) -> Path:
-    """Return the path that workers open.
+def _path(run: str | Path | Recording) -> Path:
+    """Return the path for workers to open.
 
     Raises:
         UsageError: It is an open recording.
     """
-    if isinstance(given, Recording):
+    if isinstance(run, Recording):
         raise UsageError("An executor needs paths, not open recordings.", hint="Pass paths.")
-    return Path(given)
+    return Path(run)

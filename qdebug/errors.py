@@ -52,10 +52,10 @@ class QdebugError(Exception):
         return f"{self.message} {self.hint}".rstrip()
 
     def name_subject(self, subject: str) -> None:
-        """Put what the error is about before its message, unless the message names it.
+        """Put the subject of the error before its message, unless the message names it.
 
         Args:
-            subject: Such as the path of one of several models.
+            subject: For example the path of one of several models.
         """
         if subject not in self.message:
             self.message = f"{subject}: {self.message}"
@@ -147,4 +147,4 @@ class BackendError(QdebugError):
 
 
 class WorkerError(QdebugError):
-    """The workers that share a computation cannot be reached, or were lost with what they had."""
+    """The workers that share a computation cannot be reached, or were lost with their work."""

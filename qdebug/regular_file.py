@@ -1,4 +1,4 @@
-"""Open a file that must be an ordinary one: a pipe would block, a device never end."""
+"""Open regular files only: a pipe would block, and a device might never end."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ _ON_A_SOCKET = (errno.ENXIO, errno.EOPNOTSUPP, errno.ENODEV)
 
 
 class NotRegularFileError(OSError):
-    """A folder, a pipe, a socket or a device lies where a file was expected.
+    """There is a folder, a pipe, a socket or a device instead of a file.
 
     Args:
         path: Its path.
-        what: What it is, or is not, in a few words: "it is a directory".
+        what: A clause, as "it is a directory".
     """
 
     def __init__(self, path: str | os.PathLike[str], what: str) -> None:
@@ -29,15 +29,15 @@ class NotRegularFileError(OSError):
 def open_descriptor(path: str | os.PathLike[str], *, flags: int = 0) -> int:
     """Open a file for reading; return its descriptor.
 
-    What is looked at is what was opened, so that nobody can put something else in its place in between.
+    The opened file itself is checked, so that it cannot be exchanged in between.
 
     Args:
-        path: The file. A link to one will do.
+        path: The file, or a link to one.
         flags: Further flags of `os.open`.
 
     Raises:
         OSError: It is missing or cannot be read.
-        NotRegularFileError: It is no regular file. Nothing waits for the other end of a pipe.
+        NotRegularFileError: It is no regular file. A pipe does not block.
     """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | flags)
@@ -68,11 +68,11 @@ def read_regular(path: Path, most: int) -> bytes:
 
     Args:
         path: The file.
-        most: Bytes that it may have.
+        most: Largest size in bytes.
 
     Raises:
         OSError: It is missing, cannot be read, or is no regular file.
-        ValueError: It has more bytes.
+        ValueError: It is larger.
     """
     with open_binary(path) as file:
         content = file.read(most + 1)

@@ -1,4 +1,4 @@
-"""Packages that this one needs, as its own metadata states them: which are missing, and which are too old."""
+"""Packages that qdebug needs, by its metadata: find missing and outdated ones."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from qdebug.errors import QdebugError
 __all__ = ["Requirement", "missing_package", "outdated_packages"]
 
 _REQUIREMENT = re.compile(r"([A-Za-z0-9._-]+)([^;]*)(?:;.*extra == '(\w+)')?")
-_LEAST = re.compile(r">=\s*([\w.]+)")
+_LOWER_BOUND = re.compile(r">=\s*([\w.]+)")
 _NUMBER = re.compile(r"\d+")
-_FOR_DEVELOPERS = "dev"
+_DEVELOPMENT_EXTRA = "dev"
 
 
 class Requirement(NamedTuple):
-    """A package that this one needs.
+    """A package that qdebug needs.
 
     Args:
         package: Its name on the package index.
-        bounds: Bounds of its version, such as ">=1.23"; "" if any will do.
+        bounds: Bounds of its version, as ">=1.23"; "" for any.
         extra: The extra that needs it; "" for a core package.
     """
 
@@ -32,63 +32,65 @@ class Requirement(NamedTuple):
 
     @property
     def module(self) -> str:
-        """Name that it is imported by."""
+        """Its import name."""
         return self.package.replace("-", "_").lower()
 
     @property
     def least(self) -> str:
-        """The oldest version that will do; "" if any will."""
-        found = _LEAST.search(self.bounds)
-        return found[1] if found else ""
+        """The oldest version allowed; "" for any."""
+        match = _LOWER_BOUND.search(self.bounds)
+        return match[1] if match else ""
 
 
 def missing_package(error: ImportError) -> QdebugError | None:
-    """Make the error for a package of somebody else that cannot be imported; None if it is a module of this package.
+    """Return the error for another package that cannot be imported; None for a module of qdebug.
 
     Args:
-        error: What the import raised.
+        error: The error of the import.
     """
     module = (error.name or "").partition(".")[0]
     if not module or module == "qdebug":
         return None
-    needed = next((each for each in _requirements() if each.module == module.lower()), None)
+    known_requirement = next(
+        (requirement for requirement in _requirements() if requirement.module == module.lower()), None
+    )
     missing = isinstance(error, ModuleNotFoundError) and error.name == module
-    why = "is not installed" if missing else f"cannot be loaded: {str(error).splitlines()[0].rstrip('.')}"
-    if needed is None:
+    problem = "is not installed" if missing else f"cannot be loaded: {str(error).splitlines()[0].rstrip('.')}"
+    if known_requirement is None:
         hint = "Find out what is incomplete: python -m pip check."
-        return QdebugError(f"The Python package {module!r} {why}.", hint=hint)
+        return QdebugError(f"The Python package {module!r} {problem}.", hint=hint)
     install = "" if missing else "--force-reinstall "
     return QdebugError(
-        f"The Python package {needed.package!r}, which qdebug needs, {why}.",
-        hint=f"Install it: pip install {install}'{needed.package}{needed.bounds}'.",
+        f"The Python package {known_requirement.package!r}, which qdebug needs, {problem}.",
+        hint=f"Install it: pip install {install}'{known_requirement.package}{known_requirement.bounds}'.",
     )
 
 
 def outdated_packages() -> list[tuple[Requirement, str]]:
-    """List packages in use that are older than this one needs, each with the version that is installed."""
-    found: dict[str, tuple[Requirement, str]] = {}
-    for needed in _requirements():
-        if needed.module in sys.modules and needed.least:
+    """Return the imported packages that are too old, each with its installed version."""
+    outdated: dict[str, tuple[Requirement, str]] = {}
+    for requirement in _requirements():
+        if requirement.module in sys.modules and requirement.least:
             try:
-                installed = version(needed.package)
-            except PackageNotFoundError:  # under another name, such as onnxruntime-gpu
-                installed = str(getattr(sys.modules[needed.module], "__version__", needed.least))
-            if _numbers(installed) < _numbers(needed.least):
-                found.setdefault(needed.module, (needed, installed))
-    return list(found.values())
+                installed = version(requirement.package)
+            except PackageNotFoundError:  # installed under another name, as onnxruntime-gpu
+                installed = str(getattr(sys.modules[requirement.module], "__version__", requirement.least))
+            if _numbers(installed) < _numbers(requirement.least):
+                outdated.setdefault(requirement.module, (requirement, installed))
+    return list(outdated.values())
 
 
 def _requirements() -> list[Requirement]:
-    """List what the installed package says that it needs; nothing if it runs without being installed."""
+    """Return the requirements in the metadata of the installed package; none if it is not installed."""
     try:
         lines = requires("qdebug") or []
     except PackageNotFoundError:
         return []
-    found = [_REQUIREMENT.match(line) for line in lines]
-    parsed = [Requirement(each[1], each[2].strip(), each[3] or "") for each in found if each is not None]
-    return [each for each in parsed if each.extra != _FOR_DEVELOPERS]
+    matches = [_REQUIREMENT.match(line) for line in lines]
+    parsed = [Requirement(match[1], match[2].strip(), match[3] or "") for match in matches if match is not None]
+    return [requirement for requirement in parsed if requirement.extra != _DEVELOPMENT_EXTRA]
 
 
 def _numbers(text: str) -> tuple[int, ...]:
-    """Return the numbers of a version, by which releases are ordered."""
+    """Return the numbers of a version, which order releases."""
     return tuple(int(number) for number in _NUMBER.findall(text))

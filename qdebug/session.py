@@ -74,7 +74,7 @@ class DiffSession:
     Args:
         reference: The reference run.
         backend: The backend run.
-        limits: What counts as divergence and what may be missing; the derived limits if None.
+        limits: The limits, and what may be missing; derived limits if None.
         cache: Read results from the cache of `qdebug.recording.cache`, and write them there once all are computed; only
             for recordings in files.
         told: Called with the current stage while the runs are aligned; an exception from it ends the work.
@@ -241,7 +241,7 @@ class DiffSession:
         contributors: bool = True,
         thorough: bool = False,
     ) -> RunComparison:
-        """Compare what is left and sum up.
+        """Compare all remaining tensors and return the result.
 
         Args:
             progress: Called with the number of compared tensors and of all.
@@ -348,7 +348,7 @@ class DiffSession:
         progress: Callable[[int, int], None] | None = None,
         kept: KeptPowers | None = None,
     ) -> ErrorBudget:
-        """Return the error budget of each output, after comparing what is left.
+        """Return the error budget of each output, after comparing all remaining tensors.
 
         Args:
             least: Smallest share of an output's error for which a node gets an entry of its own.
@@ -378,7 +378,7 @@ class DiffSession:
         return ErrorBudget(reference=self.reference.info, backend=self.backend.info, outputs=budgets, remark=remark)
 
     def compare_in(self, executor: Executor, reference: Path, backend: Path, *, sample: int | None = None) -> None:
-        """Compare what is left in the workers of an executor, which open the files themselves.
+        """Compare the remaining tensors in the workers of an executor, which open the files themselves.
 
         Args:
             executor: The workers.
@@ -519,7 +519,7 @@ class DiffSession:
         k: int = 20,
         cancelled: Callable[[], bool] | None = None,
     ) -> TensorProfile | None:
-        """Compare one tensor in full detail: what the metrics of `results` sum up, seen element by element.
+        """Compare one tensor in full detail, element by element; `results` has only a summary.
 
         One pass over the values, one array of each side in memory at a time and 4 MB besides; two passes where the
         tensor was not compared before, or one sample is asked for.

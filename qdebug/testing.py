@@ -1,4 +1,4 @@
-"""Assertions for tests: on arrays and on recordings, with messages that say what is wrong and where.
+"""Assertions on arrays and recordings, for tests; their messages say what is wrong and where.
 
     from qdebug.testing import assert_close
 
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ComparisonError", "assert_close", "assert_explained", "check_close", "random_recording"]
 
-_NODES_SHOWN = 20
+_MAX_NODE_LINES = 20
 
 
 class ComparisonError(AssertionError):
@@ -57,7 +57,7 @@ class ComparisonError(AssertionError):
     Args:
         message: What is wrong, in a few lines.
         result: The whole comparison.
-        files: Files of the reference and of the backend, where both are in files.
+        files: Files of the reference and of the backend; None unless both are in files.
     """
 
     def __init__(self, message: str, *, result: DiffResult, files: tuple[Path, Path] | None = None) -> None:
@@ -77,29 +77,29 @@ def assert_close(
     name: str = "",
     **bounds: float | None,
 ) -> None:
-    """Check that a backend is as close to its reference as the limits ask.
+    """Check that a backend is as close to its reference as the limits require.
 
-    Two arrays must be equal unless a limit is given; two recordings keep derived limits unless a limit is given.
+    Without limits, two arrays must be equal, and two recordings must keep derived limits.
 
     Args:
-        reference: An array of real values; or a recording: a path, an open one, or a closed recorder.
-        backend: The same kind; an array of codes where `scale` is given.
-        limits: What counts as too far; those of a file are `qdebug.load_limits(path)`.
+        reference: An array of real values, or a recording: a path, an open one, or a closed recorder.
+        backend: The same kind of object; an array of codes if `scale` is given.
+        limits: The limits; `qdebug.load_limits(path)` reads those of a file.
         scale: Real units per code of a backend array; one, or one per channel along `axis`.
         zero_point: Its code of real 0.
         axis: Its channel axis.
-        name: What the arrays are, for the message.
-        **bounds: Limits by name, in place of those in `limits`: min_sqnr, max_lsb, atol, rtol, max_saturation;
-            of recordings min_output_sqnr.
+        name: Name of the arrays, for the message.
+        **bounds: Limits by name, in place of those in `limits`: min_sqnr, max_lsb, atol, rtol, max_saturation; for
+            recordings also min_output_sqnr.
 
     Raises:
-        AssertionError: They are further apart; for recordings a `ComparisonError`, which carries the whole result.
-        UsageError: One is an array and the other a recording, a limit has an unknown name or means nothing, steps or
-            saturation are limited and no scale is given, the scale does not fit, or an array holds no numbers.
+        AssertionError: They are further apart; for recordings a `ComparisonError`, which has the whole result.
+        UsageError: An array and a recording are given, a limit has an unknown name or an invalid value, steps or
+            saturation are limited without a scale, the scale does not fit, or an array holds no numbers.
         RecordingError: A file cannot be read.
     """
     __tracebackhide__ = True
-    chosen = _limits(limits, bounds)
+    limits_in_force = _limits(limits, bounds)
     sides = [_is_run(side) for side in (reference, backend)]
     if sides[0] != sides[1]:
         raise UsageError(
@@ -110,26 +110,26 @@ def assert_close(
     if scale is None and (axis is not None or np.any(np.asarray(zero_point) != 0)):
         raise UsageError("A zero point or an axis says nothing without a scale.", hint="Give scale= too.")
     if sides[0]:
-        check_close(_opened(reference), _opened(backend), limits=chosen)
+        check_close(_openable(reference), _openable(backend), limits=limits_in_force)
         return
-    theirs, ours = _array(reference, "reference"), _array(backend, "backend")
-    quant = None if scale is None else _quant(ours, scale, zero_point, axis)
-    _check_arrays(theirs, ours, chosen, quant, name)
+    reference_array, backend_array = _array(reference, "reference"), _array(backend, "backend")
+    quant = None if scale is None else _quant(backend_array, scale, zero_point, axis)
+    _check_arrays(reference_array, backend_array, limits_in_force, quant, name)
 
 
 def check_close(
     reference: str | Path | Recording, backend: str | Path | Recording, *, limits: Limits | None = None
 ) -> DiffResult:
-    """Compare two recordings and give the result, if they are as close as the limits ask.
+    """Compare two recordings and return the result if they are as close as the limits require.
 
     Raises:
-        ComparisonError: They are not, or the comparison is incomplete.
+        ComparisonError: They are further apart, or the comparison is incomplete.
         RecordingError: A file cannot be read.
     """
     __tracebackhide__ = True
-    # Nothing is kept beside the files: a test leaves no trace, and its recording will not be looked at twice.
-    with opened_recording(reference) as ref, opened_recording(backend) as other:
-        result = DiffResult.made_of(DiffSession(ref, other, limits=limits).result())
+    # No cache: a test leaves no files, and its recording is compared only once.
+    with opened_recording(reference) as reference_recording, opened_recording(backend) as backend_recording:
+        result = DiffResult.made_of(DiffSession(reference_recording, backend_recording, limits=limits).result())
     if result.exit_code:
         paths = [_path(side) for side in (reference, backend)]
         files = (paths[0], paths[1]) if paths[0] is not None and paths[1] is not None else None
@@ -138,38 +138,38 @@ def check_close(
 
 
 def assert_explained(backend: Run, *, allow: Sequence[str] | str = (), limits: Limits | None = None) -> None:
-    """Check that some legitimate arithmetic reproduces the output of every node of a backend bit for bit.
+    """Check that a legitimate arithmetic reproduces the output of every node of a backend bit for bit.
 
-    Nodes for which no kernel is known, or whose inputs were not recorded, cannot be judged: they are no failure, and
-    `qdebug explain` lists them.
+    Nodes without a known kernel or without recorded inputs cannot be judged; they do not fail, and `qdebug explain`
+    lists them.
 
     Args:
         backend: A path, an open recording, or a closed recorder.
-        allow: Patterns for names of nodes that may stay unexplained; or one.
-        limits: Acknowledged nodes, and the largest error in steps that need not be explained.
+        allow: Patterns for names of nodes that may stay unexplained; or a single one.
+        limits: Acknowledged nodes, and the largest error in steps that needs no explanation.
 
     Raises:
-        AssertionError: A node is not explained, none can be judged, or the recording cannot be relied on.
+        AssertionError: A node is not explained, none can be judged, or the recording is not reliable.
         RecordingError: The file cannot be read.
     """
     __tracebackhide__ = True
     from qdebug.api import explain
     from qdebug.compare.explaining.explanation import ExplainStatus
 
-    explanation = explain(_opened(backend), limits=limits)
+    explanation = explain(_openable(backend), limits=limits)
     patterns = (allow,) if isinstance(allow, str) else tuple(allow)
     judged = [n for n in explanation.nodes if n.status not in (ExplainStatus.NO_KERNEL, ExplainStatus.NO_INPUT)]
-    wrong = [
+    unexplained = [
         node
         for node in explanation.of(ExplainStatus.UNEXPLAINED)
         if node.accepted is None and not any(fnmatchcase(node.node, pattern) for pattern in patterns)
     ]
-    lines = [_explained_line(node) for node in wrong[:_NODES_SHOWN]]
-    if len(wrong) > _NODES_SHOWN:
-        lines.append(f"  and {len(wrong) - _NODES_SHOWN} more")
-    if wrong:
+    lines = [_explained_line(node) for node in unexplained[:_MAX_NODE_LINES]]
+    if len(unexplained) > _MAX_NODE_LINES:
+        lines.append(f"  and {len(unexplained) - _MAX_NODE_LINES} more")
+    if unexplained:
         lines.insert(
-            0, f"{len(wrong)} of {len(judged)} nodes that can be judged are reproduced by no known arithmetic:"
+            0, f"{len(unexplained)} of {len(judged)} nodes that can be judged are reproduced by no known arithmetic:"
         )
     if not judged:
         lines.append("no node can be judged: for none there is a kernel and all inputs")
@@ -180,16 +180,16 @@ def assert_explained(backend: Run, *, allow: Sequence[str] | str = (), limits: L
 
 
 def _explained_line(node: NodeExplanation) -> str:
-    left = node.residual
-    why = "" if left is None else f": {left.pattern}; {left.likely}"
-    return f"  {safe_text(node.op, limit=40)} {safe_text(node.node, limit=120)}{safe_text(why, limit=300)}"
+    residual = node.residual
+    reason = "" if residual is None else f": {residual.pattern}; {residual.likely}"
+    return f"  {safe_text(node.op, limit=40)} {safe_text(node.node, limit=120)}{safe_text(reason, limit=300)}"
 
 
 def _limits(limits: Limits | None, bounds: dict[str, Any]) -> Limits:
     for name in bounds:
         if name not in ALL_BOUNDS:
-            known = ", ".join(ALL_BOUNDS)
-            raise UsageError(f"There is no limit {name!r}; there are {known}.", hint="Give one of these.")
+            names = ", ".join(ALL_BOUNDS)
+            raise UsageError(f"There is no limit {name!r}; there are {names}.", hint="Give one of these.")
     return replace(checked_limits(limits), **bounds)
 
 
@@ -197,24 +197,24 @@ def _is_run(side: object) -> bool:
     return isinstance(side, str | os.PathLike | Recording | Recorder)
 
 
-def _opened(side: Any) -> str | Path | Recording:
+def _openable(side: Any) -> str | Path | Recording:
     __tracebackhide__ = True
     if not _is_run(side):
         raise UsageError(f"A {type(side).__name__} is no recording.", hint="Give a path, or an open recording.")
     if isinstance(side, os.PathLike):
         return Path(side)
     if not isinstance(side, Recorder):
-        return side  # type: ignore[no-any-return]  # what is left of `_is_run`
+        return side  # type: ignore[no-any-return]  # the remaining types of `_is_run`
     return side.recording if side.path is None else side.path
 
 
-def _array(side: Any, what: str) -> np.ndarray:
+def _array(side: Any, title: str) -> np.ndarray:
     __tracebackhide__ = True
     try:
         return np.asarray(side)
     except ValueError as error:
         raise UsageError(
-            f"The {what} is no array: its rows differ in length.", hint="Compare arrays of one shape each."
+            f"The {title} is no array: its rows differ in length.", hint="Compare arrays of one shape each."
         ) from error
 
 
@@ -238,8 +238,8 @@ def _quant(codes: np.ndarray, scale: npt.ArrayLike, zero_point: npt.ArrayLike, a
 def _path(side: str | Path | Recording) -> Path | None:
     if isinstance(side, str | Path):
         return Path(side)
-    found = getattr(side, "path", None)
-    return found if isinstance(found, Path) else None
+    path = getattr(side, "path", None)
+    return path if isinstance(path, Path) else None
 
 
 def _check_arrays(
@@ -247,12 +247,12 @@ def _check_arrays(
 ) -> None:
     __tracebackhide__ = True
     label = f"{safe_text(name)}: " if name else ""
-    for needed, why in (
+    for bound, reason_needed in (
         (limits.max_lsb, "max_lsb needs to know how large a step is"),
         (limits.max_saturation, "max_saturation needs codes"),
     ):
-        if needed is not None and quant is None:
-            raise UsageError(f"{why}.", hint="Give the scale of the backend's codes: scale=.")
+        if bound is not None and quant is None:
+            raise UsageError(f"{reason_needed}.", hint="Give the scale of the backend's codes: scale=.")
     if reference.shape != backend.shape:
         raise AssertionError(f"{label}the reference has shape {reference.shape} and the backend {backend.shape}")
     errors = ErrorAccumulator(backend_quant=quant, tolerance=limits.tolerance)
@@ -262,8 +262,8 @@ def _check_arrays(
     if not limits.given and status in (Status.WITHIN, Status.DIVERGED):
         status, reason = Status.DIVERGED, "they are not equal, and no limit was given"
     if status in (Status.IDENTICAL, Status.WITHIN):
-        full = None if quant is None or limits.max_saturation is None else count_rails(backend, quant, reference)
-        clipped = saturation(Error(stats=stats, limits=limits, rails=full))
+        rails = None if quant is None or limits.max_saturation is None else count_rails(backend, quant, reference)
+        clipped = saturation(Error(stats=stats, limits=limits, rails=rails))
         if clipped is not None:
             raise AssertionError(f"{label}{clipped.sentence}")
         return

@@ -1,4 +1,4 @@
-"""Parse TOML of somebody else: what would take far more memory than the text is refused before it is parsed."""
+"""Parse untrusted TOML: refuse text whose parsed form would take far more memory than the text."""
 
 from __future__ import annotations
 

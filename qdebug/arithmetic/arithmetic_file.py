@@ -131,7 +131,7 @@ def arithmetic_text(
 
     Args:
         variants: Variants by kind, or by kind and dtypes.
-        name: What the arithmetic is called.
+        name: Name of the arithmetic.
         base: The preset that says what is left out.
         fused: Whether groups of a QDQ graph are computed as one; what the base says if None.
         comments: A line to stand above a variant, by its key.

@@ -247,7 +247,7 @@ def _rescalings(unit: Unit) -> Iterator[str]:
 
 
 def _joined(unit: Unit) -> Iterator[str]:
-    """Yield concatenations of several scales: each code rescaled alone or with a folded constant."""
+    """Yield concatenations of several scales: each code rescaled by itself or with a folded constant."""
     yield from _rescalings(unit)
     yield "form=<fold|fold-fma> steps=<away|even>,zp,sat"
 

@@ -178,7 +178,7 @@ def find_fingerprint(text: str) -> Fingerprint:
         text: The path of a file of `qdebug probe`, or the name of a packaged fingerprint.
 
     Raises:
-        UsageError: There is none, or the file is no fingerprint.
+        UsageError: There is no such fingerprint, or the file holds something else.
     """
     by_name = packaged()
     if text in by_name and not Path(text).is_file():

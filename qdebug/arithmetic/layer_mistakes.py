@@ -301,7 +301,7 @@ def _gate_shape(array: np.ndarray, gates: int) -> tuple[int, ...]:
 
 
 def _scale_and_bias_positions(node: Node) -> tuple[int, ...] | None:
-    """Return the positions of scale and bias of a node that normalizes by its data's statistics; None of others."""
+    """Return the positions of scale and bias of a node that normalizes by its data's statistics; None for others."""
     ops = ("LayerNormalization", "InstanceNormalization", "GroupNormalization", "RMSNormalization")
     return (1, 2) if operators.plain(node).name in ops else None
 

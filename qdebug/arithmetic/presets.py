@@ -498,7 +498,7 @@ def preset(name: str) -> Preset:
     """Return a preset by its name or an alias.
 
     Raises:
-        UsageError: There is none of this name.
+        UsageError: There is no preset of this name.
     """
     name = ALIASES.get(name, name)
     if name not in known_presets():

@@ -183,7 +183,7 @@ class UnitSource:
         return array.dtype.name, array.shape
 
     def _are_independent(self, first: Place, last: Place) -> bool:
-        """Return whether two samples joined along their first axis give the same as each alone."""
+        """Return whether two samples give the same results joined along their first axis as separately."""
         try:
             together, *parts = [
                 (unit, *_computed(unit)) for unit in (self.unit(first, last), self.unit(first), self.unit(last))

@@ -47,7 +47,7 @@ class AdapterEntry:
 
     Args:
         module: Module that exposes `backend` or `reader`.
-        extra: Extra of this package that installs what it needs; "" if core packages do.
+        extra: Extra of this package with its dependencies; "" if the core packages suffice.
         packages: Packages it cannot do without.
         summary: One line for lists.
     """
@@ -248,7 +248,7 @@ def check_model_file(path: Path) -> None:
     """Check that a model file is there, and is a file.
 
     Raises:
-        UsageError: It is not.
+        UsageError: It is missing, or no file.
     """
     if path.is_file():
         return

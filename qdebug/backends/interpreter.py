@@ -1,6 +1,6 @@
 """The backend "interpreter": a graph replayed with qdebug's own numpy kernels.
 
-It runs a recording's graph on the recorded constants with the core packages alone, or a model file with a reader.
+It runs a recording's graph on the recorded constants with the core packages only, or a model file with a reader.
 Quantized operators are computed in any known or given arithmetic, so that a reference run can imitate a backend:
 remaining differences are the backend's bugs.
 """

@@ -310,7 +310,7 @@ def check_taps(taps: str) -> None:
     """Check a way of tapping.
 
     Raises:
-        UsageError: It is none of `TAPS`.
+        UsageError: It is not in `TAPS`.
     """
     if taps not in TAPS:
         raise UsageError(

@@ -1,4 +1,4 @@
-"""qdebug accuracy: top-k of recordings against labels, judged on paired differences, and their history."""
+"""qdebug accuracy: top-k of recordings against labels, judged on paired differences, and its history."""
 
 from __future__ import annotations
 
@@ -116,8 +116,8 @@ def fill_parser(parser: Parser) -> None:
 
 def _run(arguments: argparse.Namespace) -> int:
     options = typed(AccuracyArguments, arguments)
-    given = [path for path in (options.labels, options.track, options.history) if path is not None]
-    check_target(options.output, force=options.force, sources=[*options.recordings, *given])
+    input_files = [path for path in (options.labels, options.track, options.history) if path is not None]
+    check_target(options.output, force=options.force, sources=[*options.recordings, *input_files])
     if options.history is not None:
         return _history(options, options.history)
     if not options.recordings:
@@ -132,7 +132,7 @@ def _run(arguments: argparse.Namespace) -> int:
         check_track(options.track)
     labels = None if options.labels is None else load_labels(options.labels)
     digest = "" if labels is None else hashlib.sha256(labels.tobytes()).hexdigest()[:16]
-    asked = AccuracyOptions(
+    accuracy_options = AccuracyOptions(
         metric=options.metric,
         within=options.within,
         scores=options.scores,
@@ -143,11 +143,11 @@ def _run(arguments: argparse.Namespace) -> int:
     for path in options.recordings:
         recordings[str(path) if str(path) not in recordings else f"{path} ({len(recordings) + 1})"] = open_source(path)
     with progress("measuring") as note:
-        report = accuracy(recordings, labels, asked, digest=digest, progress=note)
+        report = accuracy(recordings, labels, accuracy_options, digest=digest, progress=note)
     write_result(_text(report, options), options.output)
     if options.track is not None:
         track(options.track, tracked_accuracy(report))
-    _after(report, options)
+    _say_next(report, options)
     return report.exit_code
 
 
@@ -159,15 +159,15 @@ def _history(options: AccuracyArguments, path: Path) -> int:
         )
     from qdebug.accuracy.track import history
 
-    found = history(path, within=options.within)
+    changes = history(path, within=options.within)
     form = suffix_format(options.format, options.output)
     if form == "json":
-        write_result(found.to_json(), options.output)
+        write_result(changes.to_json(), options.output)
     else:
         from qdebug.present.reports.accuracy import history_document
 
-        write_result(_shown(history_document(found, everything=options.everything), options), options.output)
-    return found.exit_code
+        write_result(_document_text(history_document(changes, everything=options.everything), options), options.output)
+    return changes.exit_code
 
 
 def _text(report: AccuracyReport, options: AccuracyArguments) -> str:
@@ -175,18 +175,18 @@ def _text(report: AccuracyReport, options: AccuracyArguments) -> str:
         return report.to_json()
     from qdebug.present.reports.accuracy import accuracy_document
 
-    return _shown(accuracy_document(report), options)
+    return _document_text(accuracy_document(report), options)
 
 
-def _shown(document: Document, options: AccuracyArguments) -> str:
+def _document_text(document: Document, options: AccuracyArguments) -> str:
     from qdebug.cli.reports import document_text
 
     form = suffix_format(options.format, options.output)
     return document_text(document, form, plain=options.output is not None)
 
 
-def _after(report: AccuracyReport, options: AccuracyArguments) -> None:
-    """Say on stderr why the exit code is 3, and what to type next."""
+def _say_next(report: AccuracyReport, options: AccuracyArguments) -> None:
+    """Print on stderr why the exit code is 3, and the next command."""
     from qdebug.accuracy.report import Decision
 
     if report.shortcomings:

@@ -1,4 +1,4 @@
-"""Opens two recordings, compares them, and gathers what is known of one node."""
+"""Open two recordings, compare them, and collect the details of one node."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from qdebug.present.detail import NodeDetail
     from qdebug.session import DiffSession
 
-__all__ = ["compare", "node_detail", "opened"]
+__all__ = ["compare", "node_detail", "open_session"]
 
 
-def opened(
+def open_session(
     reference: Path,
     backend: Path,
     *,
@@ -34,13 +34,13 @@ def opened(
     Args:
         reference: The reference's file.
         backend: The backend's file.
-        limits: What counts as divergence; a stated default if None.
-        sample: The only sample to look at; None for all.
-        given: What a person says of the pairs.
+        limits: The limits; derived ones if None.
+        sample: The only sample to compare; None for all.
+        given: Pairs of tensors given by the user.
 
     Raises:
         RecordingError: A file cannot be read.
-        AlignmentError: The two record different networks.
+        AlignmentError: The recordings are of different networks.
         UsageError: There is no such sample, or a tensor of the given pairs has no values.
     """
     from qdebug.cli.output import stages
@@ -48,11 +48,11 @@ def opened(
     from qdebug.session import DiffSession
 
     sides = (open_source(reference), open_source(backend))
-    with stages("aligning") as told:
+    with stages("aligning") as on_stage:
         if sample is not None:
-            one, other = (OneSample(side, sample) for side in sides)
-            return DiffSession(one, other, limits=limits, told=told, given=given)
-        return DiffSession(*sides, limits=limits, cache=True, told=told, given=given)
+            reference_sample, backend_sample = (OneSample(side, sample) for side in sides)
+            return DiffSession(reference_sample, backend_sample, limits=limits, told=on_stage, given=given)
+        return DiffSession(*sides, limits=limits, cache=True, told=on_stage, given=given)
 
 
 def compare(
@@ -68,11 +68,11 @@ def compare(
 
     Args:
         session: The two recordings.
-        pair: What commands call the two files.
-        sample: The only sample that the session looks at; None for all.
+        pair: The two files, as shown in commands.
+        sample: The only sample of the session; None for all.
         quick: Whether to leave out what costs more than the comparison: shares of the outputs' error, and remedies.
-        thorough: Whether to finish these.
-        on_progress: Called as tensors are done.
+        thorough: Whether to compute those for all nodes.
+        on_progress: Called after each tensor.
     """
     result = session.result(progress=on_progress, contributors=not quick, thorough=thorough)
     if not quick:
@@ -87,17 +87,17 @@ def compare(
 
 
 def node_detail(session: DiffSession, result: RunComparison, name: str, *, sample: int | None = None) -> NodeDetail:
-    """Gather what is known of one compared node.
+    """Collect the details of one compared node.
 
     Args:
         session: The two recordings.
         result: Their comparison.
-        name: A backend node, a backend tensor or a reference tensor; a node that is not compared itself stands for the
-            part of the network that it lies in.
-        sample: The only sample that the session looks at; None for all.
+        name: A backend node, a backend tensor or a reference tensor. For a node that is not compared itself, the part
+            of the network around it is shown.
+        sample: The only sample of the session; None for all.
 
     Raises:
-        UsageError: Nothing that is compared has this name.
+        UsageError: Nothing of this name is compared.
     """
     from qdebug.compare.result.result import Status
     from qdebug.present.detail import NodeDetail
@@ -109,19 +109,19 @@ def node_detail(session: DiffSession, result: RunComparison, name: str, *, sampl
         hint = error.hint or "List the names: qdebug diff REF BACKEND --all."
         raise UsageError(error.message, hint=hint) from error
     by_tensor = {node.tensor: node for node in result.nodes}
-    found = by_tensor[entry.tensor]
+    node_result = by_tensor[entry.tensor]
     graph = session.backend.graph
     producer = graph.producer(entry.tensor)
-    read = [] if producer is None else [t for t in producer.inputs if t and not graph.is_constant(t)]
-    profile = None if found.status is Status.INCOMPARABLE else session.profile(entry.tensor)
+    inputs = [] if producer is None else [t for t in producer.inputs if t and not graph.is_constant(t)]
+    profile = None if node_result.status is Status.INCOMPARABLE else session.profile(entry.tensor)
     worst = () if profile is None else profile.worst
     if sample is not None:
         worst = tuple(replace(element, sample=sample) for element in worst)
     return NodeDetail(
-        result=found,
-        reference=_described(session.reference, entry.reference_tensor),
-        backend=_described(session.backend, entry.tensor),
-        inputs=[(tensor, by_tensor.get(tensor)) for tensor in read],
+        result=node_result,
+        reference=_described_tensor(session.reference, entry.reference_tensor),
+        backend=_described_tensor(session.backend, entry.tensor),
+        inputs=[(tensor, by_tensor.get(tensor)) for tensor in inputs],
         worst=worst,
         sample=sample,
         profile=profile,
@@ -129,8 +129,8 @@ def node_detail(session: DiffSession, result: RunComparison, name: str, *, sampl
     )
 
 
-def _described(recording: Recording, tensor: str) -> TensorInfo:
-    """Return what the graph says of a tensor, with the shape of its stored values where it leaves that open."""
+def _described_tensor(recording: Recording, tensor: str) -> TensorInfo:
+    """Return the graph's facts on a tensor, with the shape of its stored values if the graph leaves it open."""
     from qdebug.present.contents import stored_shape
 
     info = recording.graph.tensors[tensor]

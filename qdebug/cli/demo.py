@@ -1,4 +1,4 @@
-"""qdebug demo: the whole story on the built-in net."""
+"""qdebug demo: record, compare and explain the built-in net."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ examples:
   qdebug demo /tmp/digits     or to a directory of your choice"""
 
 
-_OWN = Path("qdebug-demo")
-"""Folder of the demo alone: what is in it may be replaced."""
+_DEFAULT_FOLDER = Path("qdebug-demo")
+"""Folder used only by the demo, which may overwrite its files."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +52,7 @@ def fill_parser(parser: Parser) -> None:
         "directory",
         nargs="?",
         type=Path,
-        default=_OWN,
+        default=_DEFAULT_FOLDER,
         help="where the recordings go (default: ./qdebug-demo, where those of an earlier demo are replaced)",
     )
     parser.add_argument("--force", action="store_true", help="overwrite recordings in DIRECTORY")
@@ -61,24 +61,24 @@ def fill_parser(parser: Parser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Record, compare and explain; the planted bug is found, and that is success."""
+    """Record, compare and explain; finding the planted bug is success."""
     options = typed(DemoOptions, arguments)
     from qdebug.running.demo import run_demo
 
     with progress("recording") as note:
-        own = options.directory == _OWN
-        demo = run_demo(options.directory, force=options.force or own, on_progress=note)
+        is_default = options.directory == _DEFAULT_FOLDER
+        demo = run_demo(options.directory, force=options.force or is_default, on_progress=note)
     reference, backend = Path(demo.reference), Path(demo.backend)
-    emit(_told(demo))
+    emit(_summary_text(demo))
     emit("")
-    emit(diff_text(_diagnosed(demo), "table"))
+    emit(diff_text(_with_remedies(demo), "table"))
     emit("")
-    emit(_next(reference, backend, demo.result.first_divergence))
+    emit(_next_text(reference, backend, demo.result.first_divergence))
     return 0
 
 
-def _diagnosed(demo: DemoRun) -> RunComparison:
-    """Return the comparison as `qdebug diff` shows it: with what to try."""
+def _with_remedies(demo: DemoRun) -> RunComparison:
+    """Return the comparison with remedies, as `qdebug diff` shows it."""
     from qdebug.repair.remedies import with_remedies
     from qdebug.session import DiffSession, opened_recording
 
@@ -87,12 +87,12 @@ def _diagnosed(demo: DemoRun) -> RunComparison:
         return with_remedies(session, demo.result, pair=command(demo.reference, demo.backend))
 
 
-def _told(demo: DemoRun) -> str:
-    """Say what was recorded and what was done to it."""
-    right = f"reads {{}} of {demo.digits} digits correctly"
+def _summary_text(demo: DemoRun) -> str:
+    """Describe the two recordings and the planted bug."""
+    sentence = f"reads {{}} of {demo.digits} digits correctly"
     lines = [
-        f"Recorded a float net:     {safe_text(demo.reference)}, {right.format(demo.reference_right)}",
-        f"Recorded its int8 form:   {safe_text(demo.backend)}, {right.format(demo.backend_right)}",
+        f"Recorded a float net:     {safe_text(demo.reference)}, {sentence.format(demo.reference_right)}",
+        f"Recorded its int8 form:   {safe_text(demo.backend)}, {sentence.format(demo.backend_right)}",
         fill(f"The int8 form has a bug that was planted in node {safe_text(demo.planted)}: {safe_text(demo.bug)}.", 78),
         "",
         "This is what qdebug diff says about the two recordings:",
@@ -100,12 +100,12 @@ def _told(demo: DemoRun) -> str:
     return "\n".join(lines)
 
 
-def _next(reference: Path, backend: Path, node: str | None) -> str:
-    """Say what to type next."""
+def _next_text(reference: Path, backend: Path, node: str | None) -> str:
+    """List the next commands."""
     steps = [(command("qdebug", "info", backend), "what a recording holds")]
     if node is not None:
         steps.append((command("qdebug", "diff", reference, backend, "--node", node), "that node in full"))
         steps.append((command("qdebug", "explain", backend, "--node", node), "which of its codes no arithmetic gives"))
     steps.append((command("qdebug", "tui", reference, backend), "walk through all of it"))
     steps.append(("qdebug record --help", "record a model of your own"))
-    return "\n".join(["Type next:", *(f"  {typed_}\n      {why}" for typed_, why in steps)])
+    return "\n".join(["Type next:", *(f"  {typed_}\n      {purpose}" for typed_, purpose in steps)])

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from qdebug.cli.comparison import compare, node_detail, opened
+from qdebug.cli.comparison import compare, node_detail, open_session
 from qdebug.cli.failures import INCOMPLETE, say
 from qdebug.cli.limits import add_allowances, add_limits, add_limits_file, add_map, given_limits, given_map, say_unused
 from qdebug.cli.models import add_models, record_models
@@ -138,26 +138,26 @@ class DiffOptions:
 
     @property
     def form(self) -> str:
-        """The form of the result."""
+        """Format of the result."""
         return suffix_format(self.format, self.output, forms=REPORTS)
 
     @property
     def choice(self) -> RowChoice | None:
-        """The rows that were asked for; None for the usual ones."""
+        """The requested rows; None for the usual ones."""
         from qdebug.present.rows import RowChoice
 
-        asked = self.top is not None or self.only_failing
-        return RowChoice(top=self.top, only_failing=self.only_failing) if asked else None
+        is_requested = self.top is not None or self.only_failing
+        return RowChoice(top=self.top, only_failing=self.only_failing) if is_requested else None
 
     @property
     def extent(self) -> ReportExtent:
-        """How much is said; of several backends one after the other the verdicts alone."""
+        """Extent of the report; of several backends only the verdicts, by default."""
         quiet = self.quiet or (len(self.backends) > 1 and not (self.verbose or self.everything or self.choice))
         return ReportExtent(verbose=self.verbose, everything=self.everything, quiet=quiet, choice=self.choice)
 
 
-_EXCHANGE = ("html", "junit", "csv")
-"""Forms that other programs read; all backends go into one document."""
+_EXCHANGE_FORMATS = ("html", "junit", "csv")
+"""Formats for other programs; all backends are in one document."""
 
 
 class _ExplainMetrics(argparse.Action):
@@ -232,9 +232,9 @@ def fill_parser(parser: Parser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Compare, print, and give the exit code."""
+    """Compare, print, and return the exit code."""
     options = typed(DiffOptions, arguments)
-    _check(options)
+    _check_options(options)
     limits = replace(given_limits(options), explain=options.explain)
     from qdebug.running.workers import open_workers
 
@@ -248,27 +248,27 @@ def run(arguments: argparse.Namespace) -> int:
     budgets: dict[str, Document] = {}
     with open_workers(jobs=options.jobs, scheduler=options.scheduler) as executor:
         for backend in options.backends:
-            session, result = _compared(options, backend, limits, executor)
+            session, result = _compare_backend(options, backend, limits, executor)
             sessions.append(session)
-            name = _unique(str(backend), results)
+            name = _unique_name(str(backend), results)
             results[name] = result
-            if options.form in _EXCHANGE:
-                pages[name] = _in_full(session, result, options)
+            if options.form in _EXCHANGE_FORMATS:
+                pages[name] = _page_details(session, result, options)
             elif options.node is not None:
-                details.append(_asked(session, result, options.node, options))
-                texts.append(_node_part(details[-1], options))
+                details.append(_requested_detail(session, result, options.node, options))
+                texts.append(_node_text(details[-1], options))
             elif options.form != "json":
-                texts.append(_whole_part(result, options, backend))
+                texts.append(_report_text(result, options, backend))
             if options.budget:
-                budgets[name] = _budget(session)
-                if options.form not in _EXCHANGE:
+                budgets[name] = _budget_document(session)
+                if options.form not in _EXCHANGE_FORMATS:
                     texts[-1] += "\n" + document_text(budgets[name], options.form, plain=options.output is not None)
     agreement = _agreement(sessions) if len(sessions) > 1 and options.node is None else {}
-    if options.form in _EXCHANGE:
+    if options.form in _EXCHANGE_FORMATS:
         write_result(exchange_text(results, options.form, pages, agreement, budgets), options.output)
     else:
         paged = options.everything and options.output is None and options.form == "table"
-        text = _joined(options, results, agreement, texts, details)
+        text = _joined_text(options, results, agreement, texts, details)
         page(text) if paged else write_result(text, options.output)
     if options.suggest_limits is not None:
         from qdebug.limits.suggest import suggested_limits
@@ -284,12 +284,12 @@ def run(arguments: argparse.Namespace) -> int:
         track(options.track, tracked_diffs(results))
     say_unused(limits, list(results.values()))
     shown = details[0].result.node if details else None
-    _after(options, list(results.values()), [session.timing for session in sessions], shown)
+    _say_next(options, list(results.values()), [session.timing for session in sessions], shown)
     return max(result.exit_code for result in results.values())
 
 
-def _check(options: DiffOptions) -> None:
-    """Refuse what cannot be done before any work is done for it."""
+def _check_options(options: DiffOptions) -> None:
+    """Refuse invalid options before any work is done."""
     for target in (options.output, options.suggest_limits, options.write_map):
         check_target(target, force=options.force, sources=[options.reference, *options.backends])
     if options.track is not None:
@@ -308,69 +308,71 @@ def _check(options: DiffOptions) -> None:
         raise UsageError("A page is not for a terminal to show.", hint="Write it to a file: -o diff.html.")
 
 
-def _compared(
+def _compare_backend(
     options: DiffOptions, backend: Path, limits: Limits, executor: Executor | None
 ) -> tuple[DiffSession, RunComparison]:
-    """Compare one backend with the reference; of several, say which one it is that cannot be compared."""
+    """Compare one backend with the reference; with several backends, errors name the file."""
     try:
-        session = opened(options.reference, backend, limits=limits, sample=options.sample, given=given_map(options.map))
+        session = open_session(
+            options.reference, backend, limits=limits, sample=options.sample, given=given_map(options.map)
+        )
         if executor is not None:
             session.compare_in(executor, options.reference, backend, sample=options.sample)
         with progress("comparing") as note:
             pair = command(options.reference, backend)
-            made = partial(compare, session, pair=pair, sample=options.sample, on_progress=note)
-            return session, made(quick=options.quick, thorough=options.thorough)
+            compare_session = partial(compare, session, pair=pair, sample=options.sample, on_progress=note)
+            return session, compare_session(quick=options.quick, thorough=options.thorough)
     except AlignmentError as error:
         if len(options.backends) == 1:
             raise
         raise AlignmentError(f"{str(backend)!r}: {error.message}", hint=error.hint) from error
 
 
-def _unique(name: str, taken: dict[str, RunComparison]) -> str:
+def _unique_name(name: str, taken: dict[str, RunComparison]) -> str:
     return name if name not in taken else f"{name} ({len(taken) + 1})"
 
 
-def _budget(session: DiffSession) -> Document:
+def _budget_document(session: DiffSession) -> Document:
     from qdebug.present.reports.budget import budget_document
 
     with progress("replaying") as note:
         return budget_document(session.budget(progress=note))
 
 
-def _in_full(session: DiffSession, result: RunComparison, options: DiffOptions) -> Sequence[NodeDetail]:
-    """Gather what a page shows of the nodes that are worth it, or of the one asked for."""
+def _page_details(session: DiffSession, result: RunComparison, options: DiffOptions) -> Sequence[NodeDetail]:
+    """Collect the details that an HTML page shows: of the requested node, or of all nodes worth it."""
     if options.form != "html":
         return ()
     if options.node is not None:
-        return [_asked(session, result, options.node, options)]
+        return [_requested_detail(session, result, options.node, options)]
     from qdebug.present.reports.html import worth_detail
 
     with progress("looking closer") as note:
-        chosen = worth_detail(result)
-        found = []
-        for done, node in enumerate(chosen, 1):
-            found.append(node_detail(session, result, node.tensor, sample=options.sample))
-            note(done, len(chosen))
-    return found
+        nodes = worth_detail(result)
+        details = []
+        for done, node in enumerate(nodes, 1):
+            details.append(node_detail(session, result, node.tensor, sample=options.sample))
+            note(done, len(nodes))
+    return details
 
 
-def _asked(session: DiffSession, result: RunComparison, name: str, options: DiffOptions) -> NodeDetail:
-    """Gather what is known of the node that was asked for; say so where another one is shown in its place."""
+def _requested_detail(session: DiffSession, result: RunComparison, name: str, options: DiffOptions) -> NodeDetail:
+    """Collect the details of the requested node; say so if another node is shown in its place."""
     detail = node_detail(session, result, name, sample=options.sample)
     shown = detail.result
     if name not in (shown.node, shown.tensor, shown.reference_tensor):
         graph = session.backend.graph
-        inside = graph.producer(name) is not None or any(node.name == name for node in graph.nodes)
-        what = (
+        is_backend_node = graph.producer(name) is not None or any(node.name == name for node in graph.nodes)
+        description = (
             f"not compared itself: it is judged with tensor {shown.tensor!r}, which is shown"
-            if inside
+            if is_backend_node
             else f"node {shown.node!r}"
         )
-        say(f"{safe_text(repr(name))} is {safe_text(what, limit=400)}.")
+        say(f"{safe_text(repr(name))} is {safe_text(description, limit=400)}.")
     return detail
 
 
-def _whole_part(result: RunComparison, options: DiffOptions, backend: Path) -> str:
+def _report_text(result: RunComparison, options: DiffOptions, backend: Path) -> str:
     width = terminal_width() or max(map(len, _next_lines(options, result, None)))
     lines = 1 + sum(-(-len(line) // width) for line in _next_lines(options, result, None))
     plain = options.output is not None
@@ -378,36 +380,36 @@ def _whole_part(result: RunComparison, options: DiffOptions, backend: Path) -> s
     return diff_text(result, options.form, extent=options.extent, plain=plain, below=lines, again=again)
 
 
-def _node_part(detail: NodeDetail, options: DiffOptions) -> str:
+def _node_text(detail: NodeDetail, options: DiffOptions) -> str:
     return "" if options.form == "json" else node_text(detail, options.form, plain=options.output is not None)
 
 
 def _agreement(sessions: Sequence[DiffSession]) -> Mapping[str, Agreement]:
-    """Find out where all backends are wrong alike."""
+    """Return where all backends have the same error."""
     from qdebug.compare.measure.agreement import agreements
 
     return agreements(sessions[0].reference, [(session.backend, session.alignment) for session in sessions])
 
 
-def _joined(
+def _joined_text(
     options: DiffOptions,
     results: dict[str, RunComparison],
     agreement: Mapping[str, Agreement],
     texts: Sequence[str],
     details: Sequence[NodeDetail],
 ) -> str:
-    """Put the reports of all backends together, what they share first."""
+    """Join the reports of all backends, with their common part first."""
     if options.form == "json":
-        return _json(options, results, agreement, details)
+        return _json_text(options, results, agreement, details)
     if len(results) == 1:
         return texts[0]
-    head = [] if details else [matrix_text(results, agreement, options.form, plain=options.output is not None)]
-    mark = "# {}" if options.form == "markdown" else "==> {}"
-    parts = [f"{mark.format(safe_text(name))}\n\n{text}" for name, text in zip(results, texts, strict=True)]
-    return "\n".join([*head, *parts])
+    matrix = [] if details else [matrix_text(results, agreement, options.form, plain=options.output is not None)]
+    heading = "# {}" if options.form == "markdown" else "==> {}"
+    parts = [f"{heading.format(safe_text(name))}\n\n{text}" for name, text in zip(results, texts, strict=True)]
+    return "\n".join([*matrix, *parts])
 
 
-def _json(
+def _json_text(
     options: DiffOptions,
     results: dict[str, RunComparison],
     agreement: Mapping[str, Agreement],
@@ -427,17 +429,17 @@ def _json(
         documents = [result.to_dict() for result in results.values()]
     for document, backend in zip(documents, options.backends, strict=True):
         document["files"] = {"reference": str(options.reference), "backend": str(backend)}
-    plain = documents[0] if len(documents) == 1 else {**diffs_dict(results, agreement), "diffs": documents}
-    return json.dumps(plain, indent=2 if choice is None else None, allow_nan=False)
+    content = documents[0] if len(documents) == 1 else {**diffs_dict(results, agreement), "diffs": documents}
+    return json.dumps(content, indent=2 if choice is None else None, allow_nan=False)
 
 
-def _after(
+def _say_next(
     options: DiffOptions, results: Sequence[RunComparison], timings: Sequence[Timing], shown: str | None
 ) -> None:
-    """Say on stderr why the exit code is 3, where the time went, and what to type next; `shown` is the node in full."""
+    """Print why the exit code is 3, the time spent and the next commands; `shown` is the node in detail."""
     for result in results:
         if result.exit_code == INCOMPLETE:
-            say(f"qdebug: exit code {INCOMPLETE}: {_incomplete(result)}")
+            say(f"qdebug: exit code {INCOMPLETE}: {_incomplete_text(result)}")
     if options.output is not None:
         from qdebug.present.answer import headline, verdict_word
 
@@ -453,17 +455,17 @@ def _after(
 
 
 def _next_lines(options: DiffOptions, result: RunComparison, shown: str | None) -> list[str]:
-    """Return what to type next, a command a line; `shown` is the node that is shown in full already."""
+    """Return the next commands, one a line; `shown` is the node already shown in detail."""
     pair = (options.reference, options.backends[0])
-    commands = [] if shown is not None else _commands(pair, result)
+    commands = [] if shown is not None else _fault_commands(pair, result)
     commands.append(["qdebug", "tui", *pair, *(["--node", shown] if shown else [])])
     if options.verbose and commands[0][1] == "explain":
         commands.append(["qdebug", "export", "repro", *pair, "--node", commands[0][-1], "-o", "test_node.py"])
-    return [f"{'      ' if at else 'next: '}{command(*words)}" for at, words in enumerate(commands)]
+    return [f"{'      ' if index else 'next: '}{command(*words)}" for index, words in enumerate(commands)]
 
 
-def _commands(pair: tuple[Path, Path], result: RunComparison) -> list[list[str | Path]]:
-    """Return the commands that lead on from the first fault: by its class, and to its node."""
+def _fault_commands(pair: tuple[Path, Path], result: RunComparison) -> list[list[str | Path]]:
+    """Return the commands that continue from the first fault, by its class."""
     from qdebug.compare.result.diagnosis import FaultClass
 
     unexplained = next((entry.node for entry in result.nodes if entry.reproduced is False), None)
@@ -482,12 +484,12 @@ def _commands(pair: tuple[Path, Path], result: RunComparison) -> list[list[str |
         FaultClass.RECORDING: [["qdebug", "info", pair[1]]],
         FaultClass.REFERENCE: [["qdebug", "file", "verify", pair[0]], ["qdebug", "explain", pair[0]]],
     }
-    found = by_class.get(first.fault, [closer])
-    return [*found, *(each for each in explain if first.fault is not FaultClass.KERNEL)]
+    commands = by_class.get(first.fault, [closer])
+    return [*commands, *(explain if first.fault is not FaultClass.KERNEL else [])]
 
 
-def _incomplete(result: RunComparison) -> str:
-    """Say what makes a comparison incomplete and what would accept it."""
+def _incomplete_text(result: RunComparison) -> str:
+    """Return why a comparison is incomplete, and the options that accept it."""
     from qdebug.compare.align.pairs import UnmatchedKind
     from qdebug.compare.result.result import Status
     from qdebug.model import Fidelity
@@ -501,10 +503,10 @@ def _incomplete(result: RunComparison) -> str:
         "--allow-uncompared GLOB": any(entry.kind is UnmatchedKind.LOST for entry in result.coverage.unmatched)
         or result.coverage.judged.failed_replays > 0,
     }
-    said = list(result.shortcomings)
+    reasons = list(result.shortcomings)
     incomparable = sum(node.status is Status.INCOMPARABLE for node in result.nodes)
     if incomparable:
-        said.append(f"{plural(incomparable, 'pair')} could not be compared")
-    ways = [way for way, applies in causes.items() if applies] if result.shortcomings else []
-    accept = f"; accept it with {' '.join(ways)}" if ways else ""
-    return safe_text("; ".join(said) + accept)
+        reasons.append(f"{plural(incomparable, 'pair')} could not be compared")
+    options = [way for way, applies in causes.items() if applies] if result.shortcomings else []
+    accept_text = f"; accept it with {' '.join(options)}" if options else ""
+    return safe_text("; ".join(reasons) + accept_text)

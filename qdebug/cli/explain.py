@@ -1,4 +1,4 @@
-"""qdebug explain: which arithmetic reproduces each node bit for bit, and what nothing reproduces."""
+"""qdebug explain: find the arithmetic that reproduces each node bit for bit."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class ExplainOptions:
 
     @property
     def form(self) -> str:
-        """The form of the result."""
+        """Format of the result."""
         return suffix_format(self.format, self.output)
 
 
@@ -120,7 +120,7 @@ def fill_parser(parser: Parser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Explain, print, and give the exit code."""
+    """Explain, print, and return the exit code."""
     options = typed(ExplainOptions, arguments)
     check_target(options.output, force=options.force, sources=[options.backend])
     check_target(options.write_arithmetic, force=options.force, sources=[options.backend])
@@ -131,7 +131,7 @@ def run(arguments: argparse.Namespace) -> int:
     limits = limits_of(options.limits)
     limits = limits if options.max_lsb is None else replace(limits, max_lsb=options.max_lsb)
     limits = with_allowances(limits, options)
-    recording = _opened(options)
+    recording = _open_backend(options)
     from qdebug.running.explain_file import explain, explained_by
     from qdebug.running.workers import open_workers
 
@@ -147,11 +147,11 @@ def run(arguments: argparse.Namespace) -> int:
         from qdebug.accuracy.track import track, tracked_explanation
 
         track(options.track, [tracked_explanation(explanation, options.backend.stem)])
-    _after(explanation, options)
+    _say_next(explanation, options)
     return explanation.exit_code
 
 
-def _opened(options: ExplainOptions) -> Recording:
+def _open_backend(options: ExplainOptions) -> Recording:
     recording = open_source(options.backend)
     if options.sample is None:
         return recording
@@ -161,13 +161,13 @@ def _opened(options: ExplainOptions) -> Recording:
 
 
 def _renumbered(explanation: ExplainedRun, sample: int) -> ExplainedRun:
-    """Return wrong elements with the number that the only sample looked at has in the recording."""
+    """Return the explanation of a single sample with that sample's number in the recording."""
     nodes = []
     for node in explanation.nodes:
-        left = node.residual
-        if left is not None:
-            left = replace(left, elements=tuple((sample, *index[1:]) for index in left.elements))
-        nodes.append(replace(node, residual=left))
+        residual = node.residual
+        if residual is not None:
+            residual = replace(residual, elements=tuple((sample, *index[1:]) for index in residual.elements))
+        nodes.append(replace(node, residual=residual))
     return replace(explanation, nodes=tuple(nodes))
 
 
@@ -176,14 +176,14 @@ def _text(explanation: ExplainedRun, options: ExplainOptions) -> str:
         return explanation.to_json()
     from qdebug.present.reports.explain import explain_document, explained_node_document
 
-    shown = [explain_document(explanation, everything=options.everything)]
+    documents = [explain_document(explanation, everything=options.everything)]
     if options.node is not None:
-        shown = [explained_node_document(node) for node in explanation.nodes]
-    return "\n".join(document_text(each, options.form, plain=options.output is not None) for each in shown)
+        documents = [explained_node_document(node) for node in explanation.nodes]
+    return "\n".join(document_text(document, options.form, plain=options.output is not None) for document in documents)
 
 
 def _write_arithmetic(explanation: ExplainedRun, target: Path) -> None:
-    """Write what was found as a file that the interpreter takes.
+    """Write the explained arithmetic as a file for the interpreter.
 
     Raises:
         UsageError: Nothing was explained.
@@ -198,12 +198,12 @@ def _write_arithmetic(explanation: ExplainedRun, target: Path) -> None:
     write_result(arithmetic_text(explanation), target)
 
 
-def _after(explanation: ExplainedRun, options: ExplainOptions) -> None:
-    """Say on stderr why the exit code is 3, and what to type next."""
+def _say_next(explanation: ExplainedRun, options: ExplainOptions) -> None:
+    """Print on stderr why the exit code is 3, and the next command."""
     if explanation.shortcomings:
         say(f"qdebug: exit code {INCOMPLETE}: {safe_text('; '.join(explanation.shortcomings))}")
     if options.form != "table" or options.output is not None or options.node is not None:
         return
-    left = [node for node in explanation.nodes if str(node.status) == "unexplained" and node.accepted is None]
-    if left:
-        say(f"next: {command('qdebug', 'explain', options.backend, '--node', left[0].node)}")
+    unexplained = [node for node in explanation.nodes if str(node.status) == "unexplained" and node.accepted is None]
+    if unexplained:
+        say(f"next: {command('qdebug', 'explain', options.backend, '--node', unexplained[0].node)}")

@@ -1,4 +1,4 @@
-"""qdebug export: a part of a recording in another form."""
+"""qdebug export: write a part of a recording, or a comparison, in another format."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from qdebug.cli.comparison import compare, opened
+from qdebug.cli.comparison import compare, open_session
 from qdebug.cli.failures import COULD_NOT_RUN, say
 from qdebug.cli.limits import add_limits_file, limits_of
 from qdebug.cli.output import check_target, progress, write_result
@@ -110,7 +110,7 @@ class NpzOptions:
 
 
 def add_forms(forms: Verbs) -> None:
-    """Add the forms to the verb."""
+    """Add the formats to the verb."""
     netron: Parser = forms.add_parser("netron", help="an attachment for Netron", description=_NETRON_DESCRIPTION)
     _add_pair(netron)
     netron.add_argument("--on", choices=("backend", "reference"), default="backend", help="whose model it is for")
@@ -165,7 +165,7 @@ def run_netron(arguments: argparse.Namespace) -> int:
     """Write an attachment for Netron."""
     options = typed(NetronOptions, arguments)
     check_target(options.output, force=options.force, sources=[options.reference, options.backend])
-    session = opened(options.reference, options.backend, limits=limits_of(options.limits))
+    session = open_session(options.reference, options.backend, limits=limits_of(options.limits))
     with progress("comparing") as note:
         result = compare(session, on_progress=note)
     from qdebug.present.reports.exports import netron_attachment
@@ -176,10 +176,10 @@ def run_netron(arguments: argparse.Namespace) -> int:
 
 
 def run_model_explorer(arguments: argparse.Namespace) -> int:
-    """Write the files of Model Explorer into a folder."""
+    """Write the files for Model Explorer into a folder."""
     options = typed(ModelExplorerOptions, arguments)
     _check_folder(options.output, force=options.force)
-    session = opened(options.reference, options.backend, limits=limits_of(options.limits))
+    session = open_session(options.reference, options.backend, limits=limits_of(options.limits))
     with progress("comparing") as note:
         result = compare(session, on_progress=note)
     from qdebug.present.reports.model_explorer import OPENER, model_explorer_files
@@ -200,7 +200,7 @@ def _check_folder(folder: Path, *, force: bool) -> None:
 
     Raises:
         UsageError: It is a file.
-        OutputExistsError: It holds something, and nothing may be overwritten.
+        OutputExistsError: It is not empty and may not be overwritten.
     """
     if folder.exists() and not folder.is_dir():
         raise UsageError(f"{str(folder)!r} is no folder.", hint="Give the name of a folder: -o DIR.")
@@ -215,7 +215,7 @@ def run_csv(arguments: argparse.Namespace) -> int:
     """Write tensors or elements as CSV."""
     options = typed(CsvOptions, arguments)
     check_target(options.output, force=options.force, sources=[options.reference, options.backend])
-    session = opened(options.reference, options.backend, limits=limits_of(options.limits))
+    session = open_session(options.reference, options.backend, limits=limits_of(options.limits))
     from qdebug.present.reports.exports import diff_csv, element_csv
 
     if options.node is not None:
@@ -237,7 +237,7 @@ def run_npz(arguments: argparse.Namespace) -> int:
     from qdebug.recording.target import replacing_file
 
     with replacing_file(options.output) as partial:
-        many = write_npz(
+        count = write_npz(
             recording,
             partial,
             tensors=options.tensor or ("*",),
@@ -245,7 +245,7 @@ def run_npz(arguments: argparse.Namespace) -> int:
             step=options.step,
             real=options.real,
         )
-    say(f"wrote {many} arrays to {safe_text(options.output)}")
+    say(f"wrote {count} arrays to {safe_text(options.output)}")
     return 0
 
 
@@ -288,7 +288,7 @@ class ReproOptions:
 def fill_parser(parser: Parser) -> None:
     """Add the arguments of the verb."""
     parser.description = _DESCRIPTION
-    parser.set_defaults(run=lambda _: _nothing(parser))
+    parser.set_defaults(run=lambda _: _print_forms(parser))
     forms = parser.add_subparsers(title="forms", metavar="FORM", parser_class=Parser)
     _add_repro(forms)
     add_forms(forms)
@@ -312,8 +312,8 @@ def _add_repro(forms: Verbs) -> None:
     parser.set_defaults(run=run_repro)
 
 
-def _nothing(parser: Parser) -> int:
-    """Say which forms there are."""
+def _print_forms(parser: Parser) -> int:
+    """Print the formats, as none was given."""
     import sys
 
     parser.print_help(sys.stderr)
@@ -327,41 +327,45 @@ def run_repro(arguments: argparse.Namespace) -> int:
     reference, backend = open_source(options.reference), open_source(options.backend)
     from qdebug.reproduce.reproducer import is_float_node
 
-    compared = _compared(reference, backend, options.node)
-    made = _float if is_float_node(backend, options.node) else _quantized
-    text, passes = made(backend, options, compared)
+    reference_clause = _reference_clause(reference, backend, options.node)
+    make_text = _float_text if is_float_node(backend, options.node) else _quantized_text
+    text, passing_reason = make_text(backend, options, reference_clause)
     write_result(text, options.output)
-    if passes:
-        say(f"{passes}. {_PROVES}")
+    if passing_reason:
+        say(f"{passing_reason}. {_PASSING_NOTE}")
     say(f"next: {command('pytest', options.output)}")
     return 0
 
 
-_PROVES = "It proves that the node computes rightly on these inputs: look at its weights, its scales and what it reads"
+_PASSING_NOTE = (
+    "It proves that the node computes rightly on these inputs: look at its weights, its scales and what it reads"
+)
 
 
-def _quantized(backend: Recording, options: ReproOptions, compared: str) -> tuple[str, str]:
-    """Return the text of a quantized node's file, and why its test passes; "" if it does not."""
+def _quantized_text(backend: Recording, options: ReproOptions, compared: str) -> tuple[str, str]:
+    """Return the file of a quantized node, and why its test passes; "" if it fails."""
     from qdebug.present.reports.reproducer import reproducer_text
     from qdebug.reproduce.reproducer import make_reproducer
 
-    found = make_reproducer(backend, options.node, sample=options.sample, whole=options.whole, reference=compared)
-    said = "" if found.wrong else f"every code is what {found.variant} gives: the test passes"
-    return reproducer_text(found, options.output), said
+    reproducer = make_reproducer(backend, options.node, sample=options.sample, whole=options.whole, reference=compared)
+    passing_reason = "" if reproducer.wrong else f"every code is what {reproducer.variant} gives: the test passes"
+    return reproducer_text(reproducer, options.output), passing_reason
 
 
-def _float(backend: Recording, options: ReproOptions, compared: str) -> tuple[str, str]:
-    """Return the text of a float node's file, and why its test passes; "" if it does not."""
+def _float_text(backend: Recording, options: ReproOptions, compared: str) -> tuple[str, str]:
+    """Return the file of a float node, and why its test passes; "" if it fails."""
     from qdebug.present.reports.reproducer import float_reproducer_text
     from qdebug.reproduce.reproducer import make_float_reproducer
 
-    found = make_float_reproducer(backend, options.node, sample=options.sample, reference=compared)
-    said = f"the error is within the {found.precision} rounding bound: the test passes" if found.within else ""
-    return float_reproducer_text(found, options.output), said
+    reproducer = make_float_reproducer(backend, options.node, sample=options.sample, reference=compared)
+    passing_reason = (
+        f"the error is within the {reproducer.precision} rounding bound: the test passes" if reproducer.within else ""
+    )
+    return float_reproducer_text(reproducer, options.output), passing_reason
 
 
-def _compared(reference: Recording, backend: Recording, node: str) -> str:
-    """Say how far the node's output is from the reference's, in a clause; "" if it has no partner."""
+def _reference_clause(reference: Recording, backend: Recording, node: str) -> str:
+    """Return how far the node's output is from the reference's, in a clause; "" if it has no partner."""
     from qdebug.api import diff
 
     for entry in diff(reference, backend, quick=True).nodes:

@@ -1,4 +1,4 @@
-"""qdebug import: make a recording of tensors that something else dumped."""
+"""qdebug import: make a recording of tensors that another tool dumped."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 __all__ = ["ImportOptions", "fill_parser", "run"]
 
-_SHOWN = 8
-"""Lines of one kind that are printed; --json has all."""
+_MAX_LINES = 8
+"""Largest number of printed lines of one kind; --json has all."""
 
-_FORMS = ("arrays", "description", "litert-debugger")
+_SOURCE_FORMATS = ("arrays", "description", "litert-debugger")
 
 _DESCRIPTION = """\
 Make a recording of tensors that another tool dumped: of an accelerator that nothing
@@ -80,7 +80,9 @@ def fill_parser(parser: Parser) -> None:
         "--graph", type=Path, metavar="MODEL", help="a model file or a recording: nodes, weights, scales, zero points"
     )
     parser.add_argument(
-        "--source-format", choices=_FORMS, help="the form of SOURCE (default: found out, but for litert-debugger)"
+        "--source-format",
+        choices=_SOURCE_FORMATS,
+        help="the form of SOURCE (default: found out, but for litert-debugger)",
     )
     parser.add_argument(
         "--layout",
@@ -100,7 +102,7 @@ def fill_parser(parser: Parser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Import a dump and say what came of it."""
+    """Import a dump and print a summary."""
     options = typed(ImportOptions, arguments)
     from qdebug.importing.import_dump import import_dump
     from qdebug.importing.names import renaming
@@ -119,41 +121,41 @@ def run(arguments: argparse.Namespace) -> int:
     if options.json:
         emit(summary.to_json())
         return 0
-    emit("\n".join(_lines(summary, graph=options.graph is not None)))
+    emit("\n".join(_summary_lines(summary, graph=options.graph is not None)))
     say(f"next: {command('qdebug', 'info', options.output, '--tensors')}")
     say(f"      qdebug diff REF.h5 {command(options.output)}   (REF.h5: the recording to compare with)")
     return 0
 
 
-def _lines(summary: ImportSummary, *, graph: bool) -> Iterable[str]:
-    """Say in lines what came of an import."""
+def _summary_lines(summary: ImportSummary, *, graph: bool) -> Iterable[str]:
+    """Yield the lines of a summary."""
     from qdebug.present import numbers
     from qdebug.present.text import safe_text
 
     size = numbers.byte_size(summary.path.stat().st_size)
     counted = [
-        numbers.counted(many, thing)
-        for many, thing in ((summary.tensors, "tensor"), (summary.samples, "sample"), (summary.files, "array"))
+        numbers.counted(count, noun)
+        for count, noun in ((summary.tensors, "tensor"), (summary.samples, "sample"), (summary.files, "array"))
     ]
     yield f"{command(summary.path)}: {counted[0]}, {counted[1]}, {size}, made of {counted[2]}"
-    yield from (f"  {safe_text(said)}" for said in summary.said)
+    yield from (f"  {safe_text(remark)}" for remark in summary.said)
     if graph:
-        ways = {match.how: 0 for match in summary.matched}
+        match_counts = {match.how: 0 for match in summary.matched}
         for match in summary.matched:
-            ways[match.how] += 1
-        yield f"names      {', '.join(f'{many} {_WAYS[how]}' for how, many in ways.items())}"
+            match_counts[match.how] += 1
+        yield f"names      {', '.join(f'{count} {_MATCH_CLAUSES[how]}' for how, count in match_counts.items())}"
         changed = {match.name: match.tensor for match in summary.matched if match.how != "exact"}
-        yield from _listed("", {name: f"is {tensor}" for name, tensor in changed.items()})
-        yield from _listed("not in the model", summary.unmatched)
-        yield from _listed("not in the dump", dict.fromkeys(summary.absent, ""))
+        yield from _entry_lines("", {name: f"is {tensor}" for name, tensor in changed.items()})
+        yield from _entry_lines("not in the model", summary.unmatched)
+        yield from _entry_lines("not in the dump", dict.fromkeys(summary.absent, ""))
         if summary.constants:
             yield f"weights    {summary.constants} constants are the model's"
-    yield from _listed("differs from the model", summary.notes)
-    yield from _listed("not read", summary.ignored)
+    yield from _entry_lines("differs from the model", summary.notes)
+    yield from _entry_lines("not read", summary.ignored)
     yield "fidelity   unknown: nobody ran the model without the dump"
 
 
-_WAYS: Mapping[str, str] = {
+_MATCH_CLAUSES: Mapping[str, str] = {
     "exact": "as they are",
     "node": "by the name of the node",
     "cleaned": 'with other characters as "_"',
@@ -161,13 +163,13 @@ _WAYS: Mapping[str, str] = {
 }
 
 
-def _listed(title: str, entries: Mapping[str, str]) -> Iterable[str]:
-    """Show names with what is said of each, the first ones."""
+def _entry_lines(title: str, entries: Mapping[str, str]) -> Iterable[str]:
+    """Yield the first names, each with its remark."""
     from qdebug.present.text import safe_text
 
     if entries and title:
         yield f"{title}: {len(entries)}"
-    for name, said in list(entries.items())[:_SHOWN]:
-        yield f"  {safe_text(name, limit=120)}{': ' if said else ''}{safe_text(said)}".replace(": is ", " is ", 1)
-    if len(entries) > _SHOWN:
-        yield f"  {len(entries) - _SHOWN} more; --json has all"
+    for name, remark in list(entries.items())[:_MAX_LINES]:
+        yield f"  {safe_text(name, limit=120)}{': ' if remark else ''}{safe_text(remark)}".replace(": is ", " is ", 1)
+    if len(entries) > _MAX_LINES:
+        yield f"  {len(entries) - _MAX_LINES} more; --json has all"

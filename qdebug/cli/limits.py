@@ -1,4 +1,4 @@
-"""The arguments that set limits, and what becomes of them: options beat a limits file, which beats the project's."""
+"""Arguments that set limits. Options override a limits file, which overrides the project's limits."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ __all__ = [
     "with_allowances",
 ]
 
-_UNUSED_SHOWN = 5
+_MAX_UNUSED_LINES = 5
 
 
 class Allowances(Protocol):
@@ -37,15 +37,15 @@ class Allowances(Protocol):
 
     @property
     def allow_partial(self) -> bool:
-        """Accept a recording that did not finish."""
+        """Whether to accept a recording that did not finish."""
 
     @property
     def allow_different_inputs(self) -> bool:
-        """Accept runs that were given different inputs."""
+        """Whether to accept runs with different inputs."""
 
     @property
     def allow_unfaithful(self) -> bool:
-        """Accept a recording that changed its result."""
+        """Whether to accept a recording that changed the outputs."""
 
     @property
     def allow_uncompared(self) -> Sequence[str]:
@@ -61,11 +61,11 @@ class LimitOptions(Allowances, Protocol):
 
     @property
     def min_sqnr(self) -> float | None:
-        """Least SQNR in dB."""
+        """Least SQNR, in dB."""
 
     @property
     def max_lsb(self) -> float | None:
-        """Largest difference in steps."""
+        """Largest difference, in steps."""
 
     @property
     def atol(self) -> float | None:
@@ -73,11 +73,11 @@ class LimitOptions(Allowances, Protocol):
 
     @property
     def rtol(self) -> float | None:
-        """Relative part of that."""
+        """Largest difference relative to the reference."""
 
     @property
     def min_output_sqnr(self) -> float | None:
-        """Least SQNR of an output of the network in dB."""
+        """Least SQNR of a network output, in dB."""
 
 
 def add_limits_file(parser: TakesArguments) -> None:
@@ -105,7 +105,7 @@ def given_map(path: Path | None) -> PairList | None:
     """Return the pairs of a map; None without one.
 
     Raises:
-        UsageError: It cannot be read, or has an entry that means nothing.
+        UsageError: The file cannot be read, or has an invalid entry.
     """
     if path is None:
         return None
@@ -131,11 +131,11 @@ def add_limits(parser: TakesArguments) -> None:
 
 
 def add_allowances(parser: TakesArguments, *, uncompared: bool = True) -> None:
-    """Add what may be missing.
+    """Add the options for incomplete comparisons.
 
     Args:
         parser: A group of arguments.
-        uncompared: Whether tensors may be lost to what is done.
+        uncompared: Whether the verb can lose tensors.
     """
     parser.add_argument("--allow-partial", action="store_true", help="a recording that did not finish")
     parser.add_argument("--allow-unfaithful", action="store_true", help="a recording that changed its result")
@@ -152,28 +152,30 @@ def add_allowances(parser: TakesArguments, *, uncompared: bool = True) -> None:
 
 
 def given_limits(options: LimitOptions) -> Limits:
-    """Return the limits in force: those of a file, with the command line's in place of its general ones.
+    """Return the limits in force: those of a file, with bounds of the command line in place of its default ones.
 
     Raises:
-        LimitsError: The file cannot be read or has an entry that means nothing.
-        UsageError: What may be missing is given both as a number and by name.
+        LimitsError: The file cannot be read or has an invalid entry.
+        UsageError: Uncompared tensors are allowed both by number and by name.
     """
     from dataclasses import replace
 
-    error = {name: getattr(options, name) for name in ("min_sqnr", "max_lsb", "atol", "rtol", "min_output_sqnr")}
-    named = replace(limits_of(options.limits), **{name: value for name, value in error.items() if value is not None})
-    return with_allowances(named, options)
+    bounds = {name: getattr(options, name) for name in ("min_sqnr", "max_lsb", "atol", "rtol", "min_output_sqnr")}
+    file_limits = replace(
+        limits_of(options.limits), **{name: value for name, value in bounds.items() if value is not None}
+    )
+    return with_allowances(file_limits, options)
 
 
 def with_allowances(limits: Limits, options: Allowances) -> Limits:
-    """Return limits that also accept what the command line says may be missing.
+    """Return limits with the allowances of the command line added.
 
     Raises:
-        UsageError: What may be missing is given both as a number and by name.
+        UsageError: Uncompared tensors are allowed both by number and by name.
     """
     from dataclasses import replace
 
-    allowed = _allowed(options.allow_uncompared)
+    allowed = _allowed_uncompared(options.allow_uncompared)
     return replace(
         limits,
         allow_partial=options.allow_partial or limits.allow_partial,
@@ -184,13 +186,13 @@ def with_allowances(limits: Limits, options: Allowances) -> Limits:
 
 
 def limits_of(file: Path | None) -> Limits:
-    """Read a limits file, or what the project in the current folder says; plain limits if neither is there.
+    """Read a limits file, or the limits of the project in the current folder; derived limits if there is neither.
 
     Args:
-        file: The file that was given; None if none was.
+        file: The given file; None if there is none.
 
     Raises:
-        LimitsError: The file cannot be read or has an entry that means nothing.
+        LimitsError: The file cannot be read or has an invalid entry.
     """
     from qdebug.compare.result.limits import Limits
     from qdebug.limits.limits_file import find_limits, load_limits
@@ -200,23 +202,23 @@ def limits_of(file: Path | None) -> Limits:
 
 
 def say_unused(limits: Limits, results: Sequence[RunComparison]) -> None:
-    """Say on stderr which entries of a limits file hold for nothing that was compared: names change.
+    """Report on stderr which entries of a limits file match nothing that was compared: names change.
 
     Args:
         limits: The limits in force.
-        results: The comparisons that were made.
+        results: The comparisons.
     """
     from qdebug.compare.result.limits import unused_entries
 
     nodes = [node for result in results for node in result.nodes]
     unused = unused_entries(limits.rules, limits.acknowledged, nodes)
-    for text in unused[:_UNUSED_SHOWN]:
+    for text in unused[:_MAX_UNUSED_LINES]:
         say(f"qdebug: {safe_text(limits.file)}: {safe_text(text)}")
-    if len(unused) > _UNUSED_SHOWN:
-        say(f"qdebug: {safe_text(limits.file)}: {len(unused) - _UNUSED_SHOWN} more entries fit nothing")
+    if len(unused) > _MAX_UNUSED_LINES:
+        say(f"qdebug: {safe_text(limits.file)}: {len(unused) - _MAX_UNUSED_LINES} more entries fit nothing")
 
 
-def _allowed(given: Sequence[str]) -> int | tuple[str, ...]:
+def _allowed_uncompared(given: Sequence[str]) -> int | tuple[str, ...]:
     counts = [entry for entry in given if entry.isascii() and entry.isdigit()]
     if not counts:
         return tuple(given)

@@ -1,4 +1,4 @@
-"""qdebug lint: rewrites of a network that change its numbers, each with an input that shows it."""
+"""qdebug lint: find rewrites of a network that change its numbers, each with an input that shows it."""
 
 from __future__ import annotations
 
@@ -114,8 +114,8 @@ def _run(arguments: argparse.Namespace) -> int:
     if options.needs is not None and options.needs not in SYMMETRIC:
         known = ", ".join(SYMMETRIC)
         raise UsageError(f"Nothing is known of what {options.needs!r} needs.", hint=f"Choose of: {known}.")
-    before = _opened(options.model, options)
-    after = None if options.after is None else _opened(options.after, options)
+    before = _open_model(options.model, options)
+    after = None if options.after is None else _open_model(options.after, options)
     inputs = None if options.inputs is None else read_inputs(options.inputs)
     with progress("looking") as note:
         report = lint(
@@ -124,11 +124,11 @@ def _run(arguments: argparse.Namespace) -> int:
     write_result(_text(report, options), options.output)
     if options.write_witness is not None:
         _write_witness(report, options.write_witness)
-    _after(report, options)
+    _say_next(report, options)
     return report.exit_code
 
 
-def _opened(path: Path, options: LintArguments) -> LintModel:
+def _open_model(path: Path, options: LintArguments) -> LintModel:
     from qdebug.lint.rewrites import open_model
 
     if not is_model(path):
@@ -150,7 +150,7 @@ def _text(report: LintReport, options: LintArguments) -> str:
 
 
 def _write_witness(report: LintReport, path: Path) -> None:
-    """Write what the parts read, an array each, under the number of the finding and the name of the tensor."""
+    """Write the inputs of each finding, an array each, under the number of the finding and the tensor's name."""
     from qdebug.recording.npz import write_arrays
     from qdebug.recording.target import replacing_file
 
@@ -164,8 +164,8 @@ def _write_witness(report: LintReport, path: Path) -> None:
     say(f"wrote {safe_text(path)}")
 
 
-def _after(report: LintReport, options: LintArguments) -> None:
-    """Say on stderr why the exit code is 3, and what to type next."""
+def _say_next(report: LintReport, options: LintArguments) -> None:
+    """Print on stderr why the exit code is 3, and the next command."""
     if report.exit_code == INCOMPLETE:
         say(f"qdebug: exit code {INCOMPLETE}: nothing could be decided")
     if suffix_format(options.format, options.output) != "table" or options.output is not None:

@@ -1,4 +1,4 @@
-"""qdebug probe: which arithmetic a backend computes with."""
+"""qdebug probe: find the arithmetic of a backend."""
 
 from __future__ import annotations
 
@@ -62,14 +62,14 @@ def fill_parser(parser: Parser) -> None:
     """Add the arguments of the verb."""
     parser.description = _DESCRIPTION
     parser.epilog = _EPILOG
-    what = parser.add_mutually_exclusive_group(required=True)
-    what.add_argument(
+    target = parser.add_mutually_exclusive_group(required=True)
+    target.add_argument(
         "--backend",
         type=backend_choice,
         metavar="NAME[:key=value,...]",
         help="what is probed, and its options: qdebug record --list-backends",
     )
-    what.add_argument(
+    target.add_argument(
         "--compare",
         nargs=2,
         metavar="FINGERPRINT",
@@ -91,11 +91,11 @@ def fill_parser(parser: Parser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Probe a backend, print what was found, and give the exit code."""
+    """Probe a backend, print the result, and return the exit code."""
     options = typed(ProbeOptions, arguments)
     check_target(options.output, force=options.force)
     if options.backend is None:
-        return _compare(options)
+        return _compare_fingerprints(options)
     from qdebug.probe.run import run_probe
 
     with progress("probing") as note:
@@ -106,23 +106,23 @@ def run(arguments: argparse.Namespace) -> int:
     return result.exit_code
 
 
-def _compare(options: ProbeOptions) -> int:
-    """Compare two fingerprints, print what differs, and give the exit code."""
+def _compare_fingerprints(options: ProbeOptions) -> int:
+    """Compare two fingerprints, print the differences, and return the exit code."""
     from qdebug.arithmetic.fingerprints import FingerprintComparison, find_fingerprint
 
     first, second = (find_fingerprint(text) for text in options.compare or ())
-    found = FingerprintComparison(first=first, second=second)
-    write_result(_comparison_text(found, options), options.output)
-    return found.exit_code
+    comparison = FingerprintComparison(first=first, second=second)
+    write_result(_comparison_text(comparison, options), options.output)
+    return comparison.exit_code
 
 
-def _comparison_text(found: FingerprintComparison, options: ProbeOptions) -> str:
+def _comparison_text(comparison: FingerprintComparison, options: ProbeOptions) -> str:
     form = suffix_format(options.format, options.output)
     if form == "json":
-        return found.to_json()
+        return comparison.to_json()
     from qdebug.present.reports.probe import comparison_document
 
-    document = comparison_document(found, everything=options.everything)
+    document = comparison_document(comparison, everything=options.everything)
     return document_text(document, form, plain=options.output is not None)
 
 

@@ -1,4 +1,4 @@
-"""qdebug record: run a model and keep every tensor."""
+"""qdebug record: run a model and record every tensor."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ examples:
 
 @dataclass(frozen=True, slots=True)
 class BackendChoice:
-    """What `--backend NAME[:key=value,...]` says."""
+    """Value of `--backend NAME[:key=value,...]`."""
 
     name: str
     options: dict[str, str]
@@ -84,7 +84,7 @@ class RecordOptions:
 
 
 def backend_choice(text: str) -> BackendChoice:
-    """Read a backend's name and options.
+    """Parse a backend's name and options.
 
     Args:
         text: NAME or NAME:key=value,key=value.
@@ -107,23 +107,23 @@ def backend_choice(text: str) -> BackendChoice:
 
 
 def shape_choice(text: str) -> tuple[str, tuple[int, ...]]:
-    """Read the shape of an input.
+    """Parse the shape of an input.
 
     Args:
         text: NAME=1x3x48x192.
 
     Raises:
-        argparse.ArgumentTypeError: It is no shape.
+        argparse.ArgumentTypeError: The text has another form.
     """
-    name, _, said = text.rpartition("=")
-    extents = said.split("x")
+    name, _, shape_text = text.rpartition("=")
+    extents = shape_text.split("x")
     if not name or not all(extent.isascii() and extent.isdecimal() and 0 < len(extent) < 10 for extent in extents):
         raise argparse.ArgumentTypeError(f"{text!r} is no shape of an input; expected NAME=1x3x48x192")
     return name, tuple(map(int, extents))
 
 
 def add_shape(parser: TakesArguments) -> None:
-    """Add the option for free dimensions of a model's inputs."""
+    """Add `--shape`, for free dimensions of a model's inputs."""
     parser.add_argument(
         "--shape",
         type=shape_choice,
@@ -139,7 +139,7 @@ class _ListBackends(argparse.Action):
     """Print the backends and their options and stop, as --help does."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
-        emit(_backends())
+        emit(_backends_text())
         parser.exit(0)
 
 
@@ -211,19 +211,19 @@ def fill_parser(parser: Parser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Record a run and say what came of it."""
+    """Record a run and print a summary."""
     options = typed(RecordOptions, arguments)
     if options.example_inputs is not None:
-        return _write_example(options, options.example_inputs)
+        return _write_example_inputs(options, options.example_inputs)
     if options.backend is None or options.inputs is None or options.output is None:
-        raise _lacking(options)
+        raise _missing_options_error(options)
     from qdebug.model import Fidelity
     from qdebug.present.text import safe_text
     from qdebug.recording.keep_policy import policy_of
     from qdebug.running.record import record_run
 
     keep = policy_of(options.keep, every=options.keep_every, max_bytes=options.max_bytes)
-    before = _identity(options.output)
+    before = _file_identity(options.output)
     try:
         with progress("recording") as note, Interrupts() as interrupts:
             summary = record_run(
@@ -245,7 +245,7 @@ def run(arguments: argparse.Namespace) -> int:
             )
         recording = open_source(options.output)
         emit(_summary(recording, options.output))
-        for line in _missing(recording.info):
+        for line in _unrecorded_lines(recording.info):
             say(line)
         if summary.states:
             say(f"states fed back: {safe_text(', '.join(summary.states))}")
@@ -254,12 +254,12 @@ def run(arguments: argparse.Namespace) -> int:
         say(f"next: {command('qdebug', 'info', options.output)}")
         say(f"      qdebug diff REF.h5 {command(options.output)}   (REF.h5: the recording to compare with)")
     except KeyboardInterrupt:
-        raise KeyboardInterrupt(_kept(options.output, before)) from None
+        raise KeyboardInterrupt(_interrupted_text(options.output, before)) from None
     return 3 if summary.fidelity is Fidelity.DIFFERS else 0
 
 
-def _lacking(options: RecordOptions) -> UsageError:
-    """Say which options a recording cannot do without."""
+def _missing_options_error(options: RecordOptions) -> UsageError:
+    """Return the error for missing options, with a hint for each."""
     needed = {"--backend": options.backend, "--inputs": options.inputs, "-o": options.output}
     missing = [name for name, value in needed.items() if value is None]
     ways = {
@@ -272,8 +272,8 @@ def _lacking(options: RecordOptions) -> UsageError:
     )
 
 
-def _write_example(options: RecordOptions, target: Path) -> int:
-    """Write random arrays for the inputs of a model, and say what to do with them."""
+def _write_example_inputs(options: RecordOptions, target: Path) -> int:
+    """Write random arrays for the inputs of a model, as a template."""
     check_target(target, force=options.force, sources=[options.model], regular=True)
     from qdebug.present import numbers
     from qdebug.present.text import safe_text
@@ -307,23 +307,23 @@ def _write_example(options: RecordOptions, target: Path) -> int:
     return 0
 
 
-def _identity(path: Path) -> tuple[int, int] | None:
-    """Tell one file of a name from another."""
+def _file_identity(path: Path) -> tuple[int, int] | None:
+    """Return inode and time of a file, which differ for another file of the same name; None without a file."""
     try:
-        found = path.stat()
+        status = path.stat()
     except OSError:
         return None
-    return found.st_ino, found.st_mtime_ns
+    return status.st_ino, status.st_mtime_ns
 
 
-def _kept(output: Path, before: tuple[int, int] | None) -> str:
-    """Say what an interrupted run left behind; `before` is what was there when it began."""
+def _interrupted_text(output: Path, before: tuple[int, int] | None) -> str:
+    """Return the state of the recording of an interrupted run; `before` is the identity of an earlier file."""
     from qdebug.errors import QdebugError
     from qdebug.plural import plural
     from qdebug.recording.target import unfinished
 
-    shown = command("qdebug", "info", output)
-    if _identity(output) not in (None, before):
+    info_command = command("qdebug", "info", output)
+    if _file_identity(output) not in (None, before):
         try:
             info = open_source(output).info
             complete, missing = info.complete, sum(map(info.not_dumped, info.skipped))
@@ -331,14 +331,14 @@ def _kept(output: Path, before: tuple[int, int] | None) -> str:
             complete, missing = False, 0
         without = f" without {plural(missing, 'tensor')}" if missing else ""
         state = f"is finished{without}" if complete else "holds what was recorded so far (incomplete)"
-        return f"interrupted; {output} {state}: {shown}"
+        return f"interrupted; {output} {state}: {info_command}"
     if unfinished(output):
         return f"interrupted; what was recorded so far can be rebuilt: {command('qdebug', 'file', 'recover', output)}"
     return "interrupted; nothing was kept."
 
 
-def _missing(info: RunInfo) -> list[str]:
-    """Say how many tensors that the run makes were not recorded, a line for each reason."""
+def _unrecorded_lines(info: RunInfo) -> list[str]:
+    """Return how many tensors of the run were not recorded, a line for each reason."""
     from qdebug.plural import plural
     from qdebug.present.text import safe_text
 
@@ -352,15 +352,15 @@ def _summary(recording: Recording, output: Path) -> str:
     from qdebug.present import numbers, sentences
 
     info = recording.info
-    shown = ", ".join(
-        numbers.counted(many, thing)
-        for many, thing in ((len(recording.names), "tensor"), (recording.samples, "sample"))
+    counts = ", ".join(
+        numbers.counted(count, noun)
+        for count, noun in ((len(recording.names), "tensor"), (recording.samples, "sample"))
     )
     size = numbers.byte_size(output.stat().st_size)
-    return f"{command(output)}: {shown}, {size}\nfidelity {sentences.fidelity_sentence(info)}"
+    return f"{command(output)}: {counts}, {size}\nfidelity {sentences.fidelity_sentence(info)}"
 
 
-def _backends() -> str:
+def _backends_text() -> str:
     """List backends and their options."""
     from qdebug.backends import BACKENDS, installed_backends, load_backend
     from qdebug.errors import BackendError, MissingExtraError

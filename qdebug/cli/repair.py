@@ -1,4 +1,4 @@
-"""qdebug repair: the fewest changes that bring the outputs back, proved by replay."""
+"""qdebug repair: find the fewest changes that restore the outputs, proved by replay."""
 
 from __future__ import annotations
 
@@ -122,10 +122,10 @@ def fill_parser(parser: Parser) -> None:
 
 
 def _minutes(text: str) -> float:
-    """Return a time.
+    """Parse a number of minutes.
 
     Raises:
-        ValueError: It is none.
+        ValueError: The text is no such number.
     """
     value = float(text)
     if not 0 <= value < math.inf:
@@ -133,7 +133,7 @@ def _minutes(text: str) -> float:
     return value
 
 
-_minutes.__name__ = "number of minutes"  # as argparse calls it
+_minutes.__name__ = "number of minutes"  # shown by argparse in errors
 
 
 def _run(arguments: argparse.Namespace) -> int:
@@ -148,36 +148,38 @@ def _run(arguments: argparse.Namespace) -> int:
     from qdebug.repair.find import RepairOptions, find_repair
     from qdebug.running.output_metric import load_labels
 
-    wanted = RepairOptions(
+    repair_options = RepairOptions(
         metric=options.metric,
         within=options.within,
         minutes=options.minutes,
         arithmetic=options.arithmetic,
         cost=_cost(options),
-        start=() if options.resume is None else _edits(options.resume),
+        start=() if options.resume is None else _earlier_edits(options.resume),
     )
     labels = None if options.labels is None else load_labels(options.labels)
     with open_compared(options) as session, progress("searching") as note:
-        found = find_repair(session, wanted, labels=labels, model=options.model, out=options.write_model, progress=note)
-    write_result(_text(found, options), options.output)
+        repair = find_repair(
+            session, repair_options, labels=labels, model=options.model, out=options.write_model, progress=note
+        )
+    write_result(_text(repair, options), options.output)
     if options.output is not None:
-        emit_verdict(_verdict(found))
-    if found.proof is not None:
+        emit_verdict(_verdict_text(repair))
+    if repair.proof is not None:
         say(f"wrote {safe_text(options.write_model)}")
     if options.is_table:
-        shown = found.edits[0].unit.node.name if found.edits else None
-        words = ["diff", options.reference, options.backend, *(["--node", shown] if shown else [])]
-        if "replay" in found.refuted:
+        first_node = repair.edits[0].unit.node.name if repair.edits else None
+        words = ["diff", options.reference, options.backend, *(["--node", first_node] if first_node else [])]
+        if "replay" in repair.refuted:
             words = ["explain", options.backend]
         say(f"next: {command('qdebug', *words)}")
-    return found.exit_code
+    return repair.exit_code
 
 
 def _check_models(options: RepairArguments) -> None:
     """Refuse models that cannot be read or written before the search begins.
 
     Raises:
-        UsageError: One of the two is missing.
+        UsageError: Only one of the two models is given.
         OutputExistsError: The model to write exists.
     """
     if (options.model is None) != (options.write_model is None):
@@ -199,49 +201,49 @@ def _cost(options: RepairArguments) -> EditCost:
     for kind in kinds or ():
         if kind not in KINDS:
             raise UsageError(f"There is no edit {kind!r}.", hint=f"Choose of: --kinds {','.join(KINDS)}.")
-    given = {"macs": 1.0, "bytes": 0.01}
+    weights = {"macs": 1.0, "bytes": 0.01}
     for pair in options.cost.split(",") if options.cost else ():
         name, _, text = pair.partition("=")
         try:
-            given = {**given, name: float(text)} if name in given else given
-            known = name in given and float(text) >= 0
+            weights = {**weights, name: float(text)} if name in weights else weights
+            is_valid = name in weights and float(text) >= 0
         except ValueError:
-            known = False
-        if not known:
+            is_valid = False
+        if not is_valid:
             raise UsageError(f"{pair!r} is no cost.", hint="Write --cost macs=1,bytes=0.01.")
-    return EditCost(macs=given["macs"], size=given["bytes"], kinds=kinds, most=options.max_edits)
+    return EditCost(macs=weights["macs"], size=weights["bytes"], kinds=kinds, most=options.max_edits)
 
 
-def _edits(path: Path) -> list[str]:
+def _earlier_edits(path: Path) -> list[str]:
     """Return the names of the edits of an earlier result.
 
     Raises:
-        UsageError: The file is none.
+        UsageError: The file is no result.
     """
     from qdebug.regular_file import open_binary
 
     try:
         with open_binary(path) as file:
-            return [f"{each['kind']} {each['node']}" for each in json.load(file)["edits"]]
+            return [f"{edit['kind']} {edit['node']}" for edit in json.load(file)["edits"]]
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise UsageError(
             f"{str(path)!r} is no result of a repair: {error}.", hint="Write one: qdebug repair ... -o repair.json."
         ) from error
 
 
-def _verdict(found: Repair) -> str:
-    """Return the line that says how the search came out."""
+def _verdict_text(repair: Repair) -> str:
+    """Return the title line of the result."""
     from qdebug.cli.reports import document_text
     from qdebug.present.reports.repair import repair_document
 
-    return document_text(repair_document(found)[:1], "table", plain=True)
+    return document_text(repair_document(repair)[:1], "table", plain=True)
 
 
-def _text(found: Repair, options: RepairArguments) -> str:
+def _text(repair: Repair, options: RepairArguments) -> str:
     form = suffix_format(options.format, options.output)
     if form == "json":
-        return found.to_json()
+        return repair.to_json()
     from qdebug.cli.reports import document_text
     from qdebug.present.reports.repair import repair_document
 
-    return document_text(repair_document(found), form, plain=options.output is not None)
+    return document_text(repair_document(repair), form, plain=options.output is not None)

@@ -1,4 +1,4 @@
-"""Results in the form that was asked for, at the width at hand."""
+"""Results as text in the requested format, fitted to the width of the terminal."""
 
 from __future__ import annotations
 
@@ -30,21 +30,21 @@ __all__ = [
 
 
 _UNBOUNDED = 10_000
-_ROWS_KEPT = 5
-"""Rows that a short report keeps as long as something else can be left out."""
-_NARROW = 100
-"""Characters a line of a report has that no terminal shows."""
+_MIN_ROWS = 5
+"""Rows that a short report keeps while it can leave out other parts."""
+_DEFAULT_WIDTH = 100
+"""Width of a report without a terminal, in characters."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportExtent:
-    """How much of a comparison a report says.
+    """Extent of the report on a comparison.
 
     Args:
-        verbose: What ran, the limits, the neighbours of the first divergence and the worst nodes, all remarks.
-        everything: Every node and every tensor left out as well.
-        quiet: The verdict alone.
-        choice: Rows that were asked for; the usual ones if None.
+        verbose: Add runs, limits, the neighbours of the first divergence, the worst nodes and all remarks.
+        everything: Add every node and every tensor left out.
+        quiet: Show only the verdict.
+        choice: Requested rows; the usual ones if None.
     """
 
     verbose: bool = False
@@ -62,15 +62,15 @@ def diff_text(
     below: int = 0,
     again: str = "",
 ) -> str:
-    """Return a comparison as text, which fits the screen unless more was asked for.
+    """Return a comparison as text. It fits the screen unless more was requested.
 
     Args:
         result: The comparison.
         form: One of the formats but JSON.
-        extent: How much is said; what fits the screen if None.
-        plain: For a file: no colours, and as wide as the names need.
-        below: Lines that the screen has to show besides.
-        again: The command that makes this report again, for Markdown; "" for none.
+        extent: Extent of the report; what fits the screen if None.
+        plain: Whether it is for a file: no colours, and as wide as the names need.
+        below: Lines of the screen to leave free.
+        again: The command that makes this report, for Markdown; "" for none.
     """
     from qdebug.present.reports.comparison import diff_markdown, title
     from qdebug.present.reports.short import MOST_ROWS, short_document
@@ -78,14 +78,14 @@ def diff_text(
     extent = extent or ReportExtent()
     if extent.quiet:
         return document_text([title(result)], form, plain=plain)
-    whole = extent.verbose or extent.everything
+    is_long = extent.verbose or extent.everything
     if form == "markdown":
-        if whole:
+        if is_long:
             return diff_markdown(result)
         from qdebug.present.reports.markdown import folded
 
         return folded(short_document(result, choice=extent.choice, whys=MOST_ROWS), command=again)
-    if whole:
+    if is_long:
         from qdebug.present.reports.diff_table import diff_report, fitting_width
 
         width = None if plain else terminal_width()
@@ -93,24 +93,24 @@ def diff_text(
         report = diff_report(result, width=width, everything=extent.everything, choice=extent.choice)
         text = rendered(report, width=width, plain=plain)
     else:
-        text = _fitting(result, extent, plain=plain, lines=terminal_height() - below)
+        text = _fitting_text(result, extent, plain=plain, lines=terminal_height() - below)
     if text.count("\n") > terminal_height():
         text = f"{text.rstrip()}\n\n{document_text([title(result)], form, plain=plain)}"
     return text
 
 
-def _fitting(result: RunComparison, extent: ReportExtent, *, plain: bool, lines: int) -> str:
-    """Return the short report with as many of the usual rows as fit so many lines, and one at least."""
+def _fitting_text(result: RunComparison, extent: ReportExtent, *, plain: bool, lines: int) -> str:
+    """Return the short report with as many of the usual rows as fit into `lines`, but at least one."""
     from qdebug.present.reports.short import MOST_ROWS, short_document
 
-    most, whys, remarks, terse = MOST_ROWS, 3, 3, False
+    max_rows, whys, remarks, terse = MOST_ROWS, 3, 3, False
     while True:
-        document = short_document(result, choice=extent.choice, most=most, whys=whys, remarks=remarks, terse=terse)
+        document = short_document(result, choice=extent.choice, most=max_rows, whys=whys, remarks=remarks, terse=terse)
         text = document_text(document, "table", plain=plain, narrow=True)
-        if (most, whys) == (1, 1) or extent.choice is not None or text.rstrip("\n").count("\n") < lines:
+        if (max_rows, whys) == (1, 1) or extent.choice is not None or text.rstrip("\n").count("\n") < lines:
             return text
-        if most > _ROWS_KEPT:
-            most -= 1
+        if max_rows > _MIN_ROWS:
+            max_rows -= 1
         elif remarks:
             remarks -= 1
         elif whys > 1:
@@ -118,7 +118,7 @@ def _fitting(result: RunComparison, extent: ReportExtent, *, plain: bool, lines:
         elif not terse:
             terse = True
         else:
-            most -= 1
+            max_rows -= 1
 
 
 def exchange_text(
@@ -128,14 +128,14 @@ def exchange_text(
     agreement: Mapping[str, Agreement] | None = None,
     budgets: Mapping[str, Document] | None = None,
 ) -> str:
-    """Return comparisons in a form that other programs read.
+    """Return comparisons in a format for other programs.
 
     Args:
-        results: One comparison for each backend, by the name shown for it.
+        results: One comparison for each backend, by its displayed name.
         form: "html", "junit" or "csv".
         details: Nodes that a page shows in full, by the same names.
-        agreement: Whether several backends are wrong alike, by reference tensor, for a page.
-        budgets: What each node's own error does to the outputs, by the same names, for a page.
+        agreement: Agreement of several backends' errors, by reference tensor, for a page.
+        budgets: The error budget of each backend, by the same names, for a page.
     """
     if form == "csv":
         from qdebug.present.reports.exports import diff_csv
@@ -153,13 +153,13 @@ def exchange_text(
 def matrix_text(
     results: Mapping[str, RunComparison], agreement: Mapping[str, Agreement], form: str, *, plain: bool = False
 ) -> str:
-    """Return several backends beside each other as text; JSON is not made here.
+    """Return several backends side by side as text.
 
     Args:
-        results: One comparison for each backend, by the name shown for it.
-        agreement: Whether the backends are wrong alike, by reference tensor.
+        results: One comparison for each backend, by its displayed name.
+        agreement: Agreement of the backends' errors, by reference tensor.
         form: "table" or "markdown".
-        plain: For a file: no colours.
+        plain: Whether it is for a file: no colours.
     """
     from qdebug.present.reports.matrix import matrix_document
 
@@ -167,12 +167,12 @@ def matrix_text(
 
 
 def node_text(detail: NodeDetail, form: str, *, plain: bool = False) -> str:
-    """Return one compared node in full as text; JSON is not made here.
+    """Return one compared node in full as text.
 
     Args:
         detail: The node.
         form: "table" or "markdown".
-        plain: For a file: no colours.
+        plain: Whether it is for a file: no colours.
     """
     from qdebug.present.reports.node import node_document
 
@@ -180,13 +180,13 @@ def node_text(detail: NodeDetail, form: str, *, plain: bool = False) -> str:
 
 
 def contents_text(contents: Contents, form: str, *, tensors: bool = False, plain: bool = False) -> str:
-    """Return what a recording holds as text.
+    """Return the contents of a recording as text.
 
     Args:
-        contents: What to describe.
+        contents: The contents.
         form: One of the formats.
-        tensors: List every tensor too.
-        plain: For a file: no colours.
+        tensors: Whether to list every tensor.
+        plain: Whether it is for a file: no colours.
     """
     if form == "json":
         return replace(contents, listed=tensors).to_json()
@@ -206,10 +206,10 @@ def document_text(document: Document, form: str, *, plain: bool = False, narrow:
     """Return a document as text.
 
     Args:
-        document: What to show.
-        form: "markdown", or any other for a terminal.
-        plain: For a file: no colours, and as wide as its lines are.
-        narrow: Wrap text where no terminal does.
+        document: The document.
+        form: "markdown", or any other format for a terminal.
+        plain: Whether it is for a file: no colours, and as wide as its lines.
+        narrow: Whether to wrap text without a terminal.
     """
     if form == "markdown":
         from qdebug.present.reports.markdown import markdown
@@ -219,6 +219,6 @@ def document_text(document: Document, form: str, *, plain: bool = False, narrow:
 
     width = None if plain else terminal_width()
     if width is None and narrow:
-        width = max(_NARROW, widest_row(document))  # text is wrapped, names are whole
+        width = max(_DEFAULT_WIDTH, widest_row(document))  # wraps text, but no names
     report = terminal(document, width=width or _UNBOUNDED)
     return rendered(report, width=width or natural_width(report), plain=plain)

@@ -1,4 +1,4 @@
-"""qdebug scales: profile values, choose scales for them, try a scale. Each action is a parser of its own."""
+"""qdebug scales: profile values, choose scales for them, try a scale. Each action has its own parser."""
 
 from __future__ import annotations
 
@@ -313,7 +313,7 @@ def _profile_of_run(options: ProfileOptions, backend: BackendChoice, note: objec
         samples=options.samples,
         bins=options.bins,
         per_channel=options.per_channel,
-        progress=note,  # type: ignore[arg-type]  # a label may be left out
+        progress=note,  # type: ignore[arg-type]  # a label is optional
     )
 
 
@@ -349,7 +349,7 @@ def _choose(arguments: argparse.Namespace) -> int:
         signed=not dtype.startswith("u"),
         narrow=options.narrow,
     )
-    reference = _values(options.reference)
+    reference = _open_values(options.reference)
     backend = None if options.backend is None else open_source(options.backend)
     with progress("choosing") as note:
         chosen = choose_scales(
@@ -363,7 +363,7 @@ def _choose(arguments: argparse.Namespace) -> int:
             progress=note,
         )
     write_result(_choose_text(chosen, options), options.output)
-    _after_choose(chosen, options)
+    _say_next(chosen, options)
     return chosen.exit_code
 
 
@@ -371,7 +371,7 @@ def _sources(options: ChooseOptions | TryOptions) -> list[Path]:
     return [path for path in (options.reference, options.backend) if path is not None]
 
 
-def _values(path: Path) -> Recording | ScaleProfile:
+def _open_values(path: Path) -> Recording | ScaleProfile:
     from qdebug.recording.scale_profile import is_profile, read_profile
 
     return read_profile(path) if path.is_file() and is_profile(path) else open_source(path)
@@ -390,14 +390,14 @@ def _choose_text(chosen: ChosenScales, options: ChooseOptions) -> str:
     return document_text(choose_document(chosen, everything=options.everything), form, plain=plain)
 
 
-def _after_choose(chosen: ChosenScales, options: ChooseOptions) -> None:
-    """Say what to type next: the worst tensor in full, or its best choice tried on the network."""
+def _say_next(chosen: ChosenScales, options: ChooseOptions) -> None:
+    """Print the next command: the worst tensor in full, or a trial of its best choice."""
     if suffix_format(options.format, options.output) != "table" or options.output is not None:
         return
-    rated = [row for row in chosen.rows if not row.weight]
-    known = [row for row in rated if row.recorded is not None and row.recorded.error is not None]
+    activations = [row for row in chosen.rows if not row.weight]
+    with_error = [row for row in activations if row.recorded is not None and row.recorded.error is not None]
     if options.node is None:
-        worst = min(known, key=lambda row: row.recorded.error.sqnr_db, default=chosen.rows[0])  # type: ignore[union-attr]
+        worst = min(with_error, key=lambda row: row.recorded.error.sqnr_db, default=chosen.rows[0])  # type: ignore[union-attr]
         files = [options.reference, *([options.backend] if options.backend else [])]
         name = worst.node or worst.backend_tensor or worst.tensor
         say(f"next: {command('qdebug', 'scales', 'choose', *files, '--node', name)}")
@@ -414,8 +414,8 @@ def _after_choose(chosen: ChosenScales, options: ChooseOptions) -> None:
         return
     files = [options.reference, *([options.backend] if options.backend else [])]
     scale, zero_point = float(best.quant.scale[0]), int(best.quant.zero_point[0])
-    words = ("--node", options.node, "--scale", f"{scale:.9g}", f"--zero-point={zero_point}", "--dtype", row.dtype)
-    say(f"next: {command('qdebug', 'scales', 'try', *files, *words)}")
+    arguments = ("--node", options.node, "--scale", f"{scale:.9g}", f"--zero-point={zero_point}", "--dtype", row.dtype)
+    say(f"next: {command('qdebug', 'scales', 'try', *files, *arguments)}")
 
 
 # -- try ---------------------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""qdebug tui: the comparison to walk through."""
+"""qdebug tui: the comparison in the terminal interface."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ SCREENS = tuple(map(str, VIEWS))
 """Names of the screens."""
 
 THEMES = ("dark", "light", "contrast")
-"""Colours that can be chosen."""
+"""Names of the colour themes."""
 
 _DESCRIPTION = """\
 Walk through a comparison in the terminal, also over ssh: what is wrong and why,
@@ -111,15 +111,15 @@ def fill_parser(parser: Parser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run the interface, or print the report where there is no terminal."""
+    """Run the interface, or print the report if there is no terminal."""
     options = typed(TuiOptions, arguments)
     reference, backends = record_models(options)
     options = replace(options, reference=reference, backends=backends)
-    missing = _no_terminal()
-    if missing:
+    problem = _terminal_problem()
+    if problem:
         for path in (options.reference, *options.backends):
-            open_source(path)  # a wrong file is all there is to say then
-        say(f"qdebug: {missing}, so this is the report of: qdebug diff")
+            open_source(path)  # a bad file is reported instead
+        say(f"qdebug: {problem}, so this is the report of: qdebug diff")
         return _report(options, given_limits(options))
     from qdebug.tui.app import TuiChoices, run_tui
 
@@ -136,7 +136,7 @@ def run(arguments: argparse.Namespace) -> int:
         map_file=options.map,
         given=partial(given_map, options.map),
         limits_file=partial(_limits_file, options.limits),
-        command=["qdebug", "tui", *_limit_words(options)],
+        command=["qdebug", "tui", *_limit_arguments(options)],
     )
     with signals_as_interrupts():
         return run_tui(options.reference, options.backends, choices=choices)
@@ -149,21 +149,21 @@ def _limits_file(given: Path | None) -> Path | None:
     return given or find_limits()
 
 
-def _limit_words(options: TuiOptions) -> list[str]:
-    """Return the limits as they were typed."""
-    words = [] if options.limits is None else ["--limits", str(options.limits)]
-    words += [] if options.map is None else ["--map", str(options.map)]
+def _limit_arguments(options: TuiOptions) -> list[str]:
+    """Return the limits as command line arguments."""
+    arguments = [] if options.limits is None else ["--limits", str(options.limits)]
+    arguments += [] if options.map is None else ["--map", str(options.map)]
     for name in ("min_sqnr", "max_lsb", "atol", "rtol", "min_output_sqnr"):
         value = getattr(options, name)
         if value is not None:
-            words += [f"--{name.replace('_', '-')}", f"{value:g}"]
+            arguments += [f"--{name.replace('_', '-')}", f"{value:g}"]
     for name in ("allow_partial", "allow_unfaithful", "allow_different_inputs"):
-        words += [f"--{name.replace('_', '-')}"] if getattr(options, name) else []
-    return words + [word for entry in options.allow_uncompared for word in ("--allow-uncompared", entry)]
+        arguments += [f"--{name.replace('_', '-')}"] if getattr(options, name) else []
+    return arguments + [word for entry in options.allow_uncompared for word in ("--allow-uncompared", entry)]
 
 
-def _no_terminal() -> str:
-    """Say why no interface can be shown; "" if it can."""
+def _terminal_problem() -> str:
+    """Return why the interface cannot be shown; "" if it can."""
     if sys.stdout is None or not sys.stdout.isatty():
         return "stdout is not a terminal"
     if not sys.stdin.isatty():
@@ -174,11 +174,13 @@ def _no_terminal() -> str:
 
 
 def _report(options: TuiOptions, limits: Limits) -> int:
-    from qdebug.cli.comparison import compare, node_detail, opened
+    from qdebug.cli.comparison import compare, node_detail, open_session
 
     codes = []
     for backend in options.backends:
-        session = opened(options.reference, backend, limits=limits, sample=options.sample, given=given_map(options.map))
+        session = open_session(
+            options.reference, backend, limits=limits, sample=options.sample, given=given_map(options.map)
+        )
         with progress("comparing") as note:
             result = compare(session, sample=options.sample, on_progress=note)
         if len(options.backends) > 1:

@@ -370,7 +370,9 @@ def _ruled_out(result: RunComparison, table: ResultTable, faults: Sequence[Diagn
     right = sum(node.reproduced is True for node in reproducible)
     if FaultClass.KERNEL not in present and reproducible and right == len(reproducible):
         count = len(reproducible)
-        sentence = f"{count} of {count} quantized nodes {agreeing(count, 'match')} a known arithmetic bit for bit"
+        sentence = (
+            f"{count} of {count} quantized nodes {agreeing(count, 'match')} a known runtime's arithmetic bit for bit"
+        )
         yield RuledOut(fault=FaultClass.KERNEL, sentence=sentence)
     replayed = [node for node in table.nodes if node.judged_by is JudgedBy.REPLAY]
     others = [node for node in replayed if node.reproduced is None]

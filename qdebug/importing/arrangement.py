@@ -94,7 +94,7 @@ def rank_of(layout: str) -> int:
 
 
 def has_channels_second(graph: Graph) -> bool:
-    """Tell whether nodes of a graph have channels in the second dimension, as in ONNX; false if no node has channels.
+    """Return whether nodes of a graph have channels in the second dimension, as in ONNX; false if no node has channels.
 
     Args:
         graph: The model.

@@ -141,7 +141,7 @@ def _check(source: Path, dump: Dump) -> None:
     """Reject a dump without tensors, or with a tensor twice.
 
     Raises:
-        UsageError: It is such a dump.
+        UsageError: There is no tensor, or a tensor comes twice.
     """
     if not dump.tensors:
         there = f"; not read: {', '.join(repr(name[-60:]) for name in [*dump.ignored][:3])}" if dump.ignored else ""

@@ -74,7 +74,7 @@ class Files:
         self._archive: tuple[Path, zipfile.ZipFile, BinaryIO] | None = None
 
     def inside(self, path: Path) -> bool:
-        """Tell whether a path stays below the folder, links resolved."""
+        """Return whether a path stays below the folder, links resolved."""
         return os.path.commonpath([self._root, os.path.realpath(path)]) == self._root
 
     def below(self, path: Path) -> list[Path]:

@@ -482,7 +482,7 @@ def _retyped(entries: Sequence[DumpedTensor], fit: _Fit, dtype: str) -> _Fit:
 
 
 def _can_hold(name: str, entry: DumpedTensor, dtype: str) -> bool:
-    """Tell whether a dtype holds all dumped values exactly."""
+    """Return whether a dtype holds all dumped values exactly."""
     with suppress(RecordingError):
         as_array(name, entry.load(), dtype)
         return True

@@ -38,7 +38,7 @@ _FAR = 1e4
 
 
 def coded(quant: QuantParams | None) -> bool:
-    """Tell whether a quantization is that of integer codes of values."""
+    """Return whether a quantization is that of integer codes of values."""
     return quant is not None and is_integer(quant.dtype)
 
 
@@ -50,7 +50,7 @@ def span_of(quant: QuantParams) -> Span:
 
 
 def covers(one: Span, other: Span, slack: float = 0.0) -> bool:
-    """Tell whether a span contains another."""
+    """Return whether a span contains another."""
     return one[0] <= other[0] + slack and one[1] >= other[1] - slack
 
 
@@ -65,7 +65,7 @@ class LintModel:
     """A graph with its constants.
 
     Args:
-        title: What it is called.
+        title: Its name in messages.
         graph: The graph, in words of ONNX where these are known.
         recording: Holds the constants, and recorded values if it is a recording.
         raw: Whether nodes without scales of their own compute on codes as they are, as ONNX defines it.

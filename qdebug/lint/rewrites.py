@@ -233,7 +233,7 @@ class _Rewrites:
             del self._partner[tensor]
 
     def _explains_difference(self, inside: Sequence[str], tensor: str, partner: str) -> bool:
-        """Tell whether differing tensors explain a difference behind them; if so, keep them."""
+        """Return whether differing tensors explain a difference behind them; if so, keep them."""
         restored = {name: self._pairs.partner[name] for name in inside}
         self._partner |= restored
         try:
@@ -388,7 +388,7 @@ def _recorded(model: LintModel, values: Mapping[str, np.ndarray]) -> MemoryRecor
 
 
 def _have_same_grid(before: LintModel, first: str, after: LintModel, second: str) -> bool:
-    """Tell whether two tensors hold values of the same grid: codes of one scale, or real numbers on it."""
+    """Return whether two tensors hold values of the same grid: codes of one scale, or real numbers on it."""
     grids = [_grid(model, name) for model, name in ((before, first), (after, second))]
     return grids[0] == grids[1]
 
@@ -437,7 +437,7 @@ def _parts(pairs: _Pairs, known: Mapping[str, str], tensor: str, partner: str) -
 
 
 def _are_equal_parts(before: LintPart, after: LintPart) -> bool:
-    """Tell whether two parts have the same nodes with the same constants."""
+    """Return whether two parts have the same nodes with the same constants."""
     if len(before.nodes) != len(after.nodes):
         return False
     names = dict(zip(before.leaves, after.leaves, strict=True))
@@ -461,7 +461,7 @@ def _are_equal_parts(before: LintPart, after: LintPart) -> bool:
 
 
 def _same_constant(before: LintPart, one: str, after: LintPart, other: str) -> bool:
-    """Tell whether two names denote equal constants; two omitted inputs are equal."""
+    """Return whether two names denote equal constants; two omitted inputs are equal."""
     first, second = before.model.constant(one), after.model.constant(other)
     if first is None or second is None:
         return not one and not other
@@ -470,7 +470,7 @@ def _same_constant(before: LintPart, one: str, after: LintPart, other: str) -> b
 
 
 def _kind_of_rewrite(before: LintPart, after: LintPart) -> str:
-    """Return what was rewritten, as far as the nodes of both parts show it."""
+    """Return the kind of a rewrite, as far as the nodes of both parts show it."""
     traits_before, traits_after = _Traits(before), _Traits(after)
     if traits_before.count["norm"] > traits_after.count["norm"]:
         return "batch_norm"
@@ -496,7 +496,7 @@ def _kind_of_rewrite(before: LintPart, after: LintPart) -> str:
 
 
 def _quantizes_twice(part: LintPart) -> bool:
-    """Tell whether a part quantizes a tensor that is quantized elsewhere too."""
+    """Return whether a part quantizes a tensor that is quantized elsewhere too."""
     graph = part.model.graph
     quantized = [node.inputs[0] for node in part.nodes if operators.of(node.op).quantizes]
     return any(sum(operators.of(consumer.op).quantizes for consumer in graph.consumers(name)) > 1 for name in quantized)
@@ -545,13 +545,13 @@ class _Traits:
 
     @staticmethod
     def _is_on_grid(part: LintPart, node: Node) -> bool:
-        """Tell whether the values that a node rounds to codes are on the grid of these codes already."""
+        """Return whether the values that a node rounds to codes are on the grid of these codes already."""
         quant, grid = part.model.stated(node, -1), part.model.grid(node.inputs[0])
         return quant is not None and grid == quant
 
 
 def _has_other_bias(before: LintPart, after: LintPart) -> bool:
-    """Tell whether products have equal weights and different biases."""
+    """Return whether products have equal weights and different biases."""
     return (
         len({_products(part, bias=False) for part in (before, after)})
         == 1

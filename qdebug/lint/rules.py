@@ -124,7 +124,7 @@ def _quant_text(quant: QuantParams) -> str:
 
 
 def _same(first: QuantParams, second: QuantParams) -> bool:
-    """Tell whether equal codes have equal values, whatever their range."""
+    """Return whether equal codes have equal values, whatever their range."""
     return first.has_same_codes(second)
 
 
@@ -174,7 +174,7 @@ def _scale_made(model: LintModel, node: Node) -> QuantParams | None:
 
 
 def _differ(first: QuantParams, second: QuantParams) -> bool:
-    """Tell whether two per-tensor scales give equal codes different values."""
+    """Return whether two per-tensor scales give equal codes different values."""
     return not (first.per_channel or second.per_channel or _same(first, second))
 
 
@@ -249,7 +249,7 @@ def _requantizing_nodes(
 def _copied_finding(
     model: LintModel, facts: _TensorFacts, node: Node, quant: QuantParams, declared: QuantParams
 ) -> LintFinding | None:
-    """Compare codes that are passed on unchanged to what the declared scales say."""
+    """Compare codes that are passed on unchanged with codes by the declared scales."""
     leaves = sorted({name for name in node.inputs if name and not model.graph.is_constant(name)})
     after = LintPart(model=model, nodes=[node], output=node.outputs[0], leaves=leaves)
     before = replace(after, model=replace(model, copies=False))
@@ -305,7 +305,7 @@ def _check_duplicates(model: LintModel, facts: _TensorFacts) -> Iterator[_Tensor
 
 
 def _meet_in_sum(graph: Graph, first: Node, second: Node) -> bool:
-    """Tell whether the results of two nodes meet in a sum."""
+    """Return whether the results of two nodes meet in a sum."""
     below = []
     for node in (first, second):
         visited, pending = set[str](), [node]

@@ -80,7 +80,7 @@ class RunInfo(JsonObject):
 
     Args:
         backend: Name of what ran the network.
-        model: File name or title of the network; "" if nobody said.
+        model: File name or title of the network; "" if unknown.
         model_sha256: Hash of the model file in hexadecimal; "" if there was none.
         taps: How tensors were tapped ("faithful", "all", "outputs", "put" for a recorder in a harness).
         fidelity: Whether recording changed the result.
@@ -92,7 +92,7 @@ class RunInfo(JsonObject):
         options: Backend options in force.
         skipped: Tensors that exist in the run and were not recorded, with the reason.
         skip_causes: Why, in one word, for those of them of which it was said.
-        doubts: What was said of a tensor, is kept as it was said, and can hardly be meant, by the tensor.
+        doubts: Implausible facts by tensor, a clause each; they are kept as stated.
         disturbed: Tensors whose recorded values are not those of a plain run, as recording changed how they are
             computed, with the reason.
         borrowed_order: Whether the recording states no graph, and order, inputs and outputs are the other run's.
@@ -279,7 +279,7 @@ class MemoryRecording(Recording):
         arrays: Values by (tensor, sample, step); constants under sample 0 and step 0. Copied if writable.
         info: Facts of the run.
         quants: Quantization of values that do not have their tensor's.
-        partly: What was kept of values that were not kept in full.
+        partly: Partial records of values that were not kept in full.
 
     Example:
         >>> relu = qdebug.Node(name="n", op="Relu", inputs=("x",), outputs=("y",))

@@ -12,7 +12,7 @@ __all__ = ["Role", "TensorInfo"]
 
 
 class Role(StrEnum):
-    """What a tensor is to its graph.
+    """The role of a tensor in its graph.
 
     Example:
         >>> qdebug.open_recording("int8.h5").graph.tensors["x"].role

@@ -246,7 +246,7 @@ def add_single(tally: Tally, block: Block, buffers: Scratch) -> bool:
     """Add a block of float32 values to a tally, unless float32 is not enough for it.
 
     Args:
-        tally: What to add to.
+        tally: The tally to add to.
         block: Values of at most `affine.BLOCK` elements.
         buffers: Scratch; its last three float32 buffers, its masks and its rows are used.
 

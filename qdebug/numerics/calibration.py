@@ -386,7 +386,7 @@ def calibrator_named(text: str) -> Calibrator:
     """Return a calibrator by its text, such as "minmax" or "percentile:99.9".
 
     Raises:
-        UsageError: There is none, or its number is invalid.
+        UsageError: There is no such calibrator, or its number is not valid.
     """
     if text in CALIBRATORS:
         return CALIBRATORS[text][0]()

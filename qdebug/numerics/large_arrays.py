@@ -343,7 +343,7 @@ def _reserve(fd: int, nbytes: int) -> None:
     """Allocate the disk space now, while the array can still be made in memory.
 
     Raises:
-        OSError: There is none.
+        OSError: There is not enough space.
     """
     if hasattr(os, "posix_fallocate"):
         os.posix_fallocate(fd, 0, nbytes)

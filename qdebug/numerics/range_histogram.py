@@ -169,7 +169,7 @@ def merge_histograms(histograms: Sequence[RangeHistogram]) -> RangeHistogram:
         histograms: At least one; all with the same maximum number of bins.
 
     Raises:
-        UsageError: There is none, or their maximum numbers of bins differ.
+        UsageError: There is no histogram, or their maximum numbers of bins differ.
     """
     sizes = sorted({each.bins for each in histograms})
     if len(sizes) != 1:

@@ -122,7 +122,7 @@ class QuantScheme(JsonObject):
             Parameters of one float32 scale, above 0, and a zero point within the codes.
 
         Raises:
-            UsageError: The range is none.
+            UsageError: The range is not valid.
         """
         if not (math.isfinite(low) and math.isfinite(high) and low <= high):
             raise UsageError(f"There is no scale for a range from {low} to {high}.")
@@ -144,7 +144,7 @@ class QuantScheme(JsonObject):
             block: Elements along the axis that share a scale, and the shape of the tensor of scales; None for channels.
 
         Raises:
-            UsageError: One of the ranges is none.
+            UsageError: A range is not valid.
         """
         chosen = [self.parameters(low, high) for low, high in ranges]
         scale = np.array([each.scale[0] for each in chosen], np.float32)

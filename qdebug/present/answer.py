@@ -1,4 +1,4 @@
-"""The answer of a comparison in words: PASS or FAIL, headline, faults, remedies, and what was ruled out."""
+"""The answer of a comparison in words: PASS or FAIL, headline, faults, remedies, and ruled out faults."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from qdebug.present.text import QUOTED, safe_text, shorten
 
 __all__ = [
     "BAR",
+    "advice_line",
     "headline",
     "level_change",
     "node_title",
@@ -69,6 +70,8 @@ _CLASSES: Mapping[FaultClass, str] = MappingProxyType(
         FaultClass.UNKNOWN: "beyond its limit",
     }
 )
+_NARROW = ("float16", "bfloat16", "float8")
+"""Types whose largest number a result may exceed."""
 _CLAUSE = re.compile(r";| \(|\. |, and rounding|: that reproduces")
 """The end of the first clause of a reason."""
 _CLAUSE_MOST = 140
@@ -219,7 +222,7 @@ def level_change(fault: Diagnosis) -> str:
 
 
 def remedy_line(remedy: Remedy, result: RunComparison, *, most: int) -> str:
-    """Return what was tried, what the outputs become, and the cost.
+    """Return an edit that was tried, the resulting levels of the outputs, and the cost.
 
     Args:
         remedy: The remedy.
@@ -242,6 +245,21 @@ def remedy_line(remedy: Remedy, result: RunComparison, *, most: int) -> str:
         changes.append(f"{output_text}{level:.1f} -> {new_level}")
     limit_text = f" (still below {floor:g})" if short else ""
     return f"{safe_text(remedy.what, limit=200)}: {', '.join(changes)}{limit_text}; {remedy.cost}"
+
+
+def advice_line(result: RunComparison) -> str:
+    """Return advice on the first fault if no edit was tried, without a promised gain; "" if there is none."""
+    if not result.diagnosis or any(fault.remedies for fault in result.diagnosis):
+        return ""
+    first = result.diagnosis[0]
+    if first.fault is FaultClass.REFERENCE:
+        return "record the reference again, each tensor copied as it is made; or compare with another runtime"
+    if first.fault is FaultClass.RECORDING:
+        return "record both runs with the same inputs"
+    narrow = next((kind for kind in _NARROW if f"largest {kind}" in first.why), None)
+    if first.kind is FindingKind.NONFINITE and narrow is not None:
+        return f"{node_title(first)} in float32, or values in {narrow}'s range before it (not replayed)"
+    return ""
 
 
 def ruled_out_line(result: RunComparison, *, most: int | None = None) -> str:

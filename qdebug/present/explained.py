@@ -1,4 +1,4 @@
-"""An explanation in words and cells: what both the terminal report and the Markdown say of it."""
+"""The words and cells of an explanation, for the terminal report and for Markdown."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class ExplainedGroup:
 
 
 def share(match: float) -> str:
-    """Return the share of elements that are right as a percentage, with two digits of what is missing.
+    """Return the percentage of right elements, with two significant digits of the wrong ones.
 
     Only 1 is shown as 100 %.
     """
@@ -110,7 +110,7 @@ def headline(explanation: ExplainedRun) -> str:
 
 
 def _status_words(status: ExplainStatus) -> str:
-    """Return a status, and what it means where it is no word of everyday speech."""
+    """Return a status, with an explanation of technical ones."""
     means = {
         ExplainStatus.IN_BAND: "its own arithmetic is no farther off than the rounding error of its sums",
         ExplainStatus.NO_KERNEL: "it cannot be computed here",
@@ -165,7 +165,7 @@ def known_as(presets: Sequence[PresetMatch]) -> str:
 
 
 def left_lines(node: NodeExplanation) -> list[str]:
-    """Say what nothing explains of one node, in safe lines of which the first names it."""
+    """Return the unexplained part of one node, in safe lines of which the first names it."""
     lines = [f"{safe_text(node.node, limit=_SIZE)} ({safe_text(node.op)})"]
     if node.accepted is not None:
         lines.append(f"accepted: {safe_text(node.accepted)}")
@@ -210,7 +210,7 @@ def verdict_word(explanation: ExplainedRun) -> str:
 
 
 def rest_sentences(explanation: ExplainedRun) -> list[str]:
-    """Say why nodes were not looked at, reasons together that differ only in names they quote, and what overflowed."""
+    """Return why nodes were skipped, with reasons grouped that differ in quoted names alone, and overflows."""
     found: dict[tuple[str, str], list[tuple[str, str]]] = {}
     for status in (ExplainStatus.NO_KERNEL, ExplainStatus.NO_INPUT):
         for node in explanation.of(status):
@@ -294,7 +294,7 @@ def _class_facts(node: NodeExplanation) -> list[tuple[str, str]]:
 
 
 def _pooled(node: NodeExplanation) -> str:
-    """Say what the evidence of the node alone leaves, and what that of its siblings."""
+    """Return the candidates that the node's own evidence leaves, and those that its siblings leave."""
     verb = "reproduces" if node.alone == 1 else "reproduce"
     both = f"{_counted(node.alone, 'variant')} {verb} this node"
     left = _counted(len(node.variants), "different function")

@@ -15,7 +15,7 @@ _WAYS = "min_sqnr=, max_lsb=, atol= or rtol="
 
 
 def failure_lines(result: RunComparison, *, files: tuple[object, object] | None = None) -> list[str]:
-    """Return the verdict, the first divergence with its neighbours, what is missing, and a command.
+    """Return the verdict, the first divergence with its neighbours, missing tensors, and a command.
 
     Args:
         result: The comparison.

@@ -1,4 +1,4 @@
-"""What a probe has found, in words and cells: what both the terminal report and the Markdown say of it."""
+"""The words and cells of a probe, for the terminal report and for Markdown."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def preset_rows(result: ProbeResult, *, everything: bool = False) -> list[tuple[
 
 
 def notes(result: ProbeResult) -> list[str]:
-    """Say what is known of kinds that are not simply explained, and what a class is."""
+    """Return notes on kinds that are not simply explained, and the definition of a class."""
     said = [f"{safe_text(entry.title)}: {safe_text(entry.reason)}" for entry in result.entries if entry.reason]
     classes = [entry for entry in result.entries if entry.status == "explained" and len(entry.variants) > 1]
     if classes:

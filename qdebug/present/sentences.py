@@ -1,4 +1,4 @@
-"""What a comparison and its runs say in words: limits, fidelity, coverage, run facts."""
+"""Sentences on a comparison and its runs: limits, fidelity, coverage, run facts."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def limits_sentence(limits: Mapping[str, Any], *, ways: str = WAYS) -> str:
 
 
 def _from_file(limits: Mapping[str, Any]) -> str:
-    """Say what a limits file adds; "" if there is none."""
+    """Return the limits that a file adds, in words; "" if there are none."""
     if "file" not in limits:
         return ""
     rules, acknowledged = len(limits.get("rules", ())), limits.get("acknowledged", ())
@@ -134,7 +134,7 @@ def fidelity_sentence(info: RunInfo) -> str:
 
 
 def run_facts(info: RunInfo) -> str:
-    """Say in one line what ran: model, backend, options, taps, and whether it finished."""
+    """Return the facts of a run in one line: model, backend, options, taps, and whether it finished."""
     said = [f"{key}={value}" for key, value in info.options.items()]
     options = ", ".join([*said[:_OPTIONS_SHOWN], *(["..."] if len(said) > _OPTIONS_SHOWN else [])])
     parts = [
@@ -211,7 +211,7 @@ def acknowledged_sentences(nodes: Sequence[NodeResult]) -> list[str]:
 
 
 def found_sentences(nodes: Sequence[NodeResult], *, most: int = 8) -> list[str]:
-    """Say what was found of nodes that are within their limits: what the user's limits overrule, and notes.
+    """Return the findings on nodes within their limits: those that the user's limits overrule, and notes.
 
     Short formats are left out, since the verdict names them.
 
@@ -307,7 +307,7 @@ def timing_sentence(timing: Timing) -> str:
 
 
 def benign_reasons(unmatched: Sequence[Unmatched]) -> list[tuple[int, str, str]]:
-    """Group what was left out on purpose: (how many, side, reason), the largest group first.
+    """Group the tensors that were left out on purpose: (count, side, reason), the largest group first.
 
     Reasons that differ only in the names they quote are one group; it shows the first name.
     """
@@ -356,7 +356,7 @@ def coverage_sentence(result: RunComparison) -> str:
 
 
 def judged_clauses(result: RunComparison) -> list[str]:
-    """Say by what how many tensors were judged, a clause each; nothing where all are equal.
+    """Return how many tensors were judged by which means, a clause each; empty if all are equal.
 
     A failed replay is one of a node that has a kernel and recorded inputs.
     """

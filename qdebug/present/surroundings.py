@@ -1,4 +1,4 @@
-"""The part of a graph around a tensor: what its node reads, who reads it, and the error that each edge carries."""
+"""The part of a graph around a tensor: its inputs, its readers, and the error on each edge."""
 
 from __future__ import annotations
 
@@ -110,14 +110,14 @@ class _Around:
         self._graph, self._results = graph, results
 
     def reads(self, place: _Place) -> list[tuple[str, _Place]]:
-        """Return the tensors that a node reads, each once, with what computes it."""
+        """Return the tensors that a node reads, each once, with their producers."""
         if isinstance(place, str):
             return []
         names = [name for name in dict.fromkeys(place.inputs) if name and not self._graph.is_constant(name)]
         return [(name, self._graph.producer(name) or name) for name in names]
 
     def sources(self, place: _Place) -> list[_Place]:
-        """Return what computes the tensors that a node reads."""
+        """Return the producers of the tensors that a node reads."""
         return [source for _, source in self.reads(place)]
 
     def readers(self, place: _Place) -> list[_Place]:

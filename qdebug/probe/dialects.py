@@ -39,13 +39,13 @@ class _Operand:
         """Return its quantization; None of real numbers."""
         return None if self.scale is None else _quant(self.values.dtype, self.scale, self.zero, axis)
 
-    def same(self, scale: np.ndarray, zero: int) -> bool:
+    def has_only(self, scale: np.ndarray, zero: int) -> bool:
         """Return whether it has only this scale and zero point."""
         return self.scale is not None and is_same_scale(self.scale, scale) and self.zero == zero
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _Unit:
+class _ProbeNode:
     """One node of a probe: an operator on codes, or one between DequantizeLinear and QuantizeLinear."""
 
     op: str
@@ -54,11 +54,11 @@ class _Unit:
     zero: int
     dtype: np.dtype
     attrs: Mapping[str, AttrValue]
-    others: tuple[np.ndarray, ...] = ()
+    other_values: tuple[np.ndarray, ...] = ()
 
     @property
-    def given(self) -> np.ndarray:
-        """The codes that it reads."""
+    def codes(self) -> np.ndarray:
+        """The codes of the first operand."""
         return self.operands[0].values
 
 
@@ -69,9 +69,9 @@ def in_tflite(model: ProbeModel) -> ProbeModel | None:
         model: The net with ONNX's operators.
     """
     net = NetBuilder(model.kind, model.title)
-    for unit in _units(model):
-        if unit.op in _RULES:
-            _RULES[unit.op](net, unit)
+    for unit in _probe_nodes(model):
+        if unit.op in _TFLITE_RULES:
+            _TFLITE_RULES[unit.op](net, unit)
     return _foreign(net)
 
 
@@ -85,14 +85,14 @@ def in_pt2e(model: ProbeModel) -> ProbeModel | None:
         model: The net with ONNX's operators.
     """
     net = NetBuilder(model.kind, model.title)
-    for unit in _units(model):
-        aten_node = _ATEN[unit.op](unit) if unit.op in _ATEN else None
+    for unit in _probe_nodes(model):
+        aten_node = _ATEN_RULES[unit.op](unit) if unit.op in _ATEN_RULES else None
         if aten_node is None:
             continue
         reals = [_real_pt2e(net, operand) for operand in aten_node.operands]
         real = reals[0]
         if aten_node.op:
-            real = net.node(aten_node.op, (*reals, *map(net.stored, aten_node.others)), _REAL, **aten_node.attrs)  # type: ignore[arg-type]  # none is named so
+            real = net.node(aten_node.op, (*reals, *map(net.stored, aten_node.other_values)), _REAL, **aten_node.attrs)  # type: ignore[arg-type]  # none is named so
         facts = _quant_facts(unit.dtype, unit.scale, unit.zero)
         codes = net.node(f"{_DECOMPOSED}.quantize_per_tensor.default", (real,), unit.dtype, **facts)
         net.node(f"{_DECOMPOSED}.dequantize_per_tensor.default", (codes,), _REAL, **facts)
@@ -120,9 +120,9 @@ def in_qdq(model: ProbeModel) -> ProbeModel:
         model: The net with ONNX's operators.
     """
     net = NetBuilder(model.kind, model.title)
-    for unit in _units(model):
+    for unit in _probe_nodes(model):
         reals = [_real(net, operand) for operand in unit.operands]
-        other_inputs = [net.stored(array) if array.size else "" for array in unit.others]
+        other_inputs = [net.stored(array) if array.size else "" for array in unit.other_values]
         if unit.op == "QLinearConv" and other_inputs:
             x, weight = unit.operands[:2]
             scale = np.asarray(np.asarray(x.scale) * np.asarray(weight.scale), np.float32)
@@ -166,7 +166,7 @@ def _quant(dtype: np.dtype, scale: np.ndarray, zero: int, axis: int | None = Non
 
 
 # Positions of the operands, of scale and zero point of the output, and of the bias among a node's inputs.
-_PLACES: Mapping[str, tuple[tuple[int, ...], int, int]] = MappingProxyType(
+_INPUT_POSITIONS: Mapping[str, tuple[tuple[int, ...], int, int]] = MappingProxyType(
     {
         **dict.fromkeys(("QLinearConv", "QLinearMatMul", "QLinearAdd", "QLinearMul"), ((0, 3), 6, 8)),
         **dict.fromkeys(
@@ -178,11 +178,11 @@ _PLACES: Mapping[str, tuple[tuple[int, ...], int, int]] = MappingProxyType(
 )
 
 
-_NOTHING = np.empty(0, np.float32)
+_MISSING = np.empty(0, np.float32)
 """Placeholder of a missing input."""
 
 
-def _units(model: ProbeModel) -> Iterator[_Unit]:
+def _probe_nodes(model: ProbeModel) -> Iterator[_ProbeNode]:
     """Yield the nodes of a probe with all their operands."""
     values = {**model.feed, **model.constants}
     makers = {name: node for node in model.graph.nodes for name in node.outputs}
@@ -198,8 +198,8 @@ def _units(model: ProbeModel) -> Iterator[_Unit]:
         )
 
     for node in model.graph.nodes:
-        if node.op in _PLACES:
-            at, out, end = _PLACES[node.op]
+        if node.op in _INPUT_POSITIONS:
+            at, out, end = _INPUT_POSITIONS[node.op]
             operands = tuple(operand(*node.inputs[first : first + 3]) for first in at)
             scale, zero = node.inputs[out : out + 2]
             other_values = tuple(values[name] for name in node.inputs[end:])
@@ -207,19 +207,19 @@ def _units(model: ProbeModel) -> Iterator[_Unit]:
             operands, (scale, zero), other_values = (_Operand(values=values[node.inputs[0]]),), node.inputs[1:3], ()
         elif node.op not in ("QuantizeLinear", "DequantizeLinear"):
             producers = [makers[name] for name in node.inputs if name in makers]
-            operands = tuple(operand(*each.inputs) for each in producers)
+            operands = tuple(operand(*producer.inputs) for producer in producers)
             scale, zero = readers[node.outputs[0]].inputs[1:3]
-            other_values = tuple(values.get(name, _NOTHING) for name in node.inputs if name not in makers)
+            other_values = tuple(values.get(name, _MISSING) for name in node.inputs if name not in makers)
         else:
             continue
-        yield _Unit(
+        yield _ProbeNode(
             op=node.op,
             operands=operands,
             scale=np.asarray(values[scale], np.float32),
             zero=int(values[zero].reshape(-1)[0]),
             dtype=values[zero].dtype,
             attrs=node.attrs,
-            others=other_values,
+            other_values=other_values,
         )
 
 
@@ -228,149 +228,154 @@ def _channels_moved_last(array: np.ndarray) -> np.ndarray:
     return np.ascontiguousarray(np.moveaxis(array, 1, -1))
 
 
-def _add(
-    made: NetBuilder, op: str, inputs: tuple[str, ...], unit: _Unit, shape: tuple[int, ...], **attrs: AttrValue
+def _add_node(
+    net: NetBuilder, op: str, inputs: tuple[str, ...], unit: _ProbeNode, shape: tuple[int, ...], **attrs: AttrValue
 ) -> None:
-    made.node(op, inputs, unit.dtype, quant=_quant(unit.dtype, unit.scale, unit.zero), shape=shape, **attrs)  # type: ignore[arg-type]  # none is named so
+    net.node(op, inputs, unit.dtype, quant=_quant(unit.dtype, unit.scale, unit.zero), shape=shape, **attrs)  # type: ignore[arg-type]  # none is named so
 
 
-def _fed(made: NetBuilder, operand: _Operand, values: np.ndarray | None = None) -> str:
-    return made.fed(operand.values if values is None else values, operand.quant())
+def _feed_operand(net: NetBuilder, operand: _Operand, values: np.ndarray | None = None) -> str:
+    return net.fed(operand.values if values is None else values, operand.quant())
 
 
-def _fits_products(unit: _Unit) -> bool:
+def _fits_products(unit: _ProbeNode) -> bool:
     """Return whether TensorFlow Lite multiplies codes of these types: int8 weights have no zero point."""
     x, weight = unit.operands[:2]
     return x.values.dtype == weight.values.dtype and (weight.values.dtype == np.uint8 or weight.zero == 0)
 
 
-def _bias(made: NetBuilder, unit: _Unit, count: int) -> str:
+def _bias(net: NetBuilder, unit: _ProbeNode, count: int) -> str:
     x, weight = unit.operands[:2]
-    values = unit.others[0] if unit.others else np.zeros(count, np.int32)
+    values = unit.other_values[0] if unit.other_values else np.zeros(count, np.int32)
     scale = np.asarray(np.asarray(x.scale) * np.asarray(weight.scale), np.float32)
-    return made.stored(values, _quant(values.dtype, scale, 0, axis=0))
+    return net.stored(values, _quant(values.dtype, scale, 0, axis=0))
 
 
-def _convolution(made: NetBuilder, unit: _Unit) -> None:
+def _convolution(net: NetBuilder, unit: _ProbeNode) -> None:
     x, weight = unit.operands[:2]
     if not _fits_products(unit) or (weight.values.dtype == np.uint8 and weight.per_channel):
         return
     filters = np.ascontiguousarray(np.moveaxis(weight.values, 1, -1))
-    given = _channels_moved_last(x.values)
+    codes = _channels_moved_last(x.values)
     padded = bool(np.any(unit.attrs.get("pads", 0)))
-    one = {"stride_w": 1, "stride_h": 1, "dilation_w_factor": 1, "dilation_h_factor": 1}
-    shape = (*given.shape[:3], len(filters))
+    unit_steps = {"stride_w": 1, "stride_h": 1, "dilation_w_factor": 1, "dilation_h_factor": 1}
+    shape = (*codes.shape[:3], len(filters))
     if unit.attrs.get("group", 1) == 1:
-        names = (_fed(made, x, given), made.stored(filters, weight.quant(axis=0)), _bias(made, unit, len(filters)))
-        _add(made, "CONV_2D", names, unit, shape, padding="SAME" if padded else "VALID", **one)
+        names = (
+            _feed_operand(net, x, codes),
+            net.stored(filters, weight.quant(axis=0)),
+            _bias(net, unit, len(filters)),
+        )
+        _add_node(net, "CONV_2D", names, unit, shape, padding="SAME" if padded else "VALID", **unit_steps)
         return
     taps = np.ascontiguousarray(np.moveaxis(weight.values, 0, -1).reshape(1, *weight.values.shape[2:], -1))
-    names = (_fed(made, x, given), made.stored(taps, weight.quant(axis=3)), _bias(made, unit, len(filters)))
-    _add(
-        made, "DEPTHWISE_CONV_2D", names, unit, shape,
-        padding="SAME" if padded else "VALID", depth_multiplier=1, **one,
+    names = (_feed_operand(net, x, codes), net.stored(taps, weight.quant(axis=3)), _bias(net, unit, len(filters)))
+    _add_node(
+        net, "DEPTHWISE_CONV_2D", names, unit, shape,
+        padding="SAME" if padded else "VALID", depth_multiplier=1, **unit_steps,
     )  # fmt: skip
 
 
-def _matrix(made: NetBuilder, unit: _Unit) -> None:
+def _fully_connected(net: NetBuilder, unit: _ProbeNode) -> None:
     x, weight = unit.operands[:2]
     if not _fits_products(unit):
         return
     turned = np.ascontiguousarray(weight.values.T)
-    names = (_fed(made, x), made.stored(turned, weight.quant()), _bias(made, unit, len(turned)))
-    _add(made, "FULLY_CONNECTED", names, unit, (len(x.values), len(turned)))
+    names = (_feed_operand(net, x), net.stored(turned, weight.quant()), _bias(net, unit, len(turned)))
+    _add_node(net, "FULLY_CONNECTED", names, unit, (len(x.values), len(turned)))
 
 
-def _pair(op: str) -> Callable[[NetBuilder, _Unit], None]:
-    def add(made: NetBuilder, unit: _Unit) -> None:
-        names = tuple(_fed(made, operand) for operand in unit.operands)
-        _add(made, op, names, unit, unit.given.shape)
+def _binary(op: str) -> Callable[[NetBuilder, _ProbeNode], None]:
+    def add(net: NetBuilder, unit: _ProbeNode) -> None:
+        names = tuple(_feed_operand(net, operand) for operand in unit.operands)
+        _add_node(net, op, names, unit, unit.codes.shape)
 
     return add
 
 
-def _sloped(made: NetBuilder, unit: _Unit) -> None:
+def _prelu(net: NetBuilder, unit: _ProbeNode) -> None:
     x, slope = unit.operands
-    names = _fed(made, x), made.stored(slope.values, slope.quant())
-    _add(made, "PRELU", names, unit, unit.given.shape)
+    names = _feed_operand(net, x), net.stored(slope.values, slope.quant())
+    _add_node(net, "PRELU", names, unit, unit.codes.shape)
 
 
-def _pool(made: NetBuilder, unit: _Unit) -> None:
-    if not unit.operands[0].same(unit.scale, unit.zero):
+def _pool(net: NetBuilder, unit: _ProbeNode) -> None:
+    if not unit.operands[0].has_only(unit.scale, unit.zero):
         return
     rows, columns = np.asarray(unit.attrs["kernel_shape"]).tolist()
-    given = _channels_moved_last(unit.given)
-    count, high, wide, channels = given.shape
-    _add(
-        made, "AVERAGE_POOL_2D", (_fed(made, unit.operands[0], given),), unit,
+    codes = _channels_moved_last(unit.codes)
+    count, high, wide, channels = codes.shape
+    _add_node(
+        net, "AVERAGE_POOL_2D", (_feed_operand(net, unit.operands[0], codes),), unit,
         (count, high - rows + 1, wide - columns + 1, channels),
         padding="VALID", stride_w=1, stride_h=1, filter_width=columns, filter_height=rows,
     )  # fmt: skip
 
 
-def _function(op: str, *names: str) -> Callable[[NetBuilder, _Unit], None]:
-    def add(made: NetBuilder, unit: _Unit) -> None:
-        _add(
-            made,
+def _function(op: str, *names: str) -> Callable[[NetBuilder, _ProbeNode], None]:
+    def add(net: NetBuilder, unit: _ProbeNode) -> None:
+        _add_node(
+            net,
             op,
-            (_fed(made, unit.operands[0]),),
+            (_feed_operand(net, unit.operands[0]),),
             unit,
-            unit.given.shape,
+            unit.codes.shape,
             **{name: unit.attrs[name] for name in names},
         )
 
     return add
 
 
-def _softmax(made: NetBuilder, unit: _Unit) -> None:
-    if unit.scale == np.float32(1 / 256):  # the one scale that its kernels take
-        _add(made, "SOFTMAX", (_fed(made, unit.operands[0]),), unit, unit.given.shape, beta=1.0)
+def _softmax(net: NetBuilder, unit: _ProbeNode) -> None:
+    if unit.scale == np.float32(1 / 256):  # the only scale of its kernels
+        _add_node(net, "SOFTMAX", (_feed_operand(net, unit.operands[0]),), unit, unit.codes.shape, beta=1.0)
 
 
-def _join(made: NetBuilder, unit: _Unit) -> None:
-    if unit.dtype == np.uint8 or all(operand.same(unit.scale, unit.zero) for operand in unit.operands):
-        names = tuple(_fed(made, operand) for operand in unit.operands)
+def _concat(net: NetBuilder, unit: _ProbeNode) -> None:
+    if unit.dtype == np.uint8 or all(operand.has_only(unit.scale, unit.zero) for operand in unit.operands):
+        names = tuple(_feed_operand(net, operand) for operand in unit.operands)
         shape = (1, sum(operand.values.shape[1] for operand in unit.operands))
-        _add(made, "CONCATENATION", names, unit, shape, axis=1)
+        _add_node(net, "CONCATENATION", names, unit, shape, axis=1)
 
 
-def _average(made: NetBuilder, unit: _Unit) -> None:
-    axes = np.array(np.asarray(unit.attrs["axes"]) % unit.given.ndim, np.int32)
-    shape = tuple(1 if axis in axes else size for axis, size in enumerate(unit.given.shape))
-    _add(made, "MEAN", (_fed(made, unit.operands[0]), made.stored(axes)), unit, shape, keep_dims=True)
+def _mean(net: NetBuilder, unit: _ProbeNode) -> None:
+    axes = np.array(np.asarray(unit.attrs["axes"]) % unit.codes.ndim, np.int32)
+    shape = tuple(1 if axis in axes else size for axis, size in enumerate(unit.codes.shape))
+    _add_node(net, "MEAN", (_feed_operand(net, unit.operands[0]), net.stored(axes)), unit, shape, keep_dims=True)
 
 
-def _resize(made: NetBuilder, unit: _Unit) -> None:
-    sizes = unit.others[-1]
-    if sizes[-1] == unit.given.shape[-1]:  # channels are last already: the same nodes as the other net
+def _resize(net: NetBuilder, unit: _ProbeNode) -> None:
+    sizes = unit.other_values[-1]
+    if sizes[-1] == unit.codes.shape[-1]:  # channels last already: the same nodes are in the other net
         return
-    given = _channels_moved_last(unit.given)
+    codes = _channels_moved_last(unit.codes)
     placing = unit.attrs["coordinate_transformation_mode"]
-    _add(
-        made, "RESIZE_BILINEAR", (_fed(made, unit.operands[0], given), made.stored(sizes[2:].astype(np.int32))), unit,
-        (given.shape[0], *sizes[2:].tolist(), given.shape[-1]),
+    inputs = _feed_operand(net, unit.operands[0], codes), net.stored(sizes[2:].astype(np.int32))
+    _add_node(
+        net, "RESIZE_BILINEAR", inputs, unit,
+        (codes.shape[0], *sizes[2:].tolist(), codes.shape[-1]),
         align_corners=placing == "align_corners", half_pixel_centers=placing == "half_pixel",
     )  # fmt: skip
 
 
-_RULES: Mapping[str, Callable[[NetBuilder, _Unit], None]] = MappingProxyType(
+_TFLITE_RULES: Mapping[str, Callable[[NetBuilder, _ProbeNode], None]] = MappingProxyType(
     {
         "QLinearConv": _convolution,
-        "QLinearMatMul": _matrix,
-        "QLinearAdd": _pair("ADD"),
-        "Sub": _pair("SUB"),
-        "QLinearMul": _pair("MUL"),
-        "PRelu": _sloped,
+        "QLinearMatMul": _fully_connected,
+        "QLinearAdd": _binary("ADD"),
+        "Sub": _binary("SUB"),
+        "QLinearMul": _binary("MUL"),
+        "PRelu": _prelu,
         "QLinearAveragePool": _pool,
         "QLinearSigmoid": _function("LOGISTIC"),
         "QLinearLeakyRelu": _function("LEAKY_RELU", "alpha"),
         "HardSwish": _function("HARD_SWISH"),
         "Tanh": _function("TANH"),
         "QLinearSoftmax": _softmax,
-        "QLinearConcat": _join,
+        "QLinearConcat": _concat,
         "QuantizeLinear": _function("QUANTIZE"),
         "Clip": _function("QUANTIZE"),
-        "ReduceMean": _average,
+        "ReduceMean": _mean,
         "Resize": _resize,
     }
 )
@@ -386,7 +391,7 @@ class _Aten:
 
     op: str
     operands: tuple[_Operand, ...]
-    others: tuple[np.ndarray, ...] = ()
+    other_values: tuple[np.ndarray, ...] = ()
     attrs: Mapping[str, AttrValue] = field(default_factory=dict)
 
 
@@ -426,49 +431,49 @@ def _by_filter(weight: _Operand) -> _Operand:
     return replace(weight, scale=np.ascontiguousarray(np.broadcast_to(scale, weight.values.shape[:1])))
 
 
-def _real_bias(unit: _Unit) -> tuple[np.ndarray, ...]:
-    """Return the bias of a convolution as real numbers; nothing without."""
+def _real_bias(unit: _ProbeNode) -> tuple[np.ndarray, ...]:
+    """Return the bias of a convolution as real numbers; nothing if it has none."""
     x, weight = unit.operands[:2]
     scale = np.asarray(np.asarray(x.scale) * np.asarray(weight.scale), np.float32)
-    return tuple(np.asarray(bias * scale, np.float32) for bias in unit.others)
+    return tuple(np.asarray(bias * scale, np.float32) for bias in unit.other_values)
 
 
-def _aten_convolution(unit: _Unit) -> _Aten:
+def _aten_convolution(unit: _ProbeNode) -> _Aten:
     pads = np.asarray(unit.attrs.get("pads", (0, 0, 0, 0))).tolist()
     attrs: dict[str, AttrValue] = {"padding": tuple(pads[:2]), "groups": unit.attrs.get("group", 1)}
     operands = unit.operands[0], _by_filter(unit.operands[1])
-    return _Aten(op="aten.conv2d.default", operands=operands, others=_real_bias(unit), attrs=attrs)
+    return _Aten(op="aten.conv2d.default", operands=operands, other_values=_real_bias(unit), attrs=attrs)
 
 
-def _aten_matrix(unit: _Unit) -> _Aten:
+def _aten_matrix(unit: _ProbeNode) -> _Aten:
     x, weight = unit.operands[:2]
     turned = replace(weight, values=np.ascontiguousarray(weight.values.T))
     return _Aten(op="aten.linear.default", operands=(x, _by_filter(turned)))
 
 
-def _aten(op: str, **attrs: AttrValue) -> Callable[[_Unit], _Aten]:
+def _aten(op: str, **attrs: AttrValue) -> Callable[[_ProbeNode], _Aten]:
     """Return a rule for an operator that reads the same operands."""
     return lambda unit: _Aten(op=op, operands=unit.operands, attrs=attrs)
 
 
-def _aten_pool(unit: _Unit) -> _Aten:
+def _aten_pool(unit: _ProbeNode) -> _Aten:
     window = tuple(np.asarray(unit.attrs["kernel_shape"]).tolist())
     return _Aten(op="aten.avg_pool2d.default", operands=unit.operands, attrs={"kernel_size": window, "stride": (1, 1)})
 
 
-def _aten_leaky(unit: _Unit) -> _Aten:
+def _aten_leaky(unit: _ProbeNode) -> _Aten:
     attrs: dict[str, AttrValue] = {"negative_slope": unit.attrs["alpha"]}
     return _Aten(op="aten.leaky_relu.default", operands=unit.operands, attrs=attrs)
 
 
-def _aten_average(unit: _Unit) -> _Aten:
+def _aten_average(unit: _ProbeNode) -> _Aten:
     axes = tuple(np.asarray(unit.attrs["axes"]).tolist())
     return _Aten(op="aten.mean.dim", operands=unit.operands, attrs={"dim": axes, "keepdim": True})
 
 
-def _aten_resize(unit: _Unit) -> _Aten | None:
-    sizes, placing = unit.others[-1], unit.attrs["coordinate_transformation_mode"]
-    if placing == "asymmetric" or sizes[1] != unit.given.shape[1]:  # channels are last: there is no operator for it
+def _aten_resize(unit: _ProbeNode) -> _Aten | None:
+    sizes, placing = unit.other_values[-1], unit.attrs["coordinate_transformation_mode"]
+    if placing == "asymmetric" or sizes[1] != unit.codes.shape[1]:  # channels are last: there is no operator for it
         return None
     attrs: dict[str, AttrValue] = {
         "output_size": tuple(sizes[2:].tolist()),
@@ -477,7 +482,7 @@ def _aten_resize(unit: _Unit) -> _Aten | None:
     return _Aten(op="aten.upsample_bilinear2d.vec", operands=unit.operands, attrs=attrs)
 
 
-_ATEN: Mapping[str, Callable[[_Unit], _Aten | None]] = MappingProxyType(
+_ATEN_RULES: Mapping[str, Callable[[_ProbeNode], _Aten | None]] = MappingProxyType(
     {
         "QLinearConv": _aten_convolution,
         "QLinearMatMul": _aten_matrix,

@@ -47,7 +47,7 @@ class ProbeModel:
     """A net of several nodes of one kind and the inputs to run it on.
 
     Args:
-        kind: What its nodes compute, as in `qdebug.replay.unit.KINDS`.
+        kind: The kind of its nodes, as in `qdebug.replay.unit.KINDS`.
         title: The kind with its types, such as "conv uint8 x int8".
         graph: The net.
         constants: Its constants.
@@ -577,7 +577,7 @@ def _differences() -> Iterator[ProbeModel]:
 
 
 def _slopes() -> Iterator[ProbeModel]:
-    """Multiply what is below 0 by slopes: every pair of codes, a slope for each column."""
+    """Multiply values below 0 by slopes: every pair of codes, one slope per column."""
     for dtype in _types("uint8", "int8"):
         net = NetBuilder("prelu", f"prelu {dtype}")
         every, middle = _all_codes(dtype), _middle(dtype)

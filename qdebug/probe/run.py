@@ -131,7 +131,7 @@ class ProbeEntry(JsonObject):
     """The answer for one kind of node and its types.
 
     Args:
-        kind: What the nodes compute, as in `qdebug.replay.unit.KINDS`.
+        kind: The kind of the nodes, as in `qdebug.replay.unit.KINDS`.
         title: The kind with its types.
         key: The kind with its branch and types, as `Arithmetic.variants` has its keys; empty if it could not be run.
         status: "explained"; "mixed" if each node is explained, but not all by the same arithmetic; "unexplained";
@@ -149,7 +149,7 @@ class ProbeEntry(JsonObject):
         runner_up: The best variant that does not reproduce every element.
         runner_up_match: The share that it reproduces.
         tried: Variants tried.
-        reason: What went wrong, or what is known beside; None if nothing.
+        reason: An error or a remark; None for none.
     """
 
     kind: str
@@ -428,7 +428,7 @@ def _chosen_by(preset: Preset) -> Callable[[Unit], Variant]:
 
 
 def _without_nodes(model: ProbeModel, nodes: Sequence[NodeExplanation]) -> ProbeEntry:
-    """Say why no node of the kind was seen."""
+    """Return why no node of the kind was seen."""
     unknown = [node for node in nodes if node.on_codes and node.status is ExplainStatus.NO_KERNEL]
     if any(operators.named(node.op).quantizes for node in nodes) and not unknown:
         reason = "computed in floating point, between dequantizing and quantizing"

@@ -8,7 +8,7 @@
         run_net(qdebug_recorder)
         qdebug_regression.check(qdebug_recorder)
 
-pytest loads this by its entry point in every run, so nothing is imported here that a run without qdebug would miss.
+pytest imports this module in every run by its entry point, so it imports only what a run without qdebug needs too.
 """
 
 from __future__ import annotations
@@ -35,20 +35,22 @@ _SECTION = "qdebug"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the options, each with its twin in the ini file."""
+    """Add the options, each also for the ini file."""
     add_options(parser)
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Register the marker, and begin the list of what is compared in this process."""
+    """Register the marker, and start the ledger of this process."""
     config.addinivalue_line("markers", MARKER)
-    given: dict[str, Any] = getattr(config, "workerinput", {})
-    config.stash[_LEDGER] = ComparisonLedger(given.get("qdebug_folder"), worker=str(given.get("workerid", "")))
+    worker_input: dict[str, Any] = getattr(config, "workerinput", {})
+    config.stash[_LEDGER] = ComparisonLedger(
+        worker_input.get("qdebug_folder"), worker=str(worker_input.get("workerid", ""))
+    )
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:
-    """Tell a worker of pytest-xdist the folder in which the controller gathers what was compared."""
+    """Pass the folder of the controller's ledger to a worker of pytest-xdist."""
     node.workerinput["qdebug_folder"] = str(node.config.stash[_LEDGER].folder)
 
 
@@ -56,7 +58,7 @@ def pytest_configure_node(node: Any) -> None:
 def qdebug_recorder(request: pytest.FixtureRequest) -> Iterator[Recorder]:
     """Provide a recorder for this test; its file is kept if the test fails.
 
-    It closes by itself. With the marker `qdebug(reference=...)` it is compared when the test function has returned.
+    It is closed by the fixture. With the marker `qdebug(reference=...)` it is compared after the test function.
     """
     from qdebug.pytest_plugin.checks import open_recorder
 
@@ -69,7 +71,7 @@ def qdebug_recorder(request: pytest.FixtureRequest) -> Iterator[Recorder]:
 
 @pytest.fixture
 def qdebug_regression(request: pytest.FixtureRequest) -> Regression:
-    """Return the check of a recording against the golden one that is kept beside the test."""
+    """Return a check of recordings against golden ones beside the test."""
     from qdebug.pytest_plugin.golden import Regression
 
     return Regression(request.node, settings(request.config), request.config.stash[_LEDGER])
@@ -77,7 +79,7 @@ def qdebug_regression(request: pytest.FixtureRequest) -> Regression:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
-    """Compare what was recorded with the marker's reference, once the test function has returned."""
+    """After the test function, compare its recording with the marker's reference."""
     result = yield
     marker = item.get_closest_marker("qdebug")
     if marker is not None:
@@ -91,7 +93,7 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Add to the report of a failed comparison what was found, and the command that opens it."""
+    """Add the result of a failed comparison, and the command that opens it, to the test's report."""
     report = yield
     if report.failed:
         item.stash[_FAILED] = True
@@ -107,20 +109,20 @@ def pytest_runtest_makereport(
 
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Write the report of all comparisons, where one was asked for; workers leave that to the controller."""
-    chosen = settings(session.config)
-    if chosen.report is None or hasattr(session.config, "workerinput"):
+    """Write the report of all comparisons if requested; only the controller does, not its workers."""
+    options = settings(session.config)
+    if options.report is None or hasattr(session.config, "workerinput"):
         return
     try:
-        session.config.stash[_LEDGER].write_report(chosen.report)
-    except OSError as error:  # the summary of the run must still come
-        session.config.stash[_UNWRITTEN] = f"the report {str(chosen.report)!r} cannot be written: {error.strerror}"
+        session.config.stash[_LEDGER].write_report(options.report)
+    except OSError as error:  # the summary of the run must still be printed
+        session.config.stash[_UNWRITTEN] = f"the report {str(options.report)!r} cannot be written: {error.strerror}"
         if session.exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
             session.exitstatus = pytest.ExitCode.USAGE_ERROR
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    """Sum up the comparisons of this run."""
+    """Print a summary of the comparisons of this run."""
     lines = config.stash[_LEDGER].summary(settings(config))
     lines += config.stash[_LEDGER].cut_off(settings(config))
     if _UNWRITTEN in config.stash:
@@ -132,6 +134,6 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
-    """Remove the folder of the list; a worker's belongs to the controller."""
+    """Remove the folder of the ledger; workers leave it to the controller."""
     if _LEDGER in config.stash and not hasattr(config, "workerinput"):
         config.stash[_LEDGER].remove()

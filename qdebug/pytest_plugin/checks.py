@@ -1,4 +1,4 @@
-"""What the fixture `qdebug_recorder` and the marker do: open a recorder, compare, keep or delete its file."""
+"""The fixture `qdebug_recorder` and the marker: open a recorder, compare it, keep or delete its file."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 from qdebug.compare.result.limits import ALL_BOUNDS
 from qdebug.errors import QdebugError, UsageError
 from qdebug.present.text import safe_text
-from qdebug.pytest_plugin.comparing import beside, compared, limits_of, noting
+from qdebug.pytest_plugin.comparing import compare_and_note, limits_of, noting_errors, path_beside_test
 from qdebug.pytest_plugin.gather import ComparisonLedger
 from qdebug.pytest_plugin.options import Settings, file_name
 from qdebug.recording.recorder import Recorder
@@ -22,7 +22,7 @@ from qdebug.testing import ComparisonError
 __all__ = ["check_marker", "open_recorder"]
 
 _SUFFIXES = (".h5", ".journal", ".part", ".lock")
-"""Of a recording, and of what is left of one when its process died."""
+"""Suffixes of a recording, and of the files of one whose process died."""
 
 
 def open_recorder(item: pytest.Item, settings: Settings, ledger: ComparisonLedger) -> tuple[Recorder, Any]:
@@ -30,11 +30,11 @@ def open_recorder(item: pytest.Item, settings: Settings, ledger: ComparisonLedge
 
     Args:
         item: The test.
-        settings: What was asked for.
-        ledger: Knows the worker, and when this run began.
+        settings: The settings.
+        ledger: The ledger of this run; it knows the worker and the start time.
 
     Returns:
-        The recorder, and what to call when the test is over: `keep(failed=...)`.
+        The recorder, and a function to call after the test: `keep(failed=...)`.
 
     Raises:
         UsageError: The folder for recordings cannot be made.
@@ -42,15 +42,15 @@ def open_recorder(item: pytest.Item, settings: Settings, ledger: ComparisonLedge
     __tracebackhide__ = True
     _make_folder(settings.folder)
     stem = file_name(item.nodeid)
-    for old in settings.folder.glob(f"{escape(stem)}.*h5*"):
-        if old.suffix not in _SUFFIXES:
+    for earlier in settings.folder.glob(f"{escape(stem)}.*h5*"):
+        if earlier.suffix not in _SUFFIXES:
             continue
-        with suppress(OSError):  # another worker may be at it
-            if old.stat().st_mtime < ledger.began:
-                old.unlink()
+        with suppress(OSError):  # another worker may be using it
+            if earlier.stat().st_mtime < ledger.began:
+                earlier.unlink()
     path = settings.folder / f"{stem}.{ledger.worker}{'.' if ledger.worker else ''}h5"
     recorder = Recorder(path, backend=safe_text(item.name, limit=200), force=True)
-    return recorder, partial(_finish, recorder, path, settings)
+    return recorder, partial(_close_recorder, recorder, path, settings)
 
 
 def _make_folder(folder: Path) -> None:
@@ -67,27 +67,26 @@ def _make_folder(folder: Path) -> None:
         ) from None
 
 
-def _finish(recorder: Recorder, path: Path, settings: Settings, *, failed: bool) -> None:
-    """Close the recorder of a test, and delete its file unless it is to be kept.
+def _close_recorder(recorder: Recorder, path: Path, settings: Settings, *, failed: bool) -> None:
+    """Close the recorder of a test, and delete its file unless it is kept.
 
     Raises:
-        RecordingError: The recording of a test that passed is to be kept, and cannot be finished.
+        RecordingError: The recording of a passed test is to be kept, and cannot be finished.
     """
     if settings.keep == "never" or (settings.keep == "failed" and not failed):
         recorder.discard()
         path.unlink(missing_ok=True)
         return
-    # What a test recorded before it failed is what it is kept for: then the recording is finished as a partial one.
+    # A failed test leaves a partial recording, which is what it is kept for.
     error = RuntimeError("the test failed") if failed else None
     recorder.__exit__(None if error is None else type(error), error, None)
 
 
 def check_marker(item: pytest.Item, settings: Settings, ledger: ComparisonLedger, recorder: Recorder | None) -> None:
-    """Compare what a test has recorded with the reference of its marker.
+    """Compare the recording of a test with the reference of its marker.
 
     Raises:
-        pytest.fail.Exception: They are too far apart.
-        UsageError: The marker means nothing, or its test has no recorder.
+        pytest.fail.Exception: They are too far apart, the marker is not valid, or its test has no recorder.
     """
     __tracebackhide__ = True
     marker = item.get_closest_marker("qdebug")
@@ -96,22 +95,22 @@ def check_marker(item: pytest.Item, settings: Settings, ledger: ComparisonLedger
     try:
         reference = _reference(item, marker, settings)
         if reference is None:
-            return  # then the marker is there for its limits
+            return  # the marker only sets limits
         failure = _marker_failure(item, ledger, (reference, recorder), settings)
-    except QdebugError as error:  # a wrong marker or file: the way to it through our code helps nobody
+    except QdebugError as error:  # a wrong marker or file: our traceback would not help
         raise pytest.fail.Exception(safe_text(error), pytrace=False) from None
     if failure is not None:
         short = pytest.fail.Exception(str(failure).splitlines()[0], pytrace=False)
-        short.comparison = failure  # type: ignore[attr-defined]  # a cause would be printed in full as well
+        short.comparison = failure  # type: ignore[attr-defined]  # `__cause__` would be printed in full
         raise short
 
 
 def _reference(item: pytest.Item, marker: pytest.Mark, settings: Settings) -> Path | None:
-    """Return the reference of a marker; None if it is there for the limits of golden recordings alone."""
+    """Return the reference of a marker; None if the marker only sets limits for golden recordings."""
     if marker.args or (unknown := set(marker.kwargs) - {"reference", "limits", *ALL_BOUNDS}):
-        said = f"no argument {min(unknown)!r}" if not marker.args else "no arguments without a name"
-        raise UsageError(f"The marker qdebug takes {said}.", hint="See them: pytest --markers.")
-    reference = beside(item, marker.kwargs.get("reference"), "reference") or settings.reference
+        problem = f"no argument {min(unknown)!r}" if not marker.args else "no arguments without a name"
+        raise UsageError(f"The marker qdebug takes {problem}.", hint="See them: pytest --markers.")
+    reference = path_beside_test(item, marker.kwargs.get("reference"), "reference") or settings.reference
     if reference is None and "qdebug_regression" not in getattr(item, "fixturenames", ()):
         raise UsageError(
             f"The marker qdebug of {item.name!r} names no reference.",
@@ -123,7 +122,7 @@ def _reference(item: pytest.Item, marker: pytest.Mark, settings: Settings) -> Pa
 def _marker_failure(
     item: pytest.Item, ledger: ComparisonLedger, sides: tuple[Path, Recorder | None], settings: Settings
 ) -> ComparisonError | None:
-    """Close the recorder of a marked test and compare what it recorded; give what is wrong with it."""
+    """Close the recorder of a marked test and compare its recording; return the failure, if any."""
     reference, recorder = sides
     if recorder is None:
         raise UsageError(
@@ -131,8 +130,8 @@ def _marker_failure(
             hint="Let it take the fixture qdebug_recorder.",
         )
     files = (reference, recorder.path)
-    with noting(item, ledger, files, kind="reference"):
+    with noting_errors(item, ledger, files, kind="reference"):
         limits = limits_of(item, settings)
         with recorder:
-            pass  # closes it, unless the test did
-    return compared(item, ledger, files, limits, kind="reference")[1]
+            pass  # closes the recorder, unless the test did
+    return compare_and_note(item, ledger, files, limits, kind="reference")[1]

@@ -1,4 +1,4 @@
-"""Comparisons of a test: with which limits, and what is noted of each, also of one that cannot be made."""
+"""Comparisons in a test: their limits, and their entries in the ledger, also for comparisons that fail to run."""
 
 from __future__ import annotations
 
@@ -20,28 +20,28 @@ from qdebug.pytest_plugin.gather import ComparisonLedger
 from qdebug.pytest_plugin.options import Settings
 from qdebug.testing import ComparisonError, check_close
 
-__all__ = ["beside", "compared", "entry", "limits_of", "not_compared", "noting", "with_bounds"]
+__all__ = ["compare_and_note", "entry", "limits_of", "not_compared", "noting_errors", "path_beside_test", "with_bounds"]
 
 
-def beside(item: pytest.Item, named: Any, what: str) -> Path | None:
-    """Return a path that a marker names: it starts at the folder of the test."""
-    if named is not None and not isinstance(named, str | Path):
+def path_beside_test(item: pytest.Item, path: Any, argument: str) -> Path | None:
+    """Return a path given by a marker, relative to the folder of the test."""
+    if path is not None and not isinstance(path, str | Path):
         raise UsageError(
-            f"The marker qdebug has {what}={named!r}, which is no path.", hint=f"Write {what}='FILE', as text."
+            f"The marker qdebug has {argument}={path!r}, which is no path.", hint=f"Write {argument}='FILE', as text."
         )
-    return None if named is None else item.path.parent / named
+    return None if path is None else item.path.parent / path
 
 
-def compared(
+def compare_and_note(
     item: pytest.Item, ledger: ComparisonLedger, sides: tuple[Path, Any], limits: Limits, *, kind: str
 ) -> tuple[RunComparison, ComparisonError | None]:
-    """Compare, note the outcome for JUnit and for the end of the run, and give the result and the failure if any.
+    """Compare, note the result in JUnit properties and the ledger, and return it with the failure, if any.
 
     Args:
         item: The test.
-        ledger: Where comparisons are noted.
+        ledger: The ledger of this run.
         sides: The reference, and the backend: a path or an open recording.
-        limits: What counts as too far.
+        limits: The limits.
         kind: "reference" or "golden".
 
     Raises:
@@ -50,7 +50,7 @@ def compared(
     """
     __tracebackhide__ = True
     failure = None
-    with noting(item, ledger, sides, kind=kind):
+    with noting_errors(item, ledger, sides, kind=kind):
         try:
             result = check_close(*sides, limits=limits)
         except ComparisonError as error:
@@ -70,8 +70,8 @@ def compared(
 
 
 @contextmanager
-def noting(item: pytest.Item, ledger: ComparisonLedger, files: tuple[Path, Any], *, kind: str) -> Iterator[None]:
-    """Note a comparison that cannot be made: at the end of the run it must not look as if nobody had asked for it."""
+def noting_errors(item: pytest.Item, ledger: ComparisonLedger, files: tuple[Path, Any], *, kind: str) -> Iterator[None]:
+    """Note a comparison that fails with an error: the summary must not look as if there had been none."""
     __tracebackhide__ = True
     try:
         yield
@@ -81,23 +81,23 @@ def noting(item: pytest.Item, ledger: ComparisonLedger, files: tuple[Path, Any],
 
 
 def _worst_sqnr(result: RunComparison) -> float | None:
-    """Return the least SQNR; NaN, which is neither more nor less than a number, comes before all."""
-    known = [node.metrics.sqnr_db for node in result.nodes if node.metrics is not None]
-    values = [value for value in known if value is not None]
+    """Return the least SQNR, or NaN if any is NaN."""
+    all_sqnr = [node.metrics.sqnr_db for node in result.nodes if node.metrics is not None]
+    values = [value for value in all_sqnr if value is not None]
     return next(filter(math.isnan, values), min(values, default=None))
 
 
 def entry(
     item: pytest.Item, outcome: str, *, files: tuple[Path, Any], kind: str, failed: bool = False
 ) -> dict[str, Any]:
-    """Return what is noted of a comparison, before anything is known of its result.
+    """Return the ledger entry of a comparison, without its result.
 
     Args:
         item: The test.
-        outcome: What became of it, in a few words.
-        files: Reference and backend; what is no path is not noted.
+        outcome: The outcome, in a few words.
+        files: Reference and backend; an open recording is left out.
         kind: "reference" or "golden".
-        failed: Whether the test fails for it.
+        failed: Whether it fails the test.
     """
     backend = files[1] if isinstance(files[1], str | Path) else None
     return {
@@ -114,25 +114,29 @@ def entry(
     }
 
 
-def not_compared(item: pytest.Item, why: str, *, files: tuple[Path, Any], kind: str) -> dict[str, Any]:
-    """Return what is noted of a comparison that cannot be made, and why; the rest is as for `entry`."""
-    return entry(item, "not compared", files=files, kind=kind, failed=True) | {"sentence": why}
+def not_compared(item: pytest.Item, reason: str, *, files: tuple[Path, Any], kind: str) -> dict[str, Any]:
+    """Return the ledger entry of a comparison that cannot be made; the other arguments are as in `entry`."""
+    return entry(item, "not compared", files=files, kind=kind, failed=True) | {"sentence": reason}
 
 
 def limits_of(item: pytest.Item, settings: Settings) -> Limits:
-    """Return the limits of a test: its marker's before those of the command line, of the ini file, of the project."""
+    """Return the limits of a test: of its marker, else of the command line, the ini file or the project."""
     marker = item.get_closest_marker("qdebug")
-    given = {} if marker is None else marker.kwargs
-    path = beside(item, given.get("limits"), "limits") or settings.limits or find_limits(settings.root)
+    marker_arguments = {} if marker is None else marker.kwargs
+    path = (
+        path_beside_test(item, marker_arguments.get("limits"), "limits")
+        or settings.limits
+        or find_limits(settings.root)
+    )
     limits = Limits() if path is None else load_limits(path)
-    return with_bounds(limits, {name: given[name] for name in ALL_BOUNDS if name in given})
+    return with_bounds(limits, {name: marker_arguments[name] for name in ALL_BOUNDS if name in marker_arguments})
 
 
 def with_bounds(limits: Limits, bounds: dict[str, Any]) -> Limits:
-    """Return limits with some in place of others.
+    """Return limits with some bounds replaced.
 
     Raises:
-        UsageError: There is no limit of that name, or its value means nothing.
+        UsageError: There is no bound of that name, or its value is not valid.
     """
     for name in bounds:
         if name not in ALL_BOUNDS:

@@ -1,7 +1,7 @@
-"""The list of what was compared in a run of pytest: a JSON file for each comparison, read back by the controller.
+"""The ledger of the comparisons in a run of pytest: a JSON file for each, read back by the controller.
 
-Workers of pytest-xdist are processes of their own. A file for each worker and test needs no lock, survives a worker
-that dies, and is data alone: nothing in it is executed when it is read.
+Workers of pytest-xdist are separate processes. One file per worker and comparison needs no lock, survives a worker that
+dies, and is plain data: reading it executes nothing.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ComparisonLedger"]
 
-_SHOWN = 20
+_MAX_LINES = 20
 
 
 class PytestComparison(TypedDict):
@@ -29,16 +29,16 @@ class PytestComparison(TypedDict):
 
     Args:
         test: The node id of the test.
-        worker: The worker of pytest-xdist; empty if there are none.
+        worker: The worker of pytest-xdist; empty without workers.
         kind: Compared with the reference of a marker, or with the golden recording of qdebug_regression.
         outcome: Status of the comparison, or what was done instead.
         failed: Whether the comparison fails its test.
         reference: Path of the reference, or of the golden recording.
-        backend: Path of what was recorded; None if that was in memory, or written as golden.
+        backend: Path of the test's recording; None if it was in memory or was written as golden.
         first_divergence: The first node beyond its limit; None if there is none.
         sentence: The verdict, or why nothing could be compared; None if a golden recording was written.
-        exit_code: What `qdebug diff` would exit with; None if nothing was compared.
-        compared: How many tensors were compared; None if none could be.
+        exit_code: Exit code that `qdebug diff` would have; None if nothing was compared.
+        compared: Number of compared tensors; None if nothing was compared.
     """
 
     test: str
@@ -64,7 +64,7 @@ class PytestComparison(TypedDict):
 
 
 class PytestReport(TypedDict):
-    """What was compared in a run of pytest (--qdebug-report), ordered by the name of the test."""
+    """The comparisons of a run of pytest (--qdebug-report), ordered by the name of the test."""
 
     format: str
     version: int
@@ -72,11 +72,11 @@ class PytestReport(TypedDict):
 
 
 class ComparisonLedger:
-    """What was compared.
+    """The comparisons of a run.
 
     Args:
-        folder: Where the files go; None for a new temporary folder, made when it is needed.
-        worker: Name of the worker that this process is; "" if there are none.
+        folder: Folder of the files; None for a new temporary one, made on first use.
+        worker: Name of this worker process; "" without workers.
     """
 
     def __init__(self, folder: str | None = None, *, worker: str = "") -> None:
@@ -87,7 +87,7 @@ class ComparisonLedger:
 
     @property
     def folder(self) -> Path:
-        """Where the files are; made when it is first asked for."""
+        """Folder of the files; made on first use."""
         if self._folder is None:
             self._folder = Path(tempfile.mkdtemp(prefix="qdebug-pytest-"))
         return self._folder
@@ -96,34 +96,34 @@ class ComparisonLedger:
         """Add a comparison.
 
         Args:
-            entry: Plain values; "test" is the node id, "outcome" a word.
+            entry: Plain values, as from `comparing.entry`.
         """
         self._noted += 1
         name = file_name(f"{entry['test']} {self.worker} {self._noted}")
-        whole = self.folder / f"{name}.json"
-        partial = whole.with_suffix(".part")
+        target = self.folder / f"{name}.json"
+        partial = target.with_suffix(".part")
         partial.write_text(json.dumps({**entry, "worker": self.worker}, allow_nan=False), encoding="utf-8")
-        partial.replace(whole)
+        partial.replace(target)
 
     def entries(self) -> list[PytestComparison]:
-        """Return every comparison of every worker, in the order of the tests' names."""
+        """Return every comparison of every worker, ordered by the name of the test."""
         if self._folder is None:
             return []
-        found = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(self._folder.glob("*.json"))]
-        return sorted(found, key=lambda entry: (entry["test"], entry["worker"]))
+        comparisons = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(self._folder.glob("*.json"))]
+        return sorted(comparisons, key=lambda entry: (entry["test"], entry["worker"]))
 
     def write_report(self, path: Path) -> None:
-        """Write every comparison into one JSON file, as `qdebug/present/reports/schemas/pytest.schema.json` says.
+        """Write every comparison into one JSON file, by `qdebug/present/reports/schemas/pytest.schema.json`.
 
         Raises:
-            OSError: It cannot be written.
+            OSError: The file cannot be written.
         """
         path.parent.mkdir(parents=True, exist_ok=True)
         report: PytestReport = {"format": "qdebug.pytest", "version": 1, "comparisons": self.entries()}
         path.write_text(json.dumps(report, indent=2, allow_nan=False) + "\n", encoding="utf-8")
 
     def summary(self, settings: Settings) -> list[str]:
-        """Return the lines that sum up a run; none if nothing was compared."""
+        """Return the lines of the summary; none if nothing was compared."""
         entries = self.entries()
         if not entries:
             return []
@@ -134,27 +134,27 @@ class ComparisonLedger:
         total = plural(len(entries), "comparison")
         lines = [f"{total}: {', '.join(f'{many} {outcome}' for outcome, many in sorted(counts.items()))}"]
         failed = [entry for entry in entries if entry["failed"]]
-        for entry in failed[:_SHOWN]:
+        for entry in failed[:_MAX_LINES]:
             node = entry["first_divergence"]
             where = f" at {safe_text(node, limit=120)}" if node else ""
             lines.append(f"  {safe_text(entry['test'], limit=300)}: {entry['outcome']}{where}")
-        if len(failed) > _SHOWN:
-            lines.append(f"  {len(failed) - _SHOWN} more failed")
+        if len(failed) > _MAX_LINES:
+            lines.append(f"  {len(failed) - _MAX_LINES} more failed")
         if failed and settings.keep != "never":
             lines.append(f"recordings of failed tests are in {safe_text(settings.folder)}")
         return lines
 
     def cut_off(self, settings: Settings) -> list[str]:
-        """Return a line on each recording of this run whose process died, and the command that rebuilds it."""
-        left = sorted(settings.folder.glob("*.h5.journal"))
-        found = [journal for journal in left if journal.stat().st_mtime >= self.began]
+        """Return a line on each recording of this run whose process died, with the command that rebuilds it."""
+        journals = sorted(settings.folder.glob("*.h5.journal"))
+        recent = [journal for journal in journals if journal.stat().st_mtime >= self.began]
         from qdebug.present.shell import command
 
         lines = [
             f"cut off when its process died: {command('qdebug', 'file', 'recover', journal.with_suffix(''))}"
-            for journal in found[:_SHOWN]
+            for journal in recent[:_MAX_LINES]
         ]
-        return [*lines, *([f"{len(found) - _SHOWN} more were cut off"] if len(found) > _SHOWN else [])]
+        return [*lines, *([f"{len(recent) - _MAX_LINES} more were cut off"] if len(recent) > _MAX_LINES else [])]
 
     def remove(self) -> None:
         """Delete the files."""

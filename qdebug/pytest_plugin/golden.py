@@ -10,7 +10,7 @@ import pytest
 from qdebug.compare.result.result import RunComparison
 from qdebug.errors import AlignmentError, QdebugError, RecordingError, UsageError
 from qdebug.model import Recording
-from qdebug.pytest_plugin.comparing import compared, entry, limits_of, not_compared, with_bounds
+from qdebug.pytest_plugin.comparing import compare_and_note, entry, limits_of, not_compared, with_bounds
 from qdebug.pytest_plugin.gather import ComparisonLedger
 from qdebug.pytest_plugin.options import Settings, file_name
 from qdebug.recording.recorder import Recorder
@@ -23,12 +23,12 @@ _WRITTEN = "golden recording written"
 
 
 class Regression:
-    """Checks recordings against golden ones, which are kept in a folder beside the test and named after both.
+    """Checks recordings against golden ones, kept in a folder beside the test and named after test file and test.
 
     Args:
         item: The test.
-        settings: What was asked for.
-        ledger: Where comparisons are noted.
+        settings: The settings.
+        ledger: The ledger of this run.
     """
 
     def __init__(self, item: pytest.Item, settings: Settings, ledger: ComparisonLedger) -> None:
@@ -39,7 +39,7 @@ class Regression:
         """Return the path of a golden recording.
 
         Args:
-            name: What tells it from others of the same test; "" for the only one.
+            name: Its name among several of one test; "" for a single one.
         """
         test = self._item.path
         owners = [node.name for node in self._item.listchain() if isinstance(node, pytest.Class)]
@@ -53,7 +53,7 @@ class Regression:
 
         Args:
             recording: A recorder (it is closed), a path, or an open recording.
-            name: What tells this check from others in the same test.
+            name: Its name among several checks of one test.
             **bounds: Limits by name, in place of the project's: min_sqnr, max_lsb, atol, rtol, max_saturation,
                 min_output_sqnr.
 
@@ -62,8 +62,7 @@ class Regression:
 
         Raises:
             AssertionError: They are too far apart, or there is no golden recording.
-            UsageError: A limit has an unknown name or means nothing, the same check is made twice, or a thing that
-                is no recording is given.
+            UsageError: A limit has an unknown name or an invalid value, a check is made twice, or `recording` is none.
             RecordingError: A recording cannot be read, or the golden one cannot be written.
             AlignmentError: The golden recording is of another network.
         """
@@ -74,7 +73,7 @@ class Regression:
             hint = "If the network has changed on purpose, write the golden recording anew: pytest --qdebug-regen."
             raise AlignmentError(error.message, hint=hint) from None
         except QdebugError as error:
-            raise error.with_traceback(None) from None  # the way to it through our code helps nobody
+            raise error.with_traceback(None) from None  # our traceback would not help
 
     def _check(
         self, recording: str | Path | Recording | Recorder, name: str, bounds: dict[str, Any]
@@ -85,16 +84,16 @@ class Regression:
             raise UsageError(f"{path.name!r} is checked twice in one test.", hint="Give each check a name: name='...'.")
         self._checked.add(str(path))
         limits = with_bounds(limits_of(self._item, self._settings), bounds)
-        side = _closed(recording)
+        side = _closed_recording(recording)
         if self._settings.regen:
             _write_golden(side, path)
             self._ledger.note(entry(self._item, _WRITTEN, files=(path, None), kind="golden"))
             return None
         if not path.is_file():
-            said = f"there is no golden recording {str(path)!r}; write it: pytest --qdebug-regen"
-            self._ledger.note(not_compared(self._item, said, files=(path, side), kind="golden"))
-            raise AssertionError(said)
-        result, failure = compared(self._item, self._ledger, (path, side), limits, kind="golden")
+            message = f"there is no golden recording {str(path)!r}; write it: pytest --qdebug-regen"
+            self._ledger.note(not_compared(self._item, message, files=(path, side), kind="golden"))
+            raise AssertionError(message)
+        result, failure = compare_and_note(self._item, self._ledger, (path, side), limits, kind="golden")
         if failure is not None:
             raise failure
         return result
@@ -112,7 +111,7 @@ def _write_golden(side: str | Path | Recording, path: Path) -> None:
         save_recording(recording, path, force=True)
 
 
-def _closed(recording: str | Path | Recording | Recorder) -> str | Path | Recording:
+def _closed_recording(recording: str | Path | Recording | Recorder) -> str | Path | Recording:
     if not isinstance(recording, str | Path | Recording | Recorder):
         raise UsageError(
             f"A {type(recording).__name__} is no recording.",

@@ -1,4 +1,4 @@
-"""Options of the plugin: on the command line, or under the same name in the ini file."""
+"""Options of the plugin: on the command line, or by the same name in the ini file."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MARKER = (
     "min_output_sqnr=None): "
     "compare what qdebug_recorder has recorded with a reference recording; paths start at the test's folder"
 )
-"""How `pytest --markers` explains the marker."""
+"""Text of the marker in `pytest --markers`."""
 
 _KEEP = ("failed", "always", "never")
 _OPTIONS = (
@@ -26,19 +26,19 @@ _OPTIONS = (
     ("dir", "FOLDER", "where recordings of tests go; default: qdebug-recordings"),
     ("report", "FILE", "write what was compared, from all workers, to a JSON file"),
 )
-_MOST_CHARACTERS = 100
+_MAX_CHARACTERS = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """What was asked for.
+    """The options of a run.
 
     Args:
-        reference: Reference recording for markers that name none.
-        limits: The limits file; None for the project's, if it says any.
+        reference: Reference recording for markers without one.
+        limits: The limits file; None for the project's limits, if any.
         keep: "failed", "always" or "never".
-        folder: Where recordings of tests go.
-        report: Where the list of all comparisons goes.
+        folder: Folder of the tests' recordings.
+        report: File for the list of all comparisons; None for none.
         regen: Whether golden recordings are written instead of compared with.
         root: The project's folder.
     """
@@ -53,7 +53,7 @@ class Settings:
 
 
 def add_options(parser: pytest.Parser) -> None:
-    """Add every option, and its twin for the ini file."""
+    """Add every option, also for the ini file."""
     group = parser.getgroup("qdebug", "qdebug: numerics of neural networks")
     for name, metavar, text in _OPTIONS:
         group.addoption(f"--qdebug-{name}", metavar=metavar, default=None, help=f"{text} (ini: qdebug_{name})")
@@ -64,10 +64,10 @@ def add_options(parser: pytest.Parser) -> None:
 
 
 def settings(config: pytest.Config) -> Settings:
-    """Return what was asked for; the command line beats the ini file.
+    """Return the options of a run; the command line overrides the ini file.
 
     Raises:
-        pytest.UsageError: A value means nothing.
+        pytest.UsageError: A value is not valid.
     """
     keep = config.getoption("qdebug_keep") or config.getini("qdebug_keep") or "failed"
     if keep not in _KEEP:
@@ -84,26 +84,26 @@ def settings(config: pytest.Config) -> Settings:
 
 
 def _path(config: pytest.Config, name: str) -> Path | None:
-    """Return a path: from the command line it starts where pytest was called, from the ini file where that lies."""
-    given: str | None = config.getoption(f"qdebug_{name}")
-    if given:
-        return config.invocation_params.dir / given
-    written: str = config.getini(f"qdebug_{name}")
+    """Return a path option: relative to the current folder on the command line, to its own folder in the ini file."""
+    from_command_line: str | None = config.getoption(f"qdebug_{name}")
+    if from_command_line:
+        return config.invocation_params.dir / from_command_line
+    from_ini: str = config.getini(f"qdebug_{name}")
     start = config.rootpath if config.inipath is None else config.inipath.parent
-    return start / written if written else None
+    return start / from_ini if from_ini else None
 
 
 def file_name(text: str, *, digest: bool = True) -> str:
-    """Make a file name of a test's name: nothing in it leaves the folder, and no two tests share one.
+    """Return a unique, safe file name for the name of a test.
 
     Args:
         text: A node id, or the name of a test.
-        digest: Always add the digest that tells names apart; else only where characters had to go, or where parameters
-            have capitals: macOS takes `test[a]` and `test[A]` for one file.
+        digest: Whether to always add a digest of the name. Otherwise it is added only if characters are replaced, or if
+            parameters have capitals: macOS takes `test[a]` and `test[A]` for one file.
     """
     clean = re.sub(r"[^A-Za-z0-9_.\[\]=,+-]+", "-", text).strip("-. ") or "test"
     parameters = text[text.find("[") :] if "[" in text else ""
-    if not digest and clean == text and len(text) <= _MOST_CHARACTERS and parameters == parameters.lower():
+    if not digest and clean == text and len(text) <= _MAX_CHARACTERS and parameters == parameters.lower():
         return clean
     unique = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=5).hexdigest()
-    return f"{clean[-_MOST_CHARACTERS:].strip('-. ')}-{unique}"
+    return f"{clean[-_MAX_CHARACTERS:].strip('-. ')}-{unique}"

@@ -1,4 +1,4 @@
-"""The section that a failed test gets in pytest's report."""
+"""The section of a failed test in pytest's report."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ __all__ = ["failure_section"]
 
 
 def failure_section(error: BaseException, recorder: Any, settings: Settings, *, shown: str) -> str:
-    """Return what a failed test's report says of its comparison and its recording; "" if there was neither.
+    """Return the report's section on a failed test's comparison and recording; "" if there is neither.
 
     Args:
         error: Why the test failed.
         recorder: The test's recorder; None if it has none.
-        settings: What was asked for.
-        shown: What the report shows already.
+        settings: The settings.
+        shown: The rest of the report, whose lines are not repeated.
     """
     comparison = _comparison(error)
     if comparison is None and recorder is None:
@@ -28,7 +28,7 @@ def failure_section(error: BaseException, recorder: Any, settings: Settings, *, 
     lines: list[str] = []
     if comparison is not None:
         details = failure_lines(comparison.result)
-        if details[-1] not in shown:  # the message of a marker has the first line alone, that of an assertion all
+        if details[-1] not in shown:  # a marker's message has only the first line, an assertion's has all
             lines = details[2:] if details[0] in shown and len(details) > 2 and not details[1] else details
         if comparison.files is not None:
             lines.append(f"open it: {open_command(comparison.result, comparison.files)}")
@@ -38,12 +38,12 @@ def failure_section(error: BaseException, recorder: Any, settings: Settings, *, 
 
 
 def _comparison(error: BaseException) -> Any:
-    """Return the failed comparison behind an error; None if it is about something else."""
+    """Return the failed comparison behind an error; None if there is none."""
     if "qdebug.testing" not in sys.modules:
-        return None  # nobody compared, so a failure of a test about something else need not wait for numpy
+        return None  # nothing was compared: do not import numpy for it
     from qdebug.testing import ComparisonError
 
-    seen: BaseException | None = getattr(error, "comparison", error)
-    while seen is not None and not isinstance(seen, ComparisonError):
-        seen = seen.__cause__
-    return seen
+    cause: BaseException | None = getattr(error, "comparison", error)
+    while cause is not None and not isinstance(cause, ComparisonError):
+        cause = cause.__cause__
+    return cause

@@ -347,10 +347,10 @@ def check_kinds(arguments: Mapping[str, Any], kinds: tuple[type, ...], expected:
 
 
 def recording_path(path: str | os.PathLike[str]) -> Path:
-    """Return the path that a recorder was told to record to.
+    """Return the path given to a recorder.
 
     Raises:
-        UsageError: It is none.
+        UsageError: It is no path.
     """
     try:
         path = os.fsdecode(path)

@@ -215,8 +215,8 @@ def _read_own(path: Path) -> bytes:
     """Read a file that this user wrote.
 
     Raises:
-        OSError: There is none.
-        ValueError: It is another user's, too large, or something else than a file.
+        OSError: There is no such file.
+        ValueError: It belongs to another user, is too large, or no regular file.
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)  # a pipe must not block us
     with open(descriptor, "rb") as file:  # noqa: PTH123  a descriptor has no path

@@ -103,13 +103,13 @@ def node_facts(
     )
 
 
-def check_texts(tensor: str, title: str, given: Iterable[Any]) -> None:
-    """Refuse facts that should be text and are not, rather than when the file is finished.
+def check_texts(tensor: str, title: str, values: Iterable[Any]) -> None:
+    """Refuse facts that are no text now rather than at the end of the run.
 
     Raises:
-        RecordingError: One is neither text nor None.
+        RecordingError: A fact is neither text nor None.
     """
-    for value in given:
+    for value in values:
         if value is not None and not isinstance(value, str):
             raise RecordingError(
                 f"Tensor {tensor!r} is put with {title} {in_short(value)}; expected text.",
@@ -121,9 +121,9 @@ def _merged(known: NodeFacts, added: NodeFacts, title: str) -> NodeFacts:
     """Return a node's facts with new ones added; the same object if there is nothing new.
 
     Raises:
-        RecordingError: Two of them contradict each other.
+        RecordingError: A new fact contradicts a known one.
     """
-    new = {}
+    new_facts = {}
     for fact in _FACTS:
         old_value, value = getattr(known, fact), getattr(added, fact)
         if value and old_value and not _same(old_value, value):
@@ -132,20 +132,20 @@ def _merged(known: NodeFacts, added: NodeFacts, title: str) -> NodeFacts:
                 hint="Give each node a name of its own.",
             )
         if value and not old_value:
-            new[fact] = value
-    return replace(known, **new) if new else known
+            new_facts[fact] = value
+    return replace(known, **new_facts) if new_facts else known
 
 
-def _names(tensor: str, title: str, given: Sequence[str] | str) -> tuple[str, ...]:
-    if isinstance(given, str):
-        return (given,) if given else ()
-    if type(given) is tuple and not given:
-        return given
+def _names(tensor: str, title: str, value: Sequence[str] | str) -> tuple[str, ...]:
+    if isinstance(value, str):
+        return (value,) if value else ()
+    if type(value) is tuple and not value:
+        return value
     try:
-        names = () if given is None else tuple(given)
+        names = () if value is None else tuple(value)
     except TypeError:
         raise RecordingError(
-            f"Tensor {tensor!r} is put with {title} {in_short(given)}; expected names.",
+            f"Tensor {tensor!r} is put with {title} {in_short(value)}; expected names.",
             hint="Give a list of names, such as inputs=['x', 'w'].",
         ) from None
     check_texts(tensor, title, names)
@@ -188,7 +188,7 @@ UNKNOWN_OP = "Unknown"
 
 
 _Key = tuple[bool, str]
-"""Identifies a node: whether it has a name, and that or its first tensor's. A plain tuple, for there are many."""
+"""Identifies a node: whether it has a name, and its name or that of its first tensor. Plain for speed."""
 
 _DTYPE = {"dtype"}
 _FIELDS = tuple(entry.name for entry in fields(TensorInfo) if entry.name != "name")
@@ -218,7 +218,7 @@ class GraphBuilder:
         self._name = None if graph is None else graph.name
         self._given_nodes = frozenset(node.name for node in self._given.nodes)
         self._tensors: dict[str, dict[str, Any]] = {}
-        """Fields of `TensorInfo` as far as they were said; none is changed, and tensors of one dtype share one."""
+        """Known fields of `TensorInfo`. The mappings are never modified, and tensors with a dtype only share one."""
         self._bare: dict[str, dict[str, Any]] = {}
         for name, info in self._given.tensors.items():
             facts = ((key, getattr(info, key)) for key in _FIELDS)
@@ -239,35 +239,37 @@ class GraphBuilder:
         tensor_facts = self._tensors.get(tensor)
         return None if tensor_facts is None else tensor_facts.get("quant")
 
-    def note(self, name: str, shape: tuple[int, ...], facts: NodeFacts, **said: Any) -> Noted:
+    def note(self, name: str, shape: tuple[int, ...], facts: NodeFacts, **tensor_facts: Any) -> Noted:
         """Note facts stated with a tensor's values.
 
         Args:
             name: The tensor.
             shape: Shape of these values.
             facts: Its node.
-            **said: Fields of `TensorInfo`, None for missing ones. A quantization that differs from the tensor's applies
-                to these values only.
+            **tensor_facts: Fields of `TensorInfo`, None for missing ones. A quantization that differs from the
+                tensor's applies to these values only.
 
         Raises:
             RecordingError: A fact contradicts an earlier one; then nothing is noted.
             GraphError: The node would read its own output; then nothing is noted.
         """
         earlier = self._tensors.get(name)
-        stated = {key: value for key, value in said.items() if value is not None}
+        stated = {key: value for key, value in tensor_facts.items() if value is not None}
         quant = None
         if earlier is not None and "quant" in stated and earlier.get("quant", stated["quant"]) != stated["quant"]:
             quant = stated.pop("quant")
-        new = stated if earlier is None else _unknown(name, earlier, stated)
-        anew = earlier is None or bool(new)
+        new_facts = stated if earlier is None else _unknown(name, earlier, stated)
+        is_new = earlier is None or bool(new_facts)
         if facts:
-            anew = self._note_node(name, facts) or anew
+            is_new = self._note_node(name, facts) or is_new
         if earlier is None:
-            self._tensors[name] = self._bare.setdefault(new["dtype"], new) if new.keys() == _DTYPE else new
-        elif new:
-            self._tensors[name] = earlier | new
+            self._tensors[name] = (
+                self._bare.setdefault(new_facts["dtype"], new_facts) if new_facts.keys() == _DTYPE else new_facts
+            )
+        elif new_facts:
+            self._tensors[name] = earlier | new_facts
         self._shapes[name] = _common_shape(self._shapes[name], shape) if name in self._shapes else shape
-        return Noted(anew or quant is not None, quant)
+        return Noted(is_new or quant is not None, quant)
 
     def _note_node(self, tensor: str, facts: NodeFacts) -> bool:
         """Note a node; return whether any fact of it is new."""
@@ -421,7 +423,7 @@ def _unknown(name: str, known: Mapping[str, Any], stated: Mapping[str, Any]) -> 
     Raises:
         RecordingError: One contradicts a known fact.
     """
-    new = {}
+    new_facts = {}
     for key, value in stated.items():
         old_value = known.get(key, Role.ACTIVATION if key == "role" else None)
         if old_value is value or old_value == value:
@@ -431,8 +433,8 @@ def _unknown(name: str, known: Mapping[str, Any], stated: Mapping[str, Any]) -> 
                 f"Tensor {name!r} has {key} {in_short(old_value)} and is now put with {in_short(value)}.",
                 hint="Say each fact once, or the same each time.",
             )
-        new[key] = value
-    return new
+        new_facts[key] = value
+    return new_facts
 
 
 def _common_shape(first: tuple[int | None, ...] | None, second: tuple[int, ...]) -> tuple[int | None, ...] | None:

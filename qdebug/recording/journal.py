@@ -189,7 +189,7 @@ def decode_event(body: bytes) -> JournalEvent:
     """Read the body of an event.
 
     Raises:
-        ValueError: It is none.
+        ValueError: The bytes are no event.
     """
     rest = BytesIO(body)
 
@@ -246,7 +246,7 @@ def decode_tables(body: bytes) -> dict[str, np.ndarray]:
     """Read the tables of a graph, without checking them.
 
     Raises:
-        ValueError: It is something else.
+        ValueError: The bytes are no tables.
     """
     try:
         (length,) = _LENGTH.unpack_from(body)
@@ -374,7 +374,7 @@ def decode_json(body: bytes) -> dict[str, Any]:
     """Read a JSON object.
 
     Raises:
-        ValueError: It is none.
+        ValueError: The bytes are no JSON object.
     """
     try:
         plain = json.loads(body)

@@ -87,12 +87,12 @@ class _CountingSink(MemorySink):
 class ProfileRecorder(Recorder):
     """Counts the tensors of a run into histograms, and stores no values.
 
-    It is used as a `Recorder`; constants are left out. A tensor of codes needs its scale when it is put. What it makes
-    is read by `qdebug scales choose`. A tensor takes some 16 kB, however many samples there are.
+    It is used as a `Recorder`; constants are left out. A tensor of codes needs its scale when it is put. `qdebug scales
+    choose` reads the profile. A tensor takes some 16 kB, however many samples there are.
 
     Args:
         path: The profile to make: JSON if it ends in .json, else HDF5; None keeps it in memory, as `profile`.
-        backend: Name of what runs the network.
+        backend: Name of the backend.
         bins: Bins that a histogram may take.
         per_channel: Whether to count each channel too.
         force: Replace the file if it exists.

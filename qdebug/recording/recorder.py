@@ -1,4 +1,4 @@
-"""The recorder: what a test harness or an adapter hands each tensor of a run to."""
+"""The recorder: it takes the tensors of a run from a test harness or an adapter."""
 
 from __future__ import annotations
 
@@ -53,42 +53,43 @@ _TOLD = frozenset(("dtype", "role"))
 class Recorder:
     """Records the tensors of a run.
 
-    Use it as a context manager. If the block raises, what was recorded until then is kept and marked incomplete.
-    When `put` returns, the tensor is safe: if the process is killed, `qdebug file recover` brings it back.
-    If the disk is full or breaks, recording stops with one warning, `failure` says why, and the host program goes on;
-    so too if the file cannot get its name when the recorder closes.
-    Threads may put their tensors at once, if all of them are of one sample and step: these are the recorder's.
+    Use it as a context manager. If the block raises, the tensors so far are kept and the recording is incomplete.
+    When `put` returns, the tensor is safe: if the process is killed, `qdebug file recover` restores it.
+    If the disk is full or breaks, recording stops with one warning, `failure` says why, and the host program goes on.
+    The same happens if the finished file cannot get its name.
+    Several threads may put tensors, all of the recorder's current sample and step.
 
     Args:
         path: The file to make; None keeps the recording in memory, as `recording`.
-        backend: Name of what runs the network.
-        graph: The graph, if it is known beforehand; else it is put together from what `put` is told.
+        backend: Name of the backend.
+        graph: The graph, if it is known beforehand; otherwise it is built from the arguments of `put`.
         force: Replace the file if it exists.
         model: File name or title of the network.
         model_sha256: Hash of the model file in hexadecimal.
         taps: How tensors are tapped; "put" for a recorder in a harness.
-        versions: Versions of further packages that take part.
+        versions: Versions of further packages involved.
         options: Backend options in force.
-        cpu_flags: Instruction sets that matter; read from this machine if None.
+        cpu_flags: Relevant instruction sets; those of this machine if None.
         keep: How much of each tensor is kept: "full", "stats" (statistics and a histogram, no values), "elements:1000"
-            (statistics, elements at fixed random places, and the largest ones) or "none"; or several texts, of which
-            the last that fits a tensor holds: "conv*=stats" by name, "op:Conv=stats", ">1M=elements:4096" by size.
-        every: Keep every so-many-th sample.
-        max_bytes: Bytes of values, as a number or like "2G", after which statistics and some elements alone are kept.
-        background: Copy arrays and write them in a thread, so that `put` waits only when 256 MB are waiting. What is
-            waiting is lost if the process is killed or ends abruptly (os._exit, a crash), if the disk is full or
+            (statistics, elements at fixed random places, and the largest ones) or "none"; or several rules, of which
+            the last that matches a tensor applies: "conv*=stats" by name, "op:Conv=stats", ">1M=elements:4096" by size.
+        every: Keep every n-th sample.
+        max_bytes: Bytes of values, a number or a text like "2G", after which only statistics and some elements are
+            kept.
+        background: Copy arrays and write them in a thread, so that `put` blocks only when 256 MB are queued. Queued
+            arrays are lost if the process is killed or ends abruptly (os._exit, a crash), if the disk is full or
             breaks, and in a power cut.
-        durable: Force what was recorded to the disk every second, or every so many seconds, in a thread, and the
-            finished file with its name when it closes, so that both outlive a power cut.
-        op_map: What operators of the harness are called in ONNX, TensorFlow Lite or PyTorch: {"MUL_MAT": "MatMul"}.
-        sink: Takes everything in place of a file or memory, see `qdebug.recording.writing.sinks`.
+        durable: Sync tensors to the disk in a thread, every second or at the given interval in seconds, and on closing
+            the finished file with its name, so that both survive a power cut.
+        op_map: Names in ONNX, TensorFlow Lite or PyTorch of the harness's operators: {"MUL_MAT": "MatMul"}.
+        sink: Storage other than a file or memory, see `qdebug.recording.writing.sinks`.
 
     Raises:
         OutputExistsError: The file exists and `force` is not set.
         UsageError: An argument is of the wrong kind, `durable` is negative or not finite, or `keep` or `max_bytes`
-            cannot be understood.
-        RecordingError: The file cannot be made, somebody else is writing it, an earlier run that did not finish left
-            values there and `force` is not set, or an attribute or a tensor of the graph cannot be stored.
+            is not valid.
+        RecordingError: The file cannot be made, another process is writing it, an unfinished run left values there and
+            `force` is not set, or an attribute or a tensor of the graph cannot be stored.
 
     Example:
         >>> with qdebug.Recorder("npu.h5", backend="my-npu") as recorder:
@@ -203,11 +204,11 @@ class Recorder:
             array: Its elements: codes, if it is quantized.
             node: The node that makes it; several tensors may name one node.
             op: That node's operator.
-            inputs: Tensors the node reads, in the operator's order; "" where one is left out.
+            inputs: The node's inputs, in the operator's order; "" for an omitted one.
             attrs: The operator's attributes.
             domain: Operator set the operator belongs to.
             origin: Nodes of the source model that the backend folded into this node.
-            placement: Where it ran: a device, a delegate; after ": " what is known of the kernel.
+            placement: Where it ran: a device or a delegate, and after ": " facts of the kernel.
             scale: Real units per code; one, or one per channel along `axis`.
             zero_point: Code of real 0; 0 if left out.
             axis: Channel axis of `scale`; negative ones count from the end.
@@ -216,14 +217,14 @@ class Recorder:
             qmax: Highest code in use, if it is not the dtype's highest.
             multiplier: Integer requantization multiplier, if the backend has one.
             shift: Its right shift in bits.
-            dtype: Logical dtype, where the array's own says less ("bfloat16" in uint16, "int4" in int8).
+            dtype: Logical dtype, if it differs from the array's ("bfloat16" in uint16, "int4" in int8).
             layout: Order of the dimensions, such as "NHWC".
             stands_for: Tensor of the source model whose values this one holds in another form.
 
         Raises:
             RecordingError: The tensor was put already for this sample and step, facts contradict earlier ones, or
                 the array cannot be stored; then nothing of this call is kept.
-            GraphError: The node would read what is made of its own output.
+            GraphError: The node would read its own output, directly or through others.
         """
         self._check_open()
         bare = scale is zero_point is axis is block_size is qmin is qmax is multiplier is shift is None
@@ -316,7 +317,7 @@ class Recorder:
         """Go to any sample and step: they may be recorded in any order.
 
         Raises:
-            UsageError: One of them is negative or no whole number.
+            UsageError: The sample or the step is negative, or no whole number.
         """
         self._check_open()
         try:
@@ -341,7 +342,7 @@ class Recorder:
                 "unsupported" if the runtime does not give it out: then it is lost to a comparison, as without a word.
 
         Raises:
-            UsageError: `because` is none of these words.
+            UsageError: `because` is another word.
         """
         self._check_open()
         check_texts(str(tensor), "the name", (tensor,))
@@ -370,7 +371,7 @@ class Recorder:
         """State the network's outputs; a further call adds to them.
 
         Raises:
-            UsageError: One is no name.
+            UsageError: An output is no name.
         """
         self._check_open()
         for name in names:
@@ -381,7 +382,7 @@ class Recorder:
             self._note({"outputs": list(names)})
 
     def check(self, outputs: Mapping[str, Any], *, plain: bool = True) -> None:
-        """Compare the outputs of a plain run, without recorder, with what was recorded for the current sample.
+        """Compare the outputs of a plain run, without recorder, with those recorded for the current sample.
 
         Called again with those of a further plain run, it tells a backend that differs from run to run.
 
@@ -391,7 +392,7 @@ class Recorder:
 
         Raises:
             UsageError: No outputs are given.
-            RecordingError: One of them was not recorded for this sample and step.
+            RecordingError: An output was not recorded for this sample and step.
         """
         self._check_open()
         if not outputs or not isinstance(outputs, Mapping):
@@ -453,11 +454,11 @@ class Recorder:
     def close(self, *, complete: bool = True) -> None:
         """Finish the recording.
 
+        A second call, or a call after `discard`, does nothing. A full or broken disk only causes a warning; the tensors
+        so far can be recovered.
+
         Args:
             complete: False marks it as a run that did not finish.
-
-        Again, or after `discard`, does nothing. A disk that is full or broken raises nothing: it is warned of, and what
-        was recorded can be recovered.
 
         Raises:
             RecordingError: Nothing was recorded, or the file cannot be finished.
@@ -668,7 +669,7 @@ class Recorder:
                 self._sink.leave()
 
     def _alone(self) -> RLock:
-        """Lock out other threads. A forked child gets its own lock: nobody there releases the inherited one."""
+        """Lock out other threads. A forked child gets its own lock, as no thread there releases the inherited one."""
         if self._pid != os.getpid():
             self._pid, self._lock = os.getpid(), RLock()
         return self._lock

@@ -50,7 +50,7 @@ def changed_biases(
         bias, weight = nodes.bias(unit.node), (name, nodes.weight(unit.node))
         if not bias:
             continue
-        source = nodes.codes_behind(form.inputs[0])
+        source = nodes.codes_of(form.inputs[0])
         held_in = carriers.get(source, source)
         given = name in change.shifts or held_in in change.quants
         if not given and change.constants.keys().isdisjoint({(name, bias), weight}):
@@ -77,7 +77,7 @@ def least_weight_scale(nodes: ChangeableNodes, node: Node) -> np.ndarray | float
     `_adjust_weight_scale_for_int32_bias` in onnxruntime/python/tools/quantization/onnx_quantizer.py.
     """
     bias = nodes.bias(node)
-    of_input = nodes.quant_of(nodes.codes_behind(real_form(node, nodes.run.graph.opset)[0].inputs[0]))
+    of_input = nodes.quant_of(nodes.codes_of(real_form(node, nodes.run.graph.opset)[0].inputs[0]))
     if not bias or of_input is None or not _is_coded(nodes, bias) or not of_input.scale.all():
         return 0.0
     largest = np.abs(real_values(nodes.run, bias).ravel().astype(np.float64))

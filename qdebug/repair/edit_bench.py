@@ -40,16 +40,16 @@ class EditBench:
 
     Args:
         session: The two runs.
-        told: Progress callback with the number of finished nodes and of all. It may raise to cancel a replay.
+        on_progress: Progress callback with the number of finished nodes and of all. It may raise to cancel a replay.
 
     Raises:
         UsageError: The net is stateful, or no output was compared.
     """
 
-    def __init__(self, session: DiffSession, told: Callable[[int, int], object] | None = None) -> None:
-        self._session, self._told = session, told
+    def __init__(self, session: DiffSession, on_progress: Callable[[int, int], object] | None = None) -> None:
+        self._session, self._on_progress = session, on_progress
         self._search = prepare_search(session, RepairOptions())
-        self._replays = replays_of(session, self._search.catalog, self._search.arithmetic, told)
+        self._replays = replays_of(session, self._search.catalog, self._search.arithmetic, on_progress)
         self._faithful: float | None = None
 
     def unit_of(self, tensor: str) -> ChangeableNode | None:
@@ -152,7 +152,7 @@ class EditBench:
         """Return how close a replay without edits comes to the recorded outputs, see `qdebug.repair.find`."""
         if self._faithful is None:
             first = next(iter(self._session.backend.places()))
-            self._faithful = faithful(self._session, self._search.arithmetic, first, self._told)
+            self._faithful = faithful(self._session, self._search.arithmetic, first, self._on_progress)
         return self._faithful
 
 

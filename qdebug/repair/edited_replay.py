@@ -75,13 +75,13 @@ class EditedReplay:
     Args:
         backend: The run, with its constants.
         arithmetic: The arithmetic of nodes on codes.
-        told: Called before each node with the number of finished nodes and of all. It may raise to cancel the replay.
+        on_progress: Called before each node with the number of finished nodes and of all. It may raise to cancel.
     """
 
     def __init__(
-        self, backend: Recording, arithmetic: Arithmetic, told: Callable[[int, int], object] | None = None
+        self, backend: Recording, arithmetic: Arithmetic, on_progress: Callable[[int, int], object] | None = None
     ) -> None:
-        self._run, self._arithmetic, self._told = backend, arithmetic, told
+        self._run, self._arithmetic, self._on_progress = backend, arithmetic, on_progress
         self._stacks: dict[tuple[str, tuple[bool, ...]], bool] = {}
         self._states = _States()
         self._marks: set[int] = set()
@@ -109,12 +109,12 @@ class EditedReplay:
         self._marks |= touched.keys()
         start, values, waiting = self._resume(touched, tuple(places), everything=everything)
         with one_thread(), np.errstate(all="ignore"):
-            for done, node in enumerate(graph.nodes[start:], start=start):
-                if self._told is not None:
-                    self._told(done, len(graph.nodes))
-                if done in self._marks and done > start:
-                    before = frozenset((at, what) for at, what in touched.items() if at < done)
-                    self._states.keep((tuple(places), everything), done, before, values.copy(), waiting.copy())
+            for position, node in enumerate(graph.nodes[start:], start=start):
+                if self._on_progress is not None:
+                    self._on_progress(position, len(graph.nodes))
+                if position in self._marks and position > start:
+                    before = frozenset((index, kind) for index, kind in touched.items() if index < position)
+                    self._states.keep((tuple(places), everything), position, before, values.copy(), waiting.copy())
                 self._compute(node, change, values, everything=everything)
                 for name in dict.fromkeys(node.inputs):
                     waiting[name] -= 1
@@ -379,7 +379,7 @@ class _ReplayedValues:
         return dequantize(self.kept(name, run), self._run.graph.tensors[name].quant)
 
     def input_of(self, form: Node, name: str, run: int) -> np.ndarray:
-        """Return what the real form of a node reads."""
+        """Return an input of the real form of a node."""
         changed = run in self._kept.get(name, ()) or run in self._real.get(name, ())
         return self.real(name, run) if changed else read(self._run, self.places[run], form, name)
 

@@ -49,7 +49,7 @@ class Edit(JsonObject):
     Args:
         kind: One of `KINDS`.
         unit: The node.
-        change: What is changed, but for results that stay float: that depends on who reads them.
+        change: The change, without results that stay float, since those depend on their readers.
         macs: Multiply-adds in higher precision, as a share of all.
         size: Bytes that weights, or an activation, take more.
         reference_node: The reference's node; None if it is not known.
@@ -188,7 +188,7 @@ class EditCatalog:
         nodes, entry, name = self.nodes, self.nodes.entry(unit), unit.node.name
         self._inexactness[name] = self._inexact(unit)
         main = None if entry is None else nodes.reference_node(entry)
-        coded = nodes.compared(unit.tensor) or entry  # codes may absorb a clamp: use the codes after it
+        coded = nodes.planned(unit.tensor) or entry  # codes may absorb a clamp: use the codes after it
         unchanged = Edit(
             kind="",
             unit=unit,
@@ -282,7 +282,7 @@ class EditCatalog:
     def _shift(self, node: Node) -> np.ndarray | None:
         """Return the summand that compensates the mean own error of each channel of a product; None if unknown."""
         form, _ = real_form(node, self.nodes.run.graph.opset)
-        entry, bias = self.nodes.compared(node.outputs[0]), self.nodes.bias(node)
+        entry, bias = self.nodes.planned(node.outputs[0]), self.nodes.bias(node)
         if operators.of(form.op).bias is None or entry is None or bias is None or not form.attrs.get("beta", 1.0):
             return None
         if entry.pair.backend_view is not None or entry.pair.reference_view is not None:

@@ -336,10 +336,10 @@ def prepare_search(
     within = metric.within if options.within is None else options.within
     goal = within if metric.floor else trials.own(search) - within
 
-    def told(what: str, value: float) -> None:
+    def show_trial(title: str, value: float) -> None:
         if progress is not None:
-            whole = int(60 * options.minutes)
-            progress(min(whole - int(clock.ends - time.monotonic()), whole), whole, f"{value:.4g} {what}")
+            total = int(60 * options.minutes)
+            progress(min(total - int(clock.ends - time.monotonic()), total), total, f"{value:.4g} {title}")
 
     initial_edits = [catalog.named(name) for name in options.start]
     refused = [edit.name for edit in initial_edits if not options.cost.allows(edit)]
@@ -359,7 +359,7 @@ def prepare_search(
         places=search,
         goal=goal,
         clock=clock,
-        told=told,
+        on_trial=show_trial,
         arithmetic=arithmetic,
     )
 
@@ -368,7 +368,7 @@ def faithful(
     session: DiffSession,
     arithmetic: Arithmetic,
     place: tuple[int, int],
-    told: Callable[[int, int], object] | None = None,
+    on_progress: Callable[[int, int], object] | None = None,
 ) -> float:
     """Return the SQNR in dB of the whole run, replayed without edits, against the recorded outputs.
 
@@ -376,7 +376,7 @@ def faithful(
         session: The two runs.
         arithmetic: The arithmetic of nodes on codes.
         place: Sample and step.
-        told: Progress callback, see `EditedReplay`.
+        on_progress: Progress callback, see `EditedReplay`.
 
     Returns:
         Infinite if equal; NaN if a node cannot be replayed, or no output was recorded; minus infinity if they differ
@@ -386,7 +386,7 @@ def faithful(
     run = session.backend
     names = [name for name in run.graph.outputs if run.has(name, *place)]
     try:
-        (replayed,) = EditedReplay(run, arithmetic, told).outputs(Change(), [place], everything=True)
+        (replayed,) = EditedReplay(run, arithmetic, on_progress).outputs(Change(), [place], everything=True)
     except (KernelError, NotRecordedError):  # of a node that no edit reached
         return math.nan
     if not names:

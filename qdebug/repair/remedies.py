@@ -79,7 +79,7 @@ def with_remedies(
     *,
     pair: str = _PAIR,
     thorough: bool = False,
-    told: Callable[[int, int], object] | None = None,
+    on_progress: Callable[[int, int], object] | None = None,
 ) -> RunComparison:
     """Return a comparison with remedies in its diagnosis.
 
@@ -88,13 +88,13 @@ def with_remedies(
         result: Their comparison.
         pair: Names of the two recordings in commands.
         thorough: Try edits on every named node, in all samples, rather than on the first ones in a few.
-        told: Progress callback. It may raise to cancel a replay.
+        on_progress: Progress callback. It may raise to cancel a replay.
     """
     outputs = {name for fault in result.diagnosis for name in fault.share}
     if not outputs or session.backend.steps > 1 or result.different_inputs:
         return result
     cache_key = f"remedies of {[(fault.tensor, str(fault.fault)) for fault in result.diagnosis]} {thorough}"
-    make = partial(_try_edits, session, result, thorough=thorough, told=told)
+    make = partial(_try_edits, session, result, thorough=thorough, on_progress=on_progress)
     with one_thread(), np.errstate(all="ignore"):
         cached = session.made_once(cache_key, _Remedies, make)
     faults = [
@@ -114,11 +114,11 @@ def _try_edits(
     result: RunComparison,
     *,
     thorough: bool,
-    told: Callable[[int, int], object] | None,
+    on_progress: Callable[[int, int], object] | None,
 ) -> _Remedies:
     """Try edits; none if the run cannot be replayed as recorded."""
     try:
-        bench = EditBench(session, told)
+        bench = EditBench(session, on_progress)
         trials = _Trials(bench, session, result, thorough=thorough)
         if result.diagnosis[0].fault is FaultClass.KERNEL:
             return _Remedies(found=tuple(_Found(fault=0, remedy=each) for each in trials.right_kernels()))

@@ -49,7 +49,7 @@ def replays_of(
     session: DiffSession,
     catalog: EditCatalog,
     arithmetic: Arithmetic,
-    told: Callable[[int, int], object] | None = None,
+    on_progress: Callable[[int, int], object] | None = None,
 ) -> Replays:
     """Return a function that runs replays in this process, or in the session's workers.
 
@@ -57,9 +57,9 @@ def replays_of(
         session: The two runs.
         catalog: The edits.
         arithmetic: The arithmetic of nodes on codes.
-        told: Progress callback of a replay in this process, see `EditedReplay`.
+        on_progress: Progress callback of a replay in this process, see `EditedReplay`.
     """
-    replay = EditedReplay(session.backend, arithmetic, told)
+    replay = EditedReplay(session.backend, arithmetic, on_progress)
     if session.workers is None:
         return lambda tasks: chain.from_iterable(_replayed(catalog, replay, task) for task in _grouped(replay, tasks))
     executor, *paths, sample = session.workers

@@ -261,7 +261,7 @@ class Search:
         places: Samples and steps to use.
         goal: The least good value of the metric.
         clock: The time limit.
-        told: Progress callback with the current trial and the metric so far.
+        on_trial: Progress callback with the current trial and the metric so far.
         arithmetic: The arithmetic of nodes on codes.
         found: The edits so far.
         beyond: Nodes without allowed edit, and their shares of an output's error.
@@ -274,7 +274,7 @@ class Search:
     places: Sequence[tuple[int, int]]
     goal: float
     clock: Clock
-    told: Callable[[str, float], None]
+    on_trial: Callable[[str, float], None]
     arithmetic: Arithmetic
     found: list[Edit] = field(default_factory=list)
     beyond: dict[str, float] = field(default_factory=dict)
@@ -293,153 +293,153 @@ class Search:
         """Add edits until the goal is reached, or none is left; then restore the best set."""
         best, best_edits = self._score(self.found), list(self.found)
         try:
-            for score in self._steps(best):
-                if score > best or score.value >= self.goal:  # of sets that reach it the last one has fewest edits
+            for score in self._add_edits(best):
+                if score > best or score.value >= self.goal:  # the last set that reaches the goal has the fewest edits
                     best, best_edits = score, list(self.found)
         finally:
             self.found[:] = best_edits
 
-    def _steps(self, best: EditSetScore) -> Iterator[EditSetScore]:
+    def _add_edits(self, best: EditSetScore) -> Iterator[EditSetScore]:
         """Add edits, one at a time if few suffice; yield the scores.
 
         If all at once miss the goal, those that gain by themselves are added to the best set.
         """
-        done, waiting, shares, grown = set[str](), dict[str, float](), list(_MIN_SHARES), False
-        most = math.inf if self.cost.most is None else self.cost.most
-        while best.value < self.goal and len(self.found) < most and not self.clock.over():
+        done, waiting, shares, many_tried = set[str](), dict[str, float](), list(_MIN_SHARES), False
+        max_edits = math.inf if self.cost.most is None else self.cost.most
+        while best.value < self.goal and len(self.found) < max_edits and not self.clock.over():
             untried = [name for name in waiting if name not in done]
             if not untried:
                 if not shares:
                     return
-                waiting = self._ranked(shares.pop(0))
+                waiting = self._shares_by_node(shares.pop(0))
                 continue
             front = untried[:_NODES_A_STEP]
-            if not grown and len(untried) > len(front) and not self._enough(front):
-                grown, best_edits = True, list(self.found)
-                for score in self._grown(untried):
+            if not many_tried and len(untried) > len(front) and not self._few_suffice(front):
+                many_tried, best_edits = True, list(self.found)
+                for score in self._add_many(untried):
                     if score > best or score.value >= self.goal:
                         best, best_edits = score, list(self.found)
                     yield score
                 self.found[:] = best_edits
                 done.update(edit.unit.node.name for edit in best_edits if edit.kind == "float")
                 continue
-            scored = self._tried(front, best)
+            scored = self._score_edits(front, best)
             if not scored:
                 done.update(front)
                 continue
-            score, _, edit = max(scored, key=lambda each: each[:2])
-            if grown and not score > best:
+            score, _, edit = max(scored, key=lambda entry: entry[:2])
+            if many_tried and not score > best:
                 done.update(front)
                 continue
-            if not score > best:  # none helps alone: the strongest one of the worst node is kept on trial
-                first = [each for each in scored if each[2].unit.node.name == front[0]] or scored
-                score, _, edit = max(first, key=lambda each: list(KINDS).index(each[2].kind))
-            self.found[:] = _with(self.found, edit)
+            if not score > best:  # none helps alone: keep the strongest one of the worst node for now
+                candidates = [entry for entry in scored if entry[2].unit.node.name == front[0]] or scored
+                score, _, edit = max(candidates, key=lambda entry: list(KINDS).index(entry[2].kind))
+            self.found[:] = _with_edit(self.found, edit)
             name = edit.unit.node.name
-            if edit.kind == "float" or not self._open(name):
+            if edit.kind == "float" or not self._allowed_edits(name):
                 done.add(name)
             best = score
             yield best
 
-    def _enough(self, names: Sequence[str]) -> bool:
+    def _few_suffice(self, names: Sequence[str]) -> bool:
         """Return whether the goal is reached with all edits of some nodes: then few edits suffice."""
         edits = list(self.found)
         for name in names:
-            for edit in self._strongest(name):
-                edits = _with(edits, edit)
+            for edit in self._strongest_edits(name):
+                edits = _with_edit(edits, edit)
         return self._score(edits).value >= self.goal
 
-    def _grown(self, names: Sequence[str]) -> Iterator[EditSetScore]:
+    def _add_many(self, names: Sequence[str]) -> Iterator[EditSetScore]:
         """Change as many nodes at once as the goal needs, the worst first: without multiply-adds in float if possible.
 
         The number is doubled until the goal is reached, and then bisected. Edits without multiply-adds are made at all
         nodes before one is put in float, including nodes with small shares.
         """
         floating = {edit.unit.node.name for edit in self.found if edit.kind == "float"}
-        rest, cheap = [name for name in self.catalog.units if name not in {*names, *floating}], list[Edit]()
-        for name in (*names, *rest):
+        other_names, cheap = [name for name in self.catalog.units if name not in {*names, *floating}], list[Edit]()
+        for name in (*names, *other_names):
             if self.clock.over():
                 return
-            self.told(f"edits of {name}", self._score(self.found).value)
-            cheap += self._strongest(name, in_float=False)
-        floats = [edit for name in names for edit in self._open(name, ("float",))]
-        start, ladder = list(self.found), [*cheap, *floats]
+            self.on_trial(f"edits of {name}", self._score(self.found).value)
+            cheap += self._strongest_edits(name, in_float=False)
+        floats = [edit for name in names for edit in self._allowed_edits(name, ("float",))]
+        start, ordered_edits = list(self.found), [*cheap, *floats]
         most = None if self.cost.most is None else self.cost.most - len(start)
-        if most is not None and len(ladder) > most:  # then so many in float do more
+        if most is not None and len(ordered_edits) > most:  # then so many in float do more
             float_nodes = {edit.unit.node.name for edit in floats}
-            ladder = [*floats, *(edit for edit in cheap if edit.unit.node.name not in float_nodes)][:most]
-        low, high = 0, min(_NODES_A_STEP, len(ladder))
+            ordered_edits = [*floats, *(edit for edit in cheap if edit.unit.node.name not in float_nodes)][:most]
+        low, high = 0, min(_NODES_A_STEP, len(ordered_edits))
         while high > low and not self.clock.over():
-            score = self._score_with(start, ladder[:high])
+            score = self._score_with(start, ordered_edits[:high])
             yield score
             if score.value >= self.goal:
                 break
-            low, high = high, min(2 * high, len(ladder))
+            low, high = high, min(2 * high, len(ordered_edits))
         else:
             return
         while high - low > 1 and not self.clock.over():
             middle = (low + high) // 2
-            if self._score_with(start, ladder[:middle]).value >= self.goal:
+            if self._score_with(start, ordered_edits[:middle]).value >= self.goal:
                 high = middle
             else:
                 low = middle
-        yield self._score_with(start, ladder[:high])
+        yield self._score_with(start, ordered_edits[:high])
 
     def _score_with(self, start: Sequence[Edit], more: Sequence[Edit]) -> EditSetScore:
         self.found[:] = start
         for edit in more:
-            self.found[:] = _with(self.found, edit)
+            self.found[:] = _with_edit(self.found, edit)
         score = self._score(self.found)
-        self.told(f"{len(self.found)} edits", score.value)
+        self.on_trial(f"{len(self.found)} edits", score.value)
         return score
 
-    def _tried(self, names: Sequence[str], best: EditSetScore) -> list[tuple[EditSetScore, float, Edit]]:
+    def _score_edits(self, names: Sequence[str], best: EditSetScore) -> list[tuple[EditSetScore, float, Edit]]:
         """Return the score of each edit of some nodes, its negative cost, and the edit."""
         edits = list[Edit]()
         for name in names:
             if self.clock.over():
                 return []
-            self.told(f"edits of {name}", best.value)
-            edits += self._open(name)
+            self.on_trial(f"edits of {name}", best.value)
+            edits += self._allowed_edits(name)
         scored = list[tuple[EditSetScore, float, Edit]]()
-        for edit, score in zip(edits, self._scores([_with(self.found, each) for each in edits]), strict=False):
+        for edit, score in zip(edits, self._scores([_with_edit(self.found, edit) for edit in edits]), strict=False):
             scored.append((score, -self.cost.of(edit), edit))
             if self.clock.over():
                 break
-            self.told(edit.name, best.value)
+            self.on_trial(edit.name, best.value)
         return scored
 
-    def _open(self, name: str, kinds: Sequence[str] = tuple(KINDS)) -> list[Edit]:
+    def _allowed_edits(self, name: str, kinds: Sequence[str] = tuple(KINDS)) -> list[Edit]:
         """Return the allowed edits of a node that were not taken."""
         taken_names = {edit.name for edit in self.found}
         allowed = [kind for kind in kinds if self.cost.kinds is None or kind in self.cost.kinds]
         edits = self.catalog.edits_of(name, allowed)
         return [edit for edit in edits if self.cost.allows(edit) and edit.name not in taken_names]
 
-    def _strongest(self, name: str, *, in_float: bool = True) -> list[Edit]:
+    def _strongest_edits(self, name: str, *, in_float: bool = True) -> list[Edit]:
         """Return the strongest edits of a node: float, or the best of its weight and of its result."""
-        if in_float and (best := self._open(name, ("float",))):
+        if in_float and (best := self._allowed_edits(name, ("float",))):
             return best
-        codes = self._open(name, ("16-bit",)) or self._open(name, ("range",))
-        edits = [*codes, *self._open(name, ("bias-unit", "wide-sum", "rounding", "per-channel"))]
-        return edits or self._open(name, ("bias", "equalize", "split"))[-1:]
+        codes = self._allowed_edits(name, ("16-bit",)) or self._allowed_edits(name, ("range",))
+        edits = [*codes, *self._allowed_edits(name, ("bias-unit", "wide-sum", "rounding", "per-channel"))]
+        return edits or self._allowed_edits(name, ("bias", "equalize", "split"))[-1:]
 
-    def _ranked(self, least: float) -> dict[str, float]:
+    def _shares_by_node(self, least: float) -> dict[str, float]:
         """Return the changeable nodes' shares of an output's error, the largest first."""
         shares = dict.fromkeys(self.catalog.units, 0.0)
         for output in self.session.budget(least=least, places=self.places[:2], parts=False).outputs:
             for node in output.nodes:
                 unit = self.catalog.nodes.unit_of(node.node)
-                if unit is not None and self._changeable(unit.node.name):
+                if unit is not None and self._is_changeable(unit.node.name):
                     shares[unit.node.name] += node.share
                 else:
                     self.beyond[node.node] = max(self.beyond.get(node.node, 0.0), node.share)
         return {name: shares[name] for name in sorted(shares, key=lambda name: -shares[name]) if shares[name]}
 
-    def _changeable(self, name: str) -> bool:
+    def _is_changeable(self, name: str) -> bool:
         """Return whether a node has an allowed edit; the slowest to fit is tried last."""
         changed = any(edit.unit.node.name == name for edit in self.found)
-        return changed or any(self._open(name, (kind,)) for kind in reversed(list(KINDS)))
+        return changed or any(self._allowed_edits(name, (kind,)) for kind in reversed(list(KINDS)))
 
     def prune(self) -> bool:
         """Remove edits, and replace them by cheaper ones, while the goal is reached; return if it was completed.
@@ -448,33 +448,34 @@ class Search:
         """
         size = len(self.found) // 2
         while size > 1:
-            order = sorted(self.found, key=lambda each: -self.cost.of(each))
+            order = sorted(self.found, key=lambda edit: -self.cost.of(edit))
             for start in range(0, len(order), size):
                 if self.clock.over():
                     return False
                 part = order[start : start + size]
-                self.told(f"without {len(part)} of {len(self.found)} edits", self._score(self.found).value)
-                without = [each for each in self.found if each not in part]
+                self.on_trial(f"without {len(part)} of {len(self.found)} edits", self._score(self.found).value)
+                without = [edit for edit in self.found if edit not in part]
                 if self._score(without).value >= self.goal:
                     self.found[:] = without
             size //= 2
         changed = True
         while changed:
             changed = False
-            for edit in sorted(self.found, key=lambda each: -self.cost.of(each)):
+            for edit in sorted(self.found, key=lambda candidate: -self.cost.of(candidate)):
                 if self.clock.over():
                     return False
-                self.told(f"without {edit.name}", self._score(self.found).value)
-                without = [each for each in self.found if each is not edit]
-                cheaper = [each for each in self._open(edit.unit.node.name) if self.cost.of(each) < self.cost.of(edit)]
-                sets = [without, *(_with(without, each) for each in cheaper)]
+                self.on_trial(f"without {edit.name}", self._score(self.found).value)
+                without = [other for other in self.found if other is not edit]
+                cost = self.cost.of(edit)
+                cheaper = [other for other in self._allowed_edits(edit.unit.node.name) if self.cost.of(other) < cost]
+                sets = [without, *(_with_edit(without, other) for other in cheaper)]
                 pairs = zip(sets, self._scores(sets), strict=True)
-                better = next((each for each, tried in pairs if tried.value >= self.goal), None)
+                better = next((edits for edits, score in pairs if score.value >= self.goal), None)
                 if better is not None:
                     self.found[:], changed = better, True
         return True
 
 
-def _with(edits: Sequence[Edit], one: Edit) -> list[Edit]:
+def _with_edit(edits: Sequence[Edit], added: Edit) -> list[Edit]:
     """Return edits and another one, which replaces those that it undoes."""
-    return [*(edit for edit in edits if not one.replaces(edit)), one]
+    return [*(edit for edit in edits if not added.replaces(edit)), added]

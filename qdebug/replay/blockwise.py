@@ -58,7 +58,7 @@ def elementwise(function: Callable[..., np.ndarray], *arrays: np.ndarray) -> np.
     Args:
         function: Called with as many arrays; gives one of the shape that they broadcast to. An element of it must
             depend on nothing but the elements in its place.
-        arrays: What it is applied to.
+        arrays: The operands.
     """
     try:
         shape = np.broadcast_shapes(*(array.shape for array in arrays))

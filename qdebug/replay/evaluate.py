@@ -256,7 +256,7 @@ def accumulate(unit: Unit, sums: HeavyPart) -> Columns:
 
     Args:
         unit: The unit.
-        sums: What is computed; `Variant.sums` of any variant of the group.
+        sums: The sums to compute: `Variant.sums` of any variant of the group.
 
     Returns:
         The columns of every element of the output.

@@ -143,8 +143,8 @@ _WORD = 31
 
 def _short_multiplier(real: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return a 16-bit multiplier with its exponent, rounded from the 32-bit multiplier."""
-    whole, exponent = quantize_multiplier(real.astype(np.float64), bits=_WORD, rounding="away")
-    return np.minimum(shift_right(whole, _SHORT, "up"), _SHORT_END), exponent
+    multiplier, exponent = quantize_multiplier(real.astype(np.float64), bits=_WORD, rounding="away")
+    return np.minimum(shift_right(multiplier, _SHORT, "up"), _SHORT_END), exponent
 
 
 def hard_swish(unit: Unit, columns: Columns, variant: Variant) -> Start:
@@ -160,22 +160,22 @@ def hard_swish(unit: Unit, columns: Columns, variant: Variant) -> Start:
     to_output, last = _short_multiplier(np.asarray(fine / unit.out.scale.astype(np.float32)))
     to_three, shift = _short_multiplier(np.asarray(fine / _THREE))
 
-    def apply(numbers: Any, out: Any, *given: np.ndarray) -> np.ndarray:
+    def apply(numbers: Any, out: Any, *arguments: np.ndarray) -> np.ndarray:
         del out
-        zero, scaled, third, left = given
+        zero, scaled, third, shift_by = arguments
         x = (numbers[0].astype(np.int64) - zero) << _FINER
         before = multiply_high(x, scaled, "up", bits=_SHORT - 1)
-        up = np.maximum(left, 0)
+        up = np.maximum(shift_by, 0)
         factor = shift_left(x, np.maximum(up - 1, 0), width=_SHORT)
         factor = multiply_high(factor, third, "up", bits=_SHORT - 1)
         factor = shift_left(factor, np.minimum(up, 1), width=_SHORT)
-        factor = shift_right(factor, np.maximum(-left, 0), "away")
+        factor = shift_right(factor, np.maximum(-shift_by, 0), "away")
         return multiply_high((factor + 2 ** (_SHORT - 1)) >> 1, before, "trunc", bits=_SHORT - 1)
 
     operation = Operation(apply=apply, parameters=(operand.zero_point.astype(np.int64), to_output, to_three, shift))
-    one = np.ones_like(last)
-    whole = Fixed(multiplier=one, bits=0, exponent=last, pre=0 * one)
-    return Start(operation=operation, dtype=np.int64, scales=scales_of(unit), whole=whole, tag="hswish16")
+    ones = np.ones_like(last)
+    fixed = Fixed(multiplier=ones, bits=0, exponent=last, pre=0 * ones)
+    return Start(operation=operation, dtype=np.int64, scales=scales_of(unit), whole=fixed, tag="hswish16")
 
 
 _HALF_ROOT_2 = 1518500250
@@ -188,19 +188,19 @@ def inverse_root_of(values: np.ndarray) -> np.ndarray:
 
     Source: GetInvSqrtQuantizedMultiplierExp (tensorflow/lite/kernels/internal/quantization_util.h).
     """
-    whole = np.maximum(values, 1).astype(np.int64)
-    pairs = (_WORD - np.frexp(whole.astype(np.float64))[1].astype(np.int64)) // 2 - 1
-    half = shift_right((whole << (2 * pairs)) >> 1, 1, "away")
-    x = np.full(whole.shape, 1 << (_WORD - 3), np.int64)
+    positive = np.maximum(values, 1).astype(np.int64)
+    pairs = (_WORD - np.frexp(positive.astype(np.float64))[1].astype(np.int64)) // 2 - 1
+    half = shift_right((positive << (2 * pairs)) >> 1, 1, "away")
+    x = np.full(positive.shape, 1 << (_WORD - 3), np.int64)
     three_halves = np.asarray(3 << (_WORD - 4))
     for _ in range(_ROOT_ROUNDS):
         cube = shift_left(_product(_product(x, x, _WIDE), x, _WIDE), 6)
         x = shift_left(_product(three_halves, x, _WIDE) - _product(half, cube, _WIDE), 3)
     x = _product(x, np.asarray(_HALF_ROOT_2), _WIDE)
     shift = _ROOT_SHIFT - pairs
-    one = whole == 1
-    mantissa = np.where(one, _one(_WIDE), x << np.maximum(-shift, 0))
-    exponent = _ROOT_BITS - np.where(one, 0, np.maximum(shift, 0))
+    is_one = positive == 1
+    mantissa = np.where(is_one, _one(_WIDE), x << np.maximum(-shift, 0))
+    exponent = _ROOT_BITS - np.where(is_one, 0, np.maximum(shift, 0))
     high = multiply_high(np.int64(1) << np.maximum(exponent, 0), mantissa, "up", bits=_WORD)
     return shift_right(high, np.maximum(-exponent, 0), "away")
 
@@ -225,8 +225,8 @@ def inverse_root(unit: Unit, columns: Columns, variant: Variant) -> Start:
         return np.where(centred > 0, inverse_root_of(centred), beyond)
 
     operation = Operation(apply=apply, parameters=(operand.zero_point.astype(np.int64),))
-    whole = Fixed(multiplier=multiplier, bits=_WORD, exponent=exponent - _ROOT_BITS, pre=0 * exponent)
-    return Start(operation=operation, dtype=np.int64, scales=scales_of(unit), whole=whole, tag="root31")
+    fixed = Fixed(multiplier=multiplier, bits=_WORD, exponent=exponent - _ROOT_BITS, pre=0 * exponent)
+    return Start(operation=operation, dtype=np.int64, scales=scales_of(unit), whole=fixed, tag="root31")
 
 
 def squashed(unit: Unit, columns: Columns, variant: Variant) -> Start:
@@ -250,25 +250,25 @@ def squashed(unit: Unit, columns: Columns, variant: Variant) -> Start:
         real = operand.scale.astype(np.float64) * 2.0 ** (_WORD - whole_bits)
         multiplier, exponent = quantize_multiplier(real, bits=_WORD, rounding="away")
 
-    def apply(numbers: Any, out: Any, *given: np.ndarray) -> np.ndarray:
+    def apply(numbers: Any, out: Any, *arguments: np.ndarray) -> np.ndarray:
         del out
-        zero, factor, shift = given
+        zero, factor, shift = arguments
         x = shift_left(numbers[0].astype(np.int64) - zero, np.maximum(shift, 0), width=width)
         if width > _SHORT:
             x = shift_right(multiply_high(x, factor, "up", bits=_WORD), np.maximum(-shift, 0), "away")
         return compute(x, whole_bits, width=width)
 
     operation = Operation(apply=apply, parameters=(operand.zero_point.astype(np.int64), multiplier, exponent))
-    one = np.ones((), np.int64)
-    whole = Fixed(multiplier=one, bits=finest, exponent=0 * one, pre=0 * one)
-    return Start(operation=operation, dtype=np.int64, scales=scales_of(unit), whole=whole, tag=variant.form)
+    ones = np.ones((), np.int64)
+    fixed = Fixed(multiplier=ones, bits=finest, exponent=0 * ones, pre=0 * ones)
+    return Start(operation=operation, dtype=np.int64, scales=scales_of(unit), whole=fixed, tag=variant.form)
 
 
 def _power(scale: np.ndarray) -> int:
     """Return the exponent of a scale that is a power of two.
 
     Raises:
-        ValueError: It is none.
+        ValueError: It is no power of two.
     """
     fraction, exponent = np.frexp(scale.astype(np.float64))
     if scale.size != 1 or float(fraction.reshape(-1)[0]) != 0.5:

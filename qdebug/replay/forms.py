@@ -69,7 +69,7 @@ def folded(unit: Unit, columns: Columns, variant: Variant) -> Start:
         return _folded_one(unit, *_single(unit.operands[0]), fma=fma)
     if unit.kind == "concat":
         scales, zeros = (
-            np.stack(each).reshape(-1)[columns.member] for each in zip(*map(_single, unit.operands), strict=True)
+            np.stack(values).reshape(-1)[columns.member] for values in zip(*map(_single, unit.operands), strict=True)
         )
         return _folded_one(unit, scales * (1 / unit.out.scale.astype(np.float32)), zeros, fma=fma)
     if unit.kind not in ("add", "sub"):
@@ -80,24 +80,24 @@ def folded(unit: Unit, columns: Columns, variant: Variant) -> Start:
         ratio_b = -ratio_b
     constant = unit.out.zero_point.astype(np.float32) - (ratio_a * zero_a + ratio_b * zero_b)
 
-    def apply(numbers: Any, out: Any, ra: np.ndarray, rb: np.ndarray, rest: np.ndarray) -> np.ndarray:
+    def apply(numbers: Any, out: Any, ra: np.ndarray, rb: np.ndarray, offset: np.ndarray) -> np.ndarray:
         del out
         if fma:
-            return fused(numbers[0], ra, fused(numbers[1], rb, rest))
+            return fused(numbers[0], ra, fused(numbers[1], rb, offset))
         a, b = (array.astype(np.float32) for array in numbers)
-        return np.asarray(a * ra + (b * rb + rest), dtype=np.float32)
+        return np.asarray(a * ra + (b * rb + offset), dtype=np.float32)
 
     operation = Operation(apply=apply, parameters=(ratio_a, ratio_b, np.asarray(constant)))
     return Start(operation=operation, dtype=np.float32, scales=scales_of(unit))
 
 
 def _folded_one(unit: Unit, scale: np.ndarray, zero: np.ndarray, *, fma: bool) -> Start:
-    def apply(numbers: Any, out: Any, factor: np.ndarray, rest: np.ndarray) -> np.ndarray:
+    def apply(numbers: Any, out: Any, factor: np.ndarray, offset: np.ndarray) -> np.ndarray:
         del out
         codes = numbers[0].astype(np.float32)
-        return fused(codes, factor, rest) if fma else np.asarray(codes * factor + rest, dtype=np.float32)
+        return fused(codes, factor, offset) if fma else np.asarray(codes * factor + offset, dtype=np.float32)
 
-    with np.errstate(over="ignore"):  # of a mask, which is as small as can be
+    with np.errstate(over="ignore"):  # the scale of a mask may be the least number
         constant = -(zero * scale)
     operation = Operation(apply=apply, parameters=(scale, np.asarray(constant)))
     return Start(operation=operation, dtype=np.float32, scales=scales_of(unit))
@@ -116,9 +116,9 @@ def dequantized(unit: Unit, columns: Columns, variant: Variant) -> Start:
             return fused(codes, scale, np.asarray(-zero * scale, dtype=np.float32))
         return np.asarray((codes.astype(dtype) - zero) * scale, dtype=dtype)
 
-    def apply(numbers: Any, out: Any, *given: np.ndarray) -> np.ndarray:
+    def apply(numbers: Any, out: Any, *arguments: np.ndarray) -> np.ndarray:
         del out
-        return np.asarray(combine(real(numbers[0], *given[:2]), real(numbers[1], *given[2:])), dtype=dtype)
+        return np.asarray(combine(real(numbers[0], *arguments[:2]), real(numbers[1], *arguments[2:])), dtype=dtype)
 
     parameters = (scale_a, zero_a, scale_b, zero_b)
     operation = Operation(apply=apply, parameters=parameters)
@@ -139,10 +139,10 @@ def onto(unit: Unit, columns: Columns, variant: Variant) -> Start:
     inner = np.asarray(zero + target_zero * target / scale * signs[1], dtype=np.float32)
     ratio = np.asarray(scale / target, dtype=np.float32)
 
-    def apply(numbers: Any, out: Any, taken: np.ndarray, by: np.ndarray) -> np.ndarray:
+    def apply(numbers: Any, out: Any, inner_zero: np.ndarray, factor: np.ndarray) -> np.ndarray:
         del out
-        own = (numbers[moved].astype(np.float32) - taken) * by
-        return np.asarray(own * signs[moved] + numbers[1 - moved].astype(np.float32) * signs[1 - moved])
+        rescaled = (numbers[moved].astype(np.float32) - inner_zero) * factor
+        return np.asarray(rescaled * signs[moved] + numbers[1 - moved].astype(np.float32) * signs[1 - moved])
 
     operation = Operation(apply=apply, parameters=(inner, ratio))
     return Start(operation=operation, dtype=np.float32, scales=scales_of(unit), tag=variant.form, one=target)
@@ -160,9 +160,9 @@ def ratios(unit: Unit, columns: Columns, variant: Variant) -> Start:
     if unit.kind == "mul":
         ratio_a = np.asarray(ratio_a * scale_b, dtype=np.float32)
 
-    def apply(numbers: Any, out: Any, *given: np.ndarray) -> np.ndarray:
+    def apply(numbers: Any, out: Any, *arguments: np.ndarray) -> np.ndarray:
         del out
-        ra, za, rb, zb = given
+        ra, za, rb, zb = arguments
         a, b = numbers[0].astype(np.float32) - za, numbers[1].astype(np.float32) - zb
         return np.asarray(combine(a, b) * ra if quotient else combine(a * ra, b * rb), dtype=np.float32)
 
@@ -192,12 +192,12 @@ def _pair_of_programs(
         runs.append((nested(steps), sum(len(step.parameters) for step in steps)))
         parameters += [operand.zero_point.astype(np.int64), *(p for step in steps for p in step.parameters)]
 
-    def apply(numbers: Any, out: Any, *given: np.ndarray) -> np.ndarray:
+    def apply(numbers: Any, out: Any, *arguments: np.ndarray) -> np.ndarray:
         del out
         values, used = [], 0
         for array, (run, count) in zip(numbers, runs, strict=True):
-            centred = (array.astype(np.int64) - given[used]) << ahead
-            values.append(run((centred.astype(dtype),), given[used + 1 : used + 1 + count]))
+            centred = (array.astype(np.int64) - arguments[used]) << ahead
+            values.append(run((centred.astype(dtype),), arguments[used + 1 : used + 1 + count]))
             used += 1 + count
         return np.asarray(combine(*values))
 
@@ -211,12 +211,12 @@ def shifted(unit: Unit, columns: Columns, variant: Variant) -> Start:
     """
     a, b = (operand.scale.astype(np.float64) for operand in _sides(unit))
     twice = 2 * np.maximum(a, b)
-    one = np.ones(())
-    operand_scales = tuple(Scales(x=scale, w=one, y=twice, n=one) for scale in (a, b))
+    unit_scale = np.ones(())
+    operand_scales = tuple(Scales(x=scale, w=unit_scale, y=twice, n=unit_scale) for scale in (a, b))
     operation = _pair_of_programs(unit, columns, variant, (operand_scales[0], operand_scales[1]), variant.shift)
     squared = unit.kind == "squared_difference"
     y = unit.out.scale.astype(np.float64) * 2.0 ** (variant.shift * (2 if squared else 1))
-    scales = Scales(x=twice, w=twice if squared else one, y=y, n=one)
+    scales = Scales(x=twice, w=twice if squared else unit_scale, y=y, n=unit_scale)
     return Start(operation=operation, dtype=np.int64, scales=scales, tag=("ls", variant.shift))
 
 
@@ -227,7 +227,7 @@ def each(unit: Unit, columns: Columns, variant: Variant) -> Start:
     operand_scales = tuple(Scales(x=o.scale, w=_ONE, y=unit.out.scale, n=_ONE) for o in _sides(unit))
     operation = _pair_of_programs(unit, columns, variant, (operand_scales[0], operand_scales[1]))
     to_integers = Operation(
-        apply=lambda numbers, out, *given: operation.apply(numbers, out, *given).astype(np.int64),
+        apply=lambda numbers, out, *arguments: operation.apply(numbers, out, *arguments).astype(np.int64),
         parameters=operation.parameters,
     )
     return Start(operation=to_integers, dtype=np.int64, scales=scales_of(unit))
@@ -248,14 +248,14 @@ def common(unit: Unit, columns: Columns, variant: Variant) -> Start:
         factors[1] = -factors[1]
     zero = sum(m * o.zero_point.astype(np.int64) for m, o in zip(factors, sides, strict=True))
 
-    def apply(numbers: Any, out: Any, ma: np.ndarray, mb: np.ndarray, rest: np.ndarray) -> np.ndarray:
+    def apply(numbers: Any, out: Any, ma: np.ndarray, mb: np.ndarray, offset: np.ndarray) -> np.ndarray:
         del out
-        return np.asarray(numbers[0].astype(np.int64) * ma + numbers[1].astype(np.int64) * mb - rest)
+        return np.asarray(numbers[0].astype(np.int64) * ma + numbers[1].astype(np.int64) * mb - offset)
 
     operation = Operation(apply=apply, parameters=(*factors, np.asarray(zero)))
     zeros = np.zeros_like(shift)
-    whole = Fixed(multiplier=zeros + 1, bits=0, exponent=-shift, pre=zeros)
-    return Start(operation=operation, dtype=np.int64, scales=scales_of(unit), whole=whole, tag=variant.form)
+    fixed = Fixed(multiplier=zeros + 1, bits=0, exponent=-shift, pre=zeros)
+    return Start(operation=operation, dtype=np.int64, scales=scales_of(unit), whole=fixed, tag=variant.form)
 
 
 def fixed_point_15(unit: Unit, columns: Columns, variant: Variant) -> Start:
@@ -269,11 +269,11 @@ def fixed_point_15(unit: Unit, columns: Columns, variant: Variant) -> Start:
         scale, zero = _single(operand)
         parameters += [zero, np.asarray(scale / _LARGE_SCALE)]
 
-    def apply(numbers: Any, out: Any, *given: np.ndarray) -> np.ndarray:
+    def apply(numbers: Any, out: Any, *arguments: np.ndarray) -> np.ndarray:
         del out
-        sides = ((numbers[0], *given[:2]), (numbers[1], *given[2:]))
-        whole = [_round_half_away((codes.astype(np.float32) - zero) * ratio) for codes, zero, ratio in sides]
-        return np.asarray(combine(*whole)).astype(np.float32)
+        sides = ((numbers[0], *arguments[:2]), (numbers[1], *arguments[2:]))
+        rounded = [_round_half_away((codes.astype(np.float32) - zero) * ratio) for codes, zero, ratio in sides]
+        return np.asarray(combine(*rounded)).astype(np.float32)
 
     scales = Scales(x=np.asarray(_LARGE_SCALE), w=_ONE, y=unit.out.scale, n=_ONE)
     operation = Operation(apply=apply, parameters=tuple(parameters))
@@ -295,10 +295,10 @@ def _interpolated_codes(unit: Unit, columns: Columns, variant: Variant) -> Start
     """Start from interpolated codes: integers with fractional bits, or float32."""
     bits = FRACTION.get(variant.form)
     dtype = np.float32 if bits is None else np.int64
-    one = np.ones((), np.int64)
-    whole = None if bits is None else Fixed(multiplier=one, bits=bits, exponent=0 * one, pre=0 * one)
+    ones = np.ones((), np.int64)
+    fixed = None if bits is None else Fixed(multiplier=ones, bits=bits, exponent=0 * ones, pre=0 * ones)
     return Start(
-        operation=load(dtype), dtype=dtype, scales=scales_of(unit, columns.count), whole=whole, tag=variant.form
+        operation=load(dtype), dtype=dtype, scales=scales_of(unit, columns.count), whole=fixed, tag=variant.form
     )
 
 

@@ -86,7 +86,7 @@ def common_dtype(*arrays: np.ndarray) -> np.dtype:
     """Return the dtype that numpy combines arrays in.
 
     Raises:
-        ValueError: There is none.
+        ValueError: There is no common dtype.
     """
     try:
         return np.result_type(*(array.dtype for array in arrays))

@@ -111,8 +111,8 @@ def lost_in_pairs(columns: np.ndarray, weights: np.ndarray, accumulate: str) -> 
     Returns:
         Exact sums minus limited sums (M, P), int64.
     """
-    kind, _, *rest = accumulate.split(":")
-    distance = int(rest[0]) if rest else 1
+    kind, _, *fields = accumulate.split(":")
+    distance = int(fields[0]) if fields else 1
     first, second = _pair_indices(weights.shape[1], distance)
     x, w = _with_zero(columns, axis=0), _with_zero(weights, axis=1)
     lost = np.zeros((weights.shape[0], columns.shape[1]), dtype=np.int64)
@@ -150,8 +150,8 @@ def lost_in_sums(columns: np.ndarray, weights: np.ndarray) -> np.ndarray:
 
 def _pair_indices(depth: int, distance: int) -> tuple[np.ndarray, np.ndarray]:
     """Return the indices of both elements of each pair; `depth` denotes the zero that pads an odd end."""
-    whole = -(-depth // (2 * distance)) * 2 * distance
-    places = np.minimum(np.arange(whole), depth).reshape(-1, 2, distance)
+    padded_depth = -(-depth // (2 * distance)) * 2 * distance
+    places = np.minimum(np.arange(padded_depth), depth).reshape(-1, 2, distance)
     return places[:, 0].reshape(-1), places[:, 1].reshape(-1)
 
 
@@ -186,9 +186,9 @@ def _bias(unit: Unit, sums: HeavyPart) -> np.ndarray | None:
         return np.asarray(np.rint(unit.bias.astype(np.float32) / scale)).astype(np.int64)
     ratio = np.asarray(unit.bias_scale.astype(np.float32).reshape(-1) / scale, dtype=np.float32)
     if sums.bias == "glow":
-        whole = fixed(ratio, "glow")
-        product = wrap_to(shift_right(unit.bias, whole.pre) * whole.multiplier, 32)
-        return shift_right(product, -whole.exponent, "up")
+        fixed_ratio = fixed(ratio, "glow")
+        product = wrap_to(shift_right(unit.bias, fixed_ratio.pre) * fixed_ratio.multiplier, 32)
+        return shift_right(product, -fixed_ratio.exponent, "up")
     return round_values(unit.bias.astype(np.float32) * ratio, "away").astype(np.int64)
 
 
@@ -311,8 +311,8 @@ def _lost(columns: np.ndarray, weights: np.ndarray, accumulate: str) -> np.ndarr
 def _columns(sums: HeavyPart, total: np.ndarray, bias: np.ndarray | None, bound: float) -> Columns:
     if bias is not None:
         bound += float(np.abs(bias.astype(np.int64)).max(initial=0))
-        whole = total.dtype == np.int32 and bound < _INT32_END
-        total = total + bias.astype(np.int32 if whole else np.promote_types(total.dtype, exact_dtype(bound)))
+        fits_int32 = total.dtype == np.int32 and bound < _INT32_END
+        total = total + bias.astype(np.int32 if fits_int32 else np.promote_types(total.dtype, exact_dtype(bound)))
     if sums.accumulate == "sat16":
         total = np.clip(total, *_ENDS)
     if sums.accumulate == "wrap16":

@@ -271,7 +271,7 @@ def find_kernel(node: Node) -> Kernel:
     """Return the kernel of a node.
 
     Raises:
-        NoKernelError: There is none for its operator.
+        NoKernelError: Its operator has no kernel.
     """
     function = _kernel_of(node.op, node.domain)
     if function is None:

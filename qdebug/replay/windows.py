@@ -86,7 +86,7 @@ class Window:
 
 
 def padded(array: np.ndarray, window: Window, fill: float) -> np.ndarray:
-    """Pad and crop an array (..., *extent) to what the taps read (..., *covered); the same array if equal."""
+    """Pad and crop an array (..., *extent) to the extent of the taps (..., *covered); unchanged if equal."""
     if window.covered == window.extent and not any(window.begin):
         return array
     lead = array.shape[: array.ndim - len(window.extent)]

@@ -57,17 +57,17 @@ OnTensor = Callable[[int, int, str], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScaleChoice(JsonObject):
-    """What a calibrator chooses for a tensor.
+    """The scale that a calibrator chooses for a tensor.
 
     Args:
         calibrator: Its name; "recorded" for the parameters in use.
-        quant: Scale and zero point; None if it has no answer.
-        low: Lower end of the range that was chosen; None for recorded parameters.
-        high: Upper end of it.
-        score: What it minimized; None for nothing.
-        unit: What the score is.
+        quant: Scale and zero point; None if the calibrator gives none.
+        low: Lower end of the chosen range; None for recorded parameters.
+        high: Upper end of the chosen range.
+        score: The minimized quantity; None for none.
+        unit: Name of the score.
         reason: How the range came about, or why there is none.
-        error: What holding the values to the codes loses; None if that cannot be told.
+        error: Loss of quantizing the values; None if unknown.
     """
 
     json_keys = (
@@ -87,23 +87,23 @@ class ScaleChoice(JsonObject):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScaleRow(JsonObject):
-    """One tensor.
+    """The scales of one tensor.
 
     Args:
         tensor: The tensor whose values are quantized.
-        backend_tensor: The backend's tensor of codes that stands for them; "" without.
+        backend_tensor: The backend's tensor of codes with these values; "" without.
         node: The node that makes it; "" for an input.
         op: That node's operator.
-        count: Finite values.
-        low: Smallest of them; NaN if there is none.
-        high: Largest of them.
-        dtype: Dtype of the codes that are chosen for.
-        recorded: The parameters in use; None if there are none.
-        choices: What each calibrator chooses, in order.
+        count: Number of finite values.
+        low: Smallest finite value; NaN without.
+        high: Largest finite value; NaN without.
+        dtype: Dtype of the codes.
+        recorded: The parameters in use; None without.
+        choices: The choice of each calibrator, in order.
         best: The calibrator with the least error; None if no error is known.
-        flags: What is odd about the recorded scale.
-        granularity: How many elements share a scale: "tensor"; of weights also "channel" or "block:N".
-        weight: Whether it is a weight, and no activation.
+        flags: Problems of the recorded scale.
+        granularity: The elements that share a scale: "tensor"; of weights also "channel" or "block:N".
+        weight: Whether it is a weight, not an activation.
     """
 
     json_keys = (
@@ -133,10 +133,10 @@ class ChosenScales(JsonObject):
 
     Args:
         rows: One for each tensor, in topological order.
-        flags: All that is odd, that of the rows included.
-        left_out: Tensors that no scale was chosen for, with the reason.
-        notes: What is to be known of the whole.
-        scheme: How scales were made of ranges; its codes are those of a tensor's recorded ones where it has such.
+        flags: All problems, including those of the rows.
+        left_out: Tensors without a chosen scale, with the reason.
+        notes: Remarks.
+        scheme: The scheme from ranges to scales; recorded codes of a tensor replace its codes.
     """
 
     json_format = "scales"
@@ -150,7 +150,7 @@ class ChosenScales(JsonObject):
 
     @property
     def exit_code(self) -> int:
-        """1 if a flag is one of `WRONG`, which no choice of range makes right; else 0."""
+        """1 if a flag is in `WRONG`, which no choice of range can fix; else 0."""
         return 1 if any(flag.kind in WRONG for flag in self.flags) else 0
 
 
@@ -178,19 +178,19 @@ def choose_scales(
     """Choose a scale and zero point for each tensor by each of several calibrators, and compare them on its values.
 
     Args:
-        reference: The values: a recording, best of the float net, or a profile. Of a profile errors are estimated.
-        backend: A recording of the quantized net, whose scales are looked at; None to look at those of the reference.
+        reference: The values: a recording, best of the float net, or a profile. From a profile, errors are estimated.
+        backend: A recording of the quantized net with the recorded scales; None for those of the reference.
         calibrators: Calibrators, or their names.
-        scheme: How scales are made of ranges; None for asymmetric 8 bits.
-        recorded_codes: Whether a tensor that has codes keeps their dtype and range, whatever those of the scheme are.
+        scheme: The scheme from ranges to scales; None for asymmetric 8 bits.
+        recorded_codes: Whether a tensor with codes keeps their dtype and range, instead of the scheme's.
         node: Name of the only node or tensor to look at; None for all.
-        weights: How many elements of a weight share a scale; None for as many as recorded, else one channel. Weights
-            are looked at where the reference has them as floats: symmetric, without the lowest code.
-        bins: Bins of histograms that are counted.
-        progress: Called as it gets on.
+        weights: The elements of a weight that share a scale; None for as recorded, else a channel. Only float weights
+            of the reference count; their scales are symmetric, without the lowest code.
+        bins: Maximum number of bins of a histogram.
+        progress: Progress callback.
 
     Raises:
-        UsageError: There is no such calibrator or node, or nothing to choose for.
+        UsageError: There is no such calibrator or node, or no tensor to choose a scale for.
         AlignmentError: Reference and backend record different networks.
     """
     calibrator_objects = [calibrator_named(each) if isinstance(each, str) else each for each in calibrators]
@@ -272,7 +272,7 @@ def _entries(
 
 
 def _of_ranges(histograms: Sequence[RangeHistogram]) -> Iterator[str]:
-    """Yield a remark on tensors of which only the range is known."""
+    """Yield a remark on tensors with only a known range."""
     coarse = sum(histogram.coarse for histogram in histograms)
     if coarse:
         yield f"{coarse} of {len(histograms)} tensors have statistics alone; {RANGE_ALONE}"

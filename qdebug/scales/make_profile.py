@@ -42,9 +42,9 @@ def profile_files(
 
     Args:
         paths: Recordings and profiles, at least one.
-        bins: Bins that a histogram may take.
+        bins: Maximum number of bins of a histogram.
         per_channel: Whether to count each channel too.
-        progress: Called as it gets on.
+        progress: Progress callback.
 
     Raises:
         RecordingError: A file cannot be read.
@@ -73,9 +73,9 @@ def profile_recording(
 
     Args:
         recording: The recording.
-        bins: Bins that a histogram may take.
+        bins: Maximum number of bins of a histogram.
         per_channel: Whether to count each channel too.
-        progress: Called as it gets on.
+        progress: Progress callback.
     """
     recording = with_understood_graph(recording)
     names = [name for name in recording.names if not recording.graph.is_constant(name)]
@@ -113,14 +113,14 @@ def profile_model(
 
     Args:
         model: A model file.
-        backend: Name of what runs it.
+        backend: Name of the backend.
         inputs: An .npz file or a mapping: one array per model input.
         options: Options of the backend.
         samples: Number of samples along the leading axis of the inputs; None if they are one sample.
         taps: Which tensors are tapped, and how.
-        bins: Bins that a histogram may take.
+        bins: Maximum number of bins of a histogram.
         per_channel: Whether to count each channel too.
-        progress: Called as it gets on.
+        progress: Progress callback.
 
     Raises:
         UsageError: No such model or backend, or unknown options.

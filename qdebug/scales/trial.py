@@ -32,7 +32,7 @@ from qdebug.scales.values import TensorValues, paired
 __all__ = ["OnSample", "OutputEffect", "Replay", "ScaleTrial", "TrialBench", "try_scale"]
 
 OnSample = Callable[[int, int, str], object]
-"""Called with the samples that are replayed, their number, and which is next."""
+"""Progress callback: number of finished replays of a sample, their total, and the next sample."""
 
 
 class OutputErrors(TypedDict):
@@ -53,13 +53,13 @@ class TensorErrors(TypedDict):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutputEffect(JsonObject):
-    """An output of the network before and after.
+    """An output of the network with the recorded and with the tried scale.
 
     Args:
         output: Its name.
         now: Its error with the recorded scales, replayed.
-        trial: Its error with the scale that is tried.
-        against: What both are held against: "reference" or "recorded".
+        trial: Its error with the tried scale, replayed.
+        against: What both are compared with: "reference" or "recorded".
     """
 
     json_keys = "output against now=errors_now trial=errors_trial"
@@ -76,7 +76,7 @@ class OutputEffect(JsonObject):
 
     @property
     def errors_trial(self) -> OutputErrors:
-        """The error with the scale that is tried, in short."""
+        """The error with the tried scale, in short."""
         return _short(self.trial)
 
 
@@ -117,17 +117,17 @@ class Replay:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScaleTrial(JsonObject):
-    """What another scale does.
+    """Effect of another scale.
 
     Args:
         node: The node that makes the tensor; the tensor itself for an input.
-        tensor: The tensor that is quantized, as the values are called.
+        tensor: The quantized tensor, under the name of its values.
         backend_tensor: The backend's codes of it; "" without.
         now: The parameters in use; None if the tensor is not quantized.
-        trial: Those that are tried.
-        now_error: What the parameters in use lose on the tensor's values; None without.
-        trial_error: What those that are tried lose, exactly.
-        replay: What becomes of the outputs.
+        trial: The tried parameters.
+        now_error: Error of the tensor's values with the parameters in use; None without.
+        trial_error: Exact error with the tried ones.
+        replay: The effect on the outputs.
     """
 
     json_format = "scale_trial"
@@ -153,20 +153,20 @@ class ScaleTrial(JsonObject):
 
 
 class TrialBench:
-    """A tensor on which one scale after the other is tried; what does not depend on the scale is computed once.
+    """Tries several scales on one tensor; all that does not depend on the scale is computed once.
 
     Args:
-        run: What is replayed, as it is compared: the quantized run, or a float run of which nothing else is quantized.
+        run: The run to replay, in normalized form: quantized, or a float run with this one tensor quantized.
         tensor: Its tensor.
-        reference: The reference run, as it is compared; None without: replays are held against the recorded outputs.
-        pairs: Which tensor of the run stands for which of the reference.
-        arithmetic: How quantized nodes are replayed: a preset or a file; the interpreter's default if None.
+        reference: The reference run, in normalized form; None to compare replays with the recorded outputs.
+        pairs: Pairs of tensors of both runs.
+        arithmetic: The arithmetic of quantized nodes: a preset or a file; the interpreter's default if None.
 
     Raises:
-        UsageError: Nothing is known of the tensor's values, it has several scales, or there is no such arithmetic.
+        UsageError: The tensor's values are unknown, it has several scales, or there is no such arithmetic.
 
     Attributes:
-        values: The values that the codes are to hold.
+        values: The values to quantize.
         now: The parameters in use; None if the tensor is not quantized.
     """
 
@@ -185,29 +185,29 @@ class TrialBench:
         if reference is not None and pair is not None:
             self.values = TensorValues.of_pair(pair, reference)
         self.now = coded_quant(run.graph, tensor)
-        why = self.values.missing_reason()
-        if why is not None:
-            raise UsageError(f"Nothing is known of {self.values.name!r}: {why}.", hint="Record it with --keep full.")
+        reason = self.values.missing_reason()
+        if reason is not None:
+            raise UsageError(f"Nothing is known of {self.values.name!r}: {reason}.", hint="Record it with --keep full.")
         if self.now is not None and self.now.scale.size > 1:
             raise UsageError(f"{tensor!r} has {self.now.scale.size} scales; one can be tried.", hint="Choose another.")
         if arithmetic is not None:
-            find_arithmetic(arithmetic)  # a name that there is not is no reason to go without a replay
+            find_arithmetic(arithmetic)  # raises for an unknown name, instead of a trial without replay
         self._options = {} if arithmetic is None else {"arithmetic": arithmetic}
         self._reference, self._pairs = reference, pairs
-        self._before: _Pass | None = None
+        self._before: _ReplayPass | None = None
 
     @classmethod
     def of_tensor(cls, run: Recording, tensor: str, *, reference: Recording, pairs: Sequence[Pair]) -> TrialBench:
-        """Return the bench of a tensor of a comparison, or of the codes that stand for the same values as it.
+        """Return the bench of a compared tensor, or of the codes of the same values.
 
         Args:
             run: The backend run.
             tensor: Its tensor.
             reference: The reference run.
-            pairs: What the comparison has paired.
+            pairs: Pairs of tensors of both runs.
 
         Raises:
-            UsageError: As for the bench itself.
+            UsageError: As for the class.
         """
         reference_tensors = {pair.reference for pair in pairs if pair.backend == tensor}
         same = [tensor, *(pair.backend for pair in pairs if pair.reference in reference_tensors)]
@@ -229,17 +229,17 @@ class TrialBench:
         qmax: int | None = None,
         dtype: str | None = None,
     ) -> QuantParams:
-        """Return the parameters to try.
+        """Return parameters to try.
 
         Args:
             scale: Real units per code, above 0.
             zero_point: The code of 0.
-            qmin: Lowest code; as recorded, or the dtype's, if left out.
-            qmax: Highest code; the same.
-            dtype: Dtype of the codes; as recorded, or int8, if left out.
+            qmin: Lowest code; by default as recorded, or the dtype's.
+            qmax: Highest code; by default as recorded, or the dtype's.
+            dtype: Dtype of the codes; by default as recorded, or int8.
 
         Raises:
-            UsageError: The scale or the dtype is none, or the zero point is no code.
+            UsageError: The scale or the dtype is not valid, or the zero point is no code.
         """
         single = float(np.float32(scale)) if abs(scale) <= float(np.finfo(np.float32).max) else math.inf
         if not (math.isfinite(single) and single > 0):
@@ -253,20 +253,20 @@ class TrialBench:
                 f"The codes are {now.dtype}; nodes that compute on them take no {kind}.",
                 hint=f"Try {kind} on the float run alone: qdebug scales try REF --node NAME --scale S --dtype {kind}.",
             )
-        made = QuantParams(
+        quant = QuantParams(
             dtype=kind,
             scale=np.array(single, np.float32),
             zero_point=np.array(zero_point),
             qmin=now.qmin if qmin is None and now is not None else qmin,
             qmax=now.qmax if qmax is None and now is not None else qmax,
         )
-        low, high = made.qmin, made.qmax
+        low, high = quant.qmin, quant.qmax
         if low is None or high is None or not low <= zero_point <= high:
             raise UsageError(f"The zero point {zero_point} is outside {low}..{high}.", hint="Give one of these codes.")
-        return made
+        return quant
 
     def trial(self, quant: QuantParams, progress: OnSample | None = None) -> ScaleTrial:
-        """Return all effects of parameters.
+        """Return the effects of parameters.
 
         Args:
             quant: The parameters.
@@ -304,7 +304,7 @@ class TrialBench:
             return _unreplayed("the inputs of the network were not recorded")
         done, total = 0, len(places) * (1 if self._before is not None else 2)
 
-        def told(sample: int) -> None:
+        def on_sample(sample: int) -> None:
             nonlocal done
             if progress is not None:
                 progress(done, total, f"sample {sample}")
@@ -312,9 +312,9 @@ class TrialBench:
 
         try:
             if self._before is None:
-                self._before = self._run_through(run, places, told)
+                self._before = self._replay_all(run, places, on_sample)
             changed = RescaledRecording(run, self.tensor, quant) if coded else run
-            after = self._run_through(changed, places, told, held=None if coded else quant)
+            after = self._replay_all(changed, places, on_sample, float_quant=None if coded else quant)
         except (UsageError, KernelError) as error:
             return _unreplayed(error.message.rstrip("."))
         before = self._before
@@ -331,43 +331,43 @@ class TrialBench:
             hint=_OTHER_ARITHMETIC if before.same is False and coded else "",
         )
 
-    def _run_through(
+    def _replay_all(
         self,
         model: Recording,
         places: Sequence[tuple[int, int]],
-        told: Callable[[int], None],
-        held: QuantParams | None = None,
-    ) -> _Pass:
+        on_sample: Callable[[int], None],
+        float_quant: QuantParams | None = None,
+    ) -> _ReplayPass:
         """Replay all samples.
 
         Args:
             model: The graph and its constants.
             places: Sample and step of each.
-            told: Called with the next sample.
-            held: The codes of the tensor where it is computed in float; None for none.
+            on_sample: Called with the next sample.
+            float_quant: Quantization of the tensor if it is computed in float; None for none.
         """
         run, outputs = self._run, _Outputs(self._run, self._reference, self._pairs)
-        faults = None if held is None else _quantizing_faults(run.graph, self.tensor, held)
+        faults = None if float_quant is None else _quantizing_faults(run.graph, self.tensor, float_quant)
         with closing(interpreter.open(model, options=self._options, faults=faults)) as replayed:
             for place in places:
-                told(place[0])
+                on_sample(place[0])
                 feed = {name: run.load(name, *place) for name in run.graph.inputs}
-                if held is not None and self.tensor in feed:
-                    feed[self.tensor] = _held(feed[self.tensor], held)
+                if float_quant is not None and self.tensor in feed:
+                    feed[self.tensor] = _rounded(feed[self.tensor], float_quant)
                 outputs.add(place, replayed.plain(feed))
             arithmetic = str(replayed.facts.options.get("arithmetic", ""))
-        return _Pass(errors=outputs.errors(), same=outputs.same, arithmetic=arithmetic)
+        return _ReplayPass(errors=outputs.errors(), same=outputs.same, arithmetic=arithmetic)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Pass:
+class _ReplayPass:
     errors: Mapping[str, ErrorStats]
     same: bool | None
     arithmetic: str
 
 
-def _unreplayed(why: str) -> Replay:
-    return Replay(notes=(f"no replay: {why}",))
+def _unreplayed(reason: str) -> Replay:
+    return Replay(notes=(f"no replay: {reason}",))
 
 
 _OTHER_ARITHMETIC = (
@@ -375,8 +375,8 @@ _OTHER_ARITHMETIC = (
 )
 
 
-def _notes(before: _Pass, quant: QuantParams, *, coded: bool) -> Iterator[str]:
-    """Yield remarks on the validity of the figures: floats with different last bits are no other arithmetic."""
+def _notes(before: _ReplayPass, quant: QuantParams, *, coded: bool) -> Iterator[str]:
+    """Yield remarks on the validity of the figures. Last bits of floats may differ in the same arithmetic."""
     if before.same is False and coded:
         yield (
             "with the recorded scales the replay does not give the recorded outputs bit for bit: the backend has "
@@ -388,7 +388,7 @@ def _notes(before: _Pass, quant: QuantParams, *, coded: bool) -> Iterator[str]:
         yield f"the replay saturates at the ends of {quant.dtype}, not at {quant.qmin}..{quant.qmax}"
 
 
-def _held(values: np.ndarray, quant: QuantParams) -> np.ndarray:
+def _rounded(values: np.ndarray, quant: QuantParams) -> np.ndarray:
     return dequantize(quantize(values, quant), quant).astype(values.dtype)
 
 
@@ -400,7 +400,7 @@ def _quantizing_faults(graph: Graph, tensor: str, quant: QuantParams) -> dict[st
     at = [name for name in maker.outputs if name].index(tensor)
 
     def hold(outputs: tuple[np.ndarray, ...]) -> tuple[np.ndarray, ...]:
-        return (*outputs[:at], _held(outputs[at], quant), *outputs[at + 1 :])
+        return (*outputs[:at], _rounded(outputs[at], quant), *outputs[at + 1 :])
 
     return {maker.name: hold}
 
@@ -464,41 +464,41 @@ def try_scale(
     arithmetic: str | None = None,
     progress: OnSample | None = None,
 ) -> ScaleTrial:
-    """Tell what another scale and zero point do to one node's tensor and to the outputs of the network.
+    """Return the effect of another scale and zero point on one node's tensor and on the outputs.
 
-    The error of the tensor is exact: the reference's values are held to the codes. The outputs are replayed by the
-    interpreter, with the recorded scales and with the one that is tried. Of a float network without a backend, the
-    tensor is quantized and dequantized in the replay, and nothing else is.
+    The error of the tensor is exact: the reference's values are rounded to the codes. The outputs are replayed by the
+    interpreter, with the recorded and with the tried scale. Without a backend, the replay of the float network
+    quantizes and dequantizes only this tensor.
 
     Args:
         reference: The values, best a recording of the float net; with its constants if there is no backend.
         backend: A recording of the quantized net, with its constants.
         node: A node, or a tensor, of the backend or the reference.
-        scale: As `TrialBench.parameters` takes it, and so the next four.
-        zero_point: The same.
-        qmin: The same.
-        qmax: The same.
-        dtype: The same.
-        arithmetic: How quantized nodes are replayed: a preset or a file; the interpreter's default if None.
-        progress: Called as it gets on.
+        scale: As in `TrialBench.parameters`.
+        zero_point: As in `TrialBench.parameters`.
+        qmin: As in `TrialBench.parameters`.
+        qmax: As in `TrialBench.parameters`.
+        dtype: As in `TrialBench.parameters`.
+        arithmetic: The arithmetic of quantized nodes: a preset or a file; the interpreter's default if None.
+        progress: Progress callback.
 
     Raises:
-        UsageError: There is no such node, it has no values or more than one scale, or the scale is none.
+        UsageError: There is no such node, it has no values or more than one scale, or the scale is not valid.
         AlignmentError: Reference and backend record different networks.
     """
     if backend is None:
         run = with_understood_graph(reference)
-        bench = TrialBench(run, _named(node, run), arithmetic=arithmetic)
+        bench = TrialBench(run, _find_tensor(node, run), arithmetic=arithmetic)
     else:
         run, reference_run = as_compared(backend), as_compared(reference)
         pairs = paired(reference_run, run)
-        tensor = _named(node, run, reference_run, pairs)
+        tensor = _find_tensor(node, run, reference_run, pairs)
         bench = TrialBench(run, tensor, reference=reference_run, pairs=pairs, arithmetic=arithmetic)
     return bench.trial(bench.parameters(scale, zero_point, qmin=qmin, qmax=qmax, dtype=dtype), progress)
 
 
-def _named(name: str, run: Recording, reference: Recording | None = None, pairs: Sequence[Pair] = ()) -> str:
-    """Return the tensor of a run for a name: of a node or a tensor of either side, codes before floats."""
+def _find_tensor(name: str, run: Recording, reference: Recording | None = None, pairs: Sequence[Pair] = ()) -> str:
+    """Return the tensor of a run for the name of a node or a tensor of either run; codes before floats."""
     graph = run.graph
     candidates = [tensor for node in graph.nodes if node.name == name for tensor in node.outputs if tensor]
     candidates += [name] if name in graph.tensors else []

@@ -30,7 +30,7 @@ _PATIENCE_SECONDS = 1.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TuiChoices:
-    """What can be chosen beside the recordings.
+    """Options of the interface, besides the recordings.
 
     Args:
         node: Node or tensor to start at: its name, a part of it, or a pattern with `*`.
@@ -224,7 +224,7 @@ def _unheeded(limits_file: Path) -> str:
 
 
 def _looks(path: Path) -> tuple[int, ...]:
-    """Return what changes when somebody writes over a file: what is read of it then is no recording any more."""
+    """Return device, inode, size and time of a file, which change when somebody writes it; () if it is gone."""
     try:
         facts = path.stat()
     except OSError:  # opening it will say why

@@ -176,7 +176,7 @@ class QdebugApp(App[int]):
         self.app_resume_signal.subscribe(self, self._paint_all)
 
     def _paint_all(self, _: object) -> None:
-        """Paint everything: after a suspension the terminal shows none of what was painted."""
+        """Repaint the whole screen: after a suspension the terminal is blank."""
         with suppress(ScreenStackError):  # at the end there is no screen any more
             for widget in (self.screen, *self.screen.walk_children(Widget)):
                 widget.refresh()
@@ -214,7 +214,7 @@ class QdebugApp(App[int]):
             self._paint_all(None)
 
     def on_unmount(self) -> None:
-        """End what watches the terminal."""
+        """Stop watching the terminal."""
         self._watch.stop()
         gc.unfreeze()
 
@@ -240,7 +240,7 @@ class QdebugApp(App[int]):
         self.exit(INTERRUPTED)
 
     def action_theme(self) -> None:
-        """Change the colours; say what they are now, or why they stay."""
+        """Switch the theme; report the new one, or why it stays."""
         if self.no_color:
             return self._main.say("NO_COLOR is set: there are no colours to change")
         at = PALETTES.index(self.look.palette)
@@ -255,7 +255,7 @@ class QdebugApp(App[int]):
         super().action_suspend_process()
 
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
-        """List the commands of the palette: every key by what it does, actions without a key, and each metric."""
+        """List the commands of the palette: every key, actions without a key, and each metric."""
         if screen is not self._main:
             return
         for views, row in all_key_rows():
@@ -270,7 +270,7 @@ class QdebugApp(App[int]):
             yield SystemCommand(said, "key d walks them", partial(self._main.perform, f"metric('{metric}')"))
 
     async def _perform(self, row: KeyRow) -> None:
-        """Do what a key does where it is bound."""
+        """Run the action of a key in the view that binds it."""
         bound = self._main.active_bindings.get(row.keys[0])
         if bound is not None and bound.binding.action == row.action:
             await self._main.perform(row.action, bound)

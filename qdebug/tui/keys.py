@@ -1,4 +1,4 @@
-"""How keys are written, and what the bindings of a class say of them, for help, guide and palette.
+"""How keys are written, and the descriptions of key bindings for help, guide and palette.
 
 A key is bound only if a plain terminal over ssh can send it: no key that is another one in disguise (ctrl+i is Tab,
 ctrl+m Enter, ctrl+h Backspace, ctrl+[ Escape) and none that needs an extended keyboard protocol.
@@ -20,7 +20,7 @@ _AS_THEY_ARE = frozenset({"up", "down", "left", "right", "enter", "backspace"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyRow:
-    """What one or more keys do.
+    """One or more keys with their description.
 
     Args:
         keys: Names of the keys as Textual spells them; the first is the one that is shown first.

@@ -9,7 +9,7 @@ __all__ = ["Provisional", "Until"]
 
 
 class Until(Flag):
-    """What ends a message; several may."""
+    """Events that end a message; flags."""
 
     OPENED = auto()
     """Both recordings are open."""

@@ -112,7 +112,7 @@ TABS = tuple(each for each in VIEWS if "form" not in each.traits)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arrangement:
-    """What is shown around a view.
+    """The panels around a view.
 
     Args:
         usable: Whether the terminal is large enough for anything.
@@ -132,7 +132,7 @@ class Arrangement:
 
 
 def arrange(width: int, height: int, *, view: ScreenId) -> Arrangement:
-    """Choose the panels: beside a view stands none that would halve what it shows.
+    """Choose the panels; none may halve the view.
 
     Args:
         width: Cells of the terminal.

@@ -189,7 +189,7 @@ _ATTRIBUTES = re.compile(rb"\x1b\[\?[\d;]*c")
 
 
 class BackgroundQuestion:
-    """The question, put when it is made; the terminal has to hand over what it is sent as it comes."""
+    """Query of the terminal's background colour, sent when it is made; needs raw input."""
 
     def __init__(self) -> None:
         self._until = time.monotonic() + _SECONDS
@@ -200,12 +200,12 @@ class BackgroundQuestion:
                 self._keys = sys.__stdin__.fileno()
 
     def is_light(self) -> bool:
-        """Tell whether the background is light; what is typed meanwhile is lost."""
+        """Return whether the background is light; keys typed meanwhile are lost."""
         bright = parse_colour(self._came())
         return bright is not None and bright > 0.5
 
     def _came(self) -> bytes:
-        """Return what has come, waiting for the answer no longer than it may take."""
+        """Return the bytes received before the deadline of the answer."""
         came = b""
         with suppress(OSError):
             while self._keys >= 0 and not _ATTRIBUTES.search(came):

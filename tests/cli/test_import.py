@@ -11,7 +11,7 @@ import jsonschema
 import numpy as np
 import pytest
 
-from qdebug.cli.importing import _FORMS
+from qdebug.cli.importing import _SOURCE_FORMATS
 from qdebug.cli.main import main
 from qdebug.importing.dumps import SOURCES
 from qdebug.present.reports.schema import load_schema
@@ -124,4 +124,4 @@ def test_an_untrusted_dump_is_read_in_a_guarded_process(spawn, demo):
 
 
 def test_the_forms_offered_are_those_there_are():
-    assert tuple(SOURCES) == _FORMS
+    assert tuple(SOURCES) == _SOURCE_FORMATS

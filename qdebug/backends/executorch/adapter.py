@@ -295,7 +295,7 @@ def _exported_program(path: Path) -> Any:
 
     Raises:
         BackendError: ExecuTorch cannot be loaded.
-        UsageError: The file is none.
+        UsageError: The file is no exported program.
     """
     with errors("ExecuTorch cannot be loaded", "Install it again: pip install executorch."), unlogged():
         import executorch.exir

@@ -103,6 +103,6 @@ class Loaded:
             ]
 
     def write_trace(self, etdump: str, buffer: str) -> None:
-        """Write what ETDump has of the runs so far into two files; a runtime without tracer writes none."""
+        """Write the ETDump of the runs so far into two files; nothing if the runtime has no tracer."""
         with errors("ExecuTorch failed to write its trace", _RUNS):
             self._program.write_etdump_result_to_file(etdump, buffer)

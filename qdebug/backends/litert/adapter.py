@@ -343,7 +343,7 @@ class _RunVariants:
 
     @property
     def sentence(self) -> str:
-        """A clause on what changes the outputs: fusion, or the reuse of memory."""
+        """A clause on the cause of changed outputs: fusion, or the reuse of memory."""
         clauses = []
         if self._fusion.fidelity is Fidelity.DIFFERS:
             clauses.append(f"fusion of operators changes the outputs: {self._fusion.worst}")

@@ -87,7 +87,7 @@ class SessionSettings:
         """Check that the provider is part of this ONNX Runtime.
 
         Raises:
-            UsageError: It is not.
+            UsageError: It is no part of it.
         """
         import onnxruntime
 

@@ -50,7 +50,7 @@ class record:  # noqa: N801  it is used as a function: with record(model, path):
         model: The module, a `torch.nn.Module`.
         path: The file to make; None keeps the recording in memory, as `recording` of what the block is given.
         way: One of `WAYS`.
-        taps: "faithful" or "all" for every tensor, "outputs" for inputs and outputs of the module alone.
+        taps: "faithful" or "all" for every tensor, "outputs" for only the inputs and outputs of the module.
         weights: Whether constants are recorded.
         steps: Whether each call is a step of one sample, as in decoding.
         **options: As of `qdebug.Recorder`: `force`, `keep` and the like.

@@ -63,7 +63,7 @@ def load_program(path: Path) -> Any:
     """Load an exported program.
 
     Raises:
-        UsageError: The file is none.
+        UsageError: The file is no exported program.
     """
     import torch
 
@@ -334,7 +334,7 @@ class ExportedGraph:
             feed: A tensor for each input; a run may change it.
             states: A tensor for each buffer that the program changes.
             recorder: The recorder.
-            taps: "outputs" for inputs and outputs alone.
+            taps: "outputs" for only inputs and outputs.
         """
         output_names = frozenset(self.graph.outputs) if taps == "outputs" else None
         first = feed if output_names is not None else {**feed, **states}

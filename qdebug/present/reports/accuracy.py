@@ -1,4 +1,4 @@
-"""Accuracies and their history as documents: what is judged, how far that is decided, and what moved."""
+"""Accuracies and their history as documents: verdict, certainty and changes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _STYLES = {Decision.WITHIN: "", Decision.WORSE: "bold red", Decision.UNDECIDED: 
 
 
 def accuracy_document(report: AccuracyReport) -> Document:
-    """Return what is said of accuracies."""
+    """Return the report of accuracies."""
     names = list(dict.fromkeys(measure.name for run in report.runs for measure in run.measures))
     blocks: list[Block] = [_title(report)]
     blocks.append(
@@ -156,7 +156,7 @@ def sparkline(values: Sequence[float | None]) -> str:
 
 
 def history_document(found: History, *, everything: bool = False) -> Document:
-    """Return what is said of a history.
+    """Return the report of a history.
 
     Args:
         found: The history.

@@ -20,7 +20,7 @@ _REASONS = 5
 
 
 def budget_document(budget: ErrorBudget, *, everything: bool = False, rest: str = "--all lists them") -> Document:
-    """Return what is said of a budget.
+    """Return the report of a budget.
 
     Args:
         budget: The budget.

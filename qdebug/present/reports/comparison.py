@@ -1,4 +1,4 @@
-"""A comparison as a document: what is said of it as a whole; and as Markdown, never larger than a summary may be."""
+"""A comparison as a document, and as Markdown that never exceeds the limit of a job summary."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def verdict_blocks(result: RunComparison) -> list[Block]:
 
 
 def comparison_facts(result: RunComparison, *, ways: str = sentences.WAYS) -> FactList:
-    """Return what ran, the limits, and what the comparison says of the run as a whole.
+    """Return the two runs, the limits, and the findings on the run as a whole.
 
     Args:
         result: The comparison.
@@ -74,12 +74,12 @@ def _fidelity_style(info: RunInfo) -> str:
 
 
 def remarks(nodes: Sequence[NodeResult]) -> Items:
-    """Return what is said of nodes that do not decide: those that are accepted, and what was found within limits."""
+    """Return remarks on nodes that do not decide the verdict: acknowledged ones, and findings within limits."""
     return Items.of([*sentences.acknowledged_sentences(nodes), *sentences.found_sentences(nodes)], style="yellow")
 
 
 def coverage(result: RunComparison, *, everything: bool = False) -> FactList:
-    """Return how much was compared, and what was not.
+    """Return how many tensors were compared, and which were not.
 
     Args:
         result: The comparison.

@@ -1,4 +1,4 @@
-"""What every metric means, from the one table that defines them."""
+"""The definition of every metric, from the one table of metrics."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a report says, once: blocks of text, facts and tables that terminal, Markdown and HTML lay out their own way.
+"""The content of a report: blocks of text, facts and tables that terminal, Markdown and HTML lay out.
 
 All texts are safe to print already; each renderer adds what its own form needs.
 """

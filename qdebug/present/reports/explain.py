@@ -1,4 +1,4 @@
-"""An explanation as a document: first how many, then by what, then what is left."""
+"""An explanation as a document: first counts, then arithmetics, then unexplained nodes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _LISTED = 40
 
 
 def explain_document(explanation: ExplainedRun, *, everything: bool = False) -> Document:
-    """Return what is said of an explanation.
+    """Return the report of an explanation.
 
     Args:
         explanation: What to show.
@@ -55,5 +55,5 @@ def _left(nodes: Sequence[NodeExplanation]) -> list[Item]:
 
 
 def explained_node_document(node: NodeExplanation) -> Document:
-    """Return what is said of one node."""
+    """Return the report of one explained node."""
     return [FactList.of(explained.node_facts(node))]

@@ -99,7 +99,7 @@ def _differences(reference: np.ndarray, backend: np.ndarray) -> np.ndarray:
 
 
 def guarded(value: object) -> str:
-    """Return text that a spreadsheet shows and does not compute: what could begin a formula gets a quote before it.
+    """Return text that a spreadsheet does not evaluate: the start of a formula gets a quote before it.
 
     Args:
         value: Anything, such as a name from a recording.
@@ -151,7 +151,7 @@ def netron_attachment(result: RunComparison, graph: Graph | None = None) -> str:
 
 
 def _targets(entry: NodeResult, graph: Graph | None) -> list[tuple[str, str]]:
-    """Return what the entry is about in the model: a node, if one produces it, and a value."""
+    """Return the model's node and value of an entry; without a node if none produces it."""
     node, value = entry.node, entry.tensor
     if graph is not None:
         producer = graph.producer(entry.reference_tensor)

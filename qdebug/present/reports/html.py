@@ -74,7 +74,7 @@ def detail_section(detail: NodeDetail, *, prefix: str, shown: frozenset[int], op
 
 
 def _without_definitions(grid: Grid) -> Grid:
-    """Leave out the columns that stand behind the others: the page says once what its numbers mean."""
+    """Leave out the columns of definitions, which the page shows once."""
     kept = [at for at in range(len(grid.titles)) if at not in grid.dim]
     return Grid(titles=[grid.titles[at] for at in kept], rows=[[row[at] for at in kept] for row in grid.rows])
 
@@ -267,7 +267,7 @@ def _said(result: RunComparison) -> str:
 
 
 def _section(name: str, result: RunComparison, details: Sequence[NodeDetail], *, prefix: str, heading: str) -> Element:
-    """Make the part of a backend: the verdict, the error along the net, the diagnosis, the nodes, and what ran."""
+    """Return the section of a backend: verdict, error along the net, diagnosis, nodes, and facts of the runs."""
     made = element("section", element(heading, f"{name} against its reference"), id=prefix)
     verdict = title(result)
     first = next((node for node in result.nodes if is_beyond(node)), None)

@@ -67,7 +67,7 @@ def _box_width(many: int) -> float:
 
 
 def _middles(around: Surroundings) -> list[float]:
-    """Return the middle of each box: those of a row side by side, in the order of what they are joined to."""
+    """Return the middle of each box: those of a row side by side, ordered by their neighbours."""
     middles = [_WIDTH / 2] * len(around.nodes)
     for level in sorted({node.level for node in around.nodes}, key=abs):
         inside = [at for at, node in enumerate(around.nodes) if node.level == level]

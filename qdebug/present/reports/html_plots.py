@@ -115,7 +115,7 @@ def nodes_together(nodes: Sequence[NodeResult]) -> int:
 
 
 class _Frame:
-    """The area of a plot: columns of neighbouring nodes along the net, values upwards, and room for what has none."""
+    """The area of a plot: neighbouring nodes as columns, values upwards, and room for missing values."""
 
     def __init__(self, nodes: Sequence[NodeResult], low: float, high: float, *, title: str) -> None:
         self._low, self._span = low, (high - low) or 1.0
@@ -275,7 +275,7 @@ def _dot(
 
 
 def parts_plot(nodes: Sequence[NodeResult]) -> Element | None:
-    """Draw what each node introduces within what reaches it, relative to the signal; None if nothing is known.
+    """Draw introduced and propagated error of each node, relative to the signal; None if nothing is known.
 
     Where nodes share a column, the largest of each counts.
 

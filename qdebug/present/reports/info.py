@@ -1,4 +1,4 @@
-"""What a recording holds, as a document."""
+"""The content of a recording as a document."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["info_document"]
 
 
 def info_document(contents: Contents, *, tensors: bool = False) -> Document:
-    """Return what a recording holds.
+    """Return the report of a recording's content.
 
     Args:
         contents: What to show.

@@ -1,4 +1,4 @@
-"""The comparison as JUnit XML: one suite for a backend, one case for each compared tensor, one for what is missing.
+"""The comparison as JUnit XML: a suite for each backend, a case for each compared or missing tensor.
 
 A tensor beyond its limit is a failure, one that cannot be compared an error; what is acknowledged or allowed to be
 missing is skipped with its reason, so that nobody takes it for tested.
@@ -43,7 +43,7 @@ def diff_junit(results: Mapping[str, RunComparison]) -> str:
 
 
 def _identity(result: RunComparison) -> str:
-    """Return what the cases of a backend are called by: its model and its runtime, which stay from run to run.
+    """Return the name of a backend's suite: its model and its runtime, which stay from run to run.
 
     The name of a recording may hold a hash of what was recorded: with it, no test would have a history.
     """

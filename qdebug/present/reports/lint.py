@@ -1,4 +1,4 @@
-"""What lint found as a document: each rewrite with its nodes, its ranges, and the input that shows it."""
+"""The findings of lint as a document: each rewrite with its nodes, ranges, and an input that shows it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _REASONS = 3
 
 
 def lint_document(report: LintReport, *, everything: bool = False) -> Document:
-    """Return what is said of rewrites.
+    """Return the report of rewrites.
 
     Args:
         report: What was found.

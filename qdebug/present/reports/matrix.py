@@ -47,7 +47,7 @@ def diffs_dict(
 
 
 def matrix_document(results: Mapping[str, RunComparison], agreement: Mapping[str, Agreement] | None) -> Document:
-    """Return what is said of several backends beside each other, the worst tensors first.
+    """Return the report of several backends side by side, the worst tensors first.
 
     Args:
         results: One comparison for each backend, by the name shown for it.

@@ -111,7 +111,7 @@ _OVERLAYS = (
 
 
 def model_explorer_files(result: RunComparison, reference: Graph, backend: Graph) -> dict[str, str]:
-    """Return the files of a comparison by name: two graphs, overlays, the mapping of nodes, and what opens them.
+    """Return the files of a comparison by name: graphs, overlays, the mapping of nodes, and an opening script.
 
     Args:
         result: The comparison.
@@ -173,7 +173,7 @@ def _id(name: str) -> str:
 
 
 def _maker(graph: Graph, tensor: str) -> str | None:
-    """Return what makes a tensor, as `_Ids` calls it: a node or an input; None for a constant."""
+    """Return the id of a tensor's producer, a node or an input; None for a constant."""
     node = graph.producer(tensor)
     if node is not None:
         return node.name
@@ -244,7 +244,7 @@ def _attr(key: str, value: object) -> dict[str, str]:
 
 
 def _attrs(tensors: Iterable[str], rows: Mapping[str, NodeResult]) -> list[dict[str, str]]:
-    """Return what is said of the compared tensors of a node."""
+    """Return the attributes of a node: the results of its compared tensors."""
     known = columns()
     found: list[dict[str, str]] = []
     for tensor in tensors:

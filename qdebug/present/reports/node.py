@@ -50,7 +50,7 @@ def node_document(detail: NodeDetail) -> Document:
 
 
 def node_facts(detail: NodeDetail) -> list[Fact]:
-    """Return how the tensor was paired, and what is known of where its error comes from."""
+    """Return how the tensor was paired, and the known origin of its error."""
     result = detail.result
     facts = [Fact("pair", safe_text(sentences.pair_words(result), limit=400))]
     if result.note:

@@ -1,4 +1,4 @@
-"""A probe's result as a document: first the name, then kind by kind, then what else fits."""
+"""A probe's result as a document: first the name, then kind by kind, then other matches."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _WORD = {0: "EXPLAINED", 1: "UNEXPLAINED", 2: "NOT PROBED", 3: "NO ANSWER"}
 
 
 def probe_document(result: ProbeResult, *, everything: bool = False) -> Document:
-    """Return what is said of a probe.
+    """Return the report of a probe.
 
     Args:
         result: What to show.
@@ -40,7 +40,7 @@ def probe_document(result: ProbeResult, *, everything: bool = False) -> Document
 
 
 def comparison_document(found: FingerprintComparison, *, everything: bool = False) -> Document:
-    """Return what is said of two fingerprints.
+    """Return the report of two fingerprints.
 
     Args:
         found: What to show.

@@ -1,4 +1,4 @@
-"""A repair as a document: the edits, what they bring on samples that were looked at and on others, and their cost."""
+"""A repair as a document: the edits, their gain on searched and on held-out samples, and their cost."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _NAME = 48
 
 
 def repair_document(repair: Repair) -> Document:
-    """Return what is said of a repair."""
+    """Return the report of a repair."""
     blocks: list[Block] = [_title(repair), FactList.of(_facts(repair))]
     if repair.edits:
         blocks.append(
@@ -51,7 +51,7 @@ def _title(repair: Repair) -> Title:
 
 
 def _refuted(repair: Repair) -> Iterator[str]:
-    """Yield what speaks against a repair."""
+    """Yield the evidence against a repair."""
     goal = _value(repair, repair.goal)
     for name, where in (("held out", "on the samples held out"), ("model run", "when the changed model is run")):
         score = repair.proofs.get(name)
@@ -90,7 +90,7 @@ def edit_cells(edit: Edit) -> tuple[str, ...]:
 
 
 def cost_words(edits: Sequence[Edit]) -> str:
-    """Say what edits cost together."""
+    """Return the cost of all edits together, in words."""
     share = numbers.percent(min(1.0, sum(edit.macs for edit in edits)), 1.0)
     size = numbers.byte_size(sum(edit.size for edit in edits))
     return f"{share} of the multiply-adds in higher precision, {size}"

@@ -189,7 +189,7 @@ def running(
 
 
 def hook(inputs: Sequence[np.ndarray | None], pool: ArrayPool, *, there: bool) -> str:
-    """Return the statements that a user gives the output of a device by, and that choose what is checked.
+    """Return the statements in which a user supplies the device's output and chooses the check.
 
     Args:
         inputs: What the node reads; None where an optional input is left out.
@@ -228,7 +228,7 @@ def head(sentences: Sequence[str], run: RunInfo, path: Path) -> str:
 
 
 def put_together(parts: Sequence[str], pool: ArrayPool) -> str:
-    """Return the text of a file: its head, what it imports, its arrays, then the rest.
+    """Return the text of a file: its head, imports, arrays, and the rest.
 
     Args:
         parts: The docstring, then everything below the arrays.
@@ -424,7 +424,7 @@ def reproducer_text(found: Reproducer, path: Path) -> str:
 
 
 def _turned(unit: Unit) -> str:
-    """Return the statements that bring codes of ONNX Runtime to what the node gives: its layout, and its activation."""
+    """Return the statements that convert ONNX Runtime's codes to the node's layout and activation."""
     turned = "    output = np.moveaxis(output, 1, -1)\n" if unit.channels_last else ""
     low, high = unit.out.clamp or unit.out.limits
     return turned if unit.out.clamp is None else f"{turned}    output = np.clip(output, {low}, {high})\n"
@@ -438,7 +438,7 @@ def reference():
 
 
 def _sentences(found: Reproducer, *, there: bool) -> list[str]:
-    """Say what the file is about."""
+    """Return the description of the file."""
     held = f"which reproduces {found.siblings} other nodes of its kind in the run" if found.siblings else ""
     wrong = f"{found.wrong} of {found.elements} codes are not what the arithmetic {plain(found.variant)} gives"
     return [
@@ -590,7 +590,7 @@ def float_reproducer_text(found: FloatReproducer, path: Path) -> str:
 
 
 def _float_sentences(found: FloatReproducer, *, there: bool) -> list[str]:
-    """Say what the file is about, and where its tolerance comes from."""
+    """Return the description of the file, with the source of its tolerance."""
     if found.allowed:
         held = f"; {found.siblings} other {plain(found.node.op)} nodes of the run have that" if found.siblings else ""
         source = f"the rounding bound of its sums in {plain(found.precision)}{held}"

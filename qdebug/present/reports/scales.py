@@ -1,4 +1,4 @@
-"""What is said of profiles, of chosen scales and of trials."""
+"""Reports of profiles, chosen scales and trials."""
 
 from __future__ import annotations
 
@@ -223,7 +223,7 @@ def trial_rows(
     errors: tuple[QuantError | None, QuantError | None],
     outputs: Sequence[OutputEffect] = (),
 ) -> list[tuple[str, str, str]]:
-    """Return what parameters in use and others do, side by side: label, now, trial. Estimates are marked with ~.
+    """Return the effect of the parameters in use and of others, side by side: label, now, trial. Estimates have a ~.
 
     Args:
         quants: Both parameters; None where there are none.
@@ -251,7 +251,7 @@ def trial_rows(
 
 
 def output_rows(outputs: Sequence[OutputEffect]) -> list[tuple[str, str, str]]:
-    """Return what becomes of outputs, side by side: label, now, trial."""
+    """Return the effect on the outputs, side by side: label, now, trial."""
     return [
         (f"output {safe_text(each.output, limit=_TENSOR)} rel L2", output_error(each.now), output_error(each.trial))
         for each in outputs

@@ -1,4 +1,4 @@
-"""The JSON Schemas of what qdebug prints, as they ship with the package."""
+"""The JSON Schemas of qdebug's output, which ship with the package."""
 
 from __future__ import annotations
 

@@ -13,6 +13,7 @@ from qdebug.plural import plural
 from qdebug.present import numbers, sentences
 from qdebug.present.answer import (
     BAR,
+    advice_line,
     level_change,
     node_title,
     ordered_outputs,
@@ -144,10 +145,10 @@ def where(result: RunComparison, faults: Sequence[Diagnosis], *, whys: int) -> G
             level_change(fault),
         ]
         rows.append([*figures, safe_text(fault.why, limit=_REASON) if row < whys else ""])
-    rest = _remaining_share(result)
+    output = next((name for fault in faults for name, share in fault.share.items() if share is not None), None)
+    rest = None if output is None else _remaining_share(result)
     if rest is not None and faults == result.diagnosis[: len(faults)]:
         rows.append([share_text(rest[0]), "", "", rest[1], "", "", ""])
-    output = next((name for fault in faults for name, share in fault.share.items() if share is not None), None)
     if output is None:
         titles, rows = ["#", "node", "op", "SQNR dB in -> out", "why"], [row[2:] for row in rows]
         return Grid(titles=titles, rows=rows, right=frozenset({0}), names=frozenset({1, 2}), below={4: ""})
@@ -157,7 +158,7 @@ def where(result: RunComparison, faults: Sequence[Diagnosis], *, whys: int) -> G
 
 
 def _remaining_share(result: RunComparison) -> tuple[float, str] | None:
-    """Return the share of the last row, with a label: what the named nodes leave, or what they make together."""
+    """Return the share that the named nodes leave, or the share of all of them together, with a label."""
     groups = (remedy for each in result.diagnosis for remedy in each.remedies if (remedy.nodes or 0) > 1)
     in_float = next((remedy for remedy in groups if remedy.edit.startswith("float ")), None)
     if in_float is not None:
@@ -196,6 +197,8 @@ def answer(result: RunComparison, *, terse: bool = False) -> FactList:
         )
         for at, (fault, remedy) in enumerate(remedies)
     ]
+    advice = advice_line(result)
+    facts += [Fact("TRY", advice)] if advice else []
     ruled_out = ruled_out_line(result, most=1 if terse else None)
     return FactList([*facts, *([Fact("OK", ruled_out)] if ruled_out else [])])
 

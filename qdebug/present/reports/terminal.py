@@ -123,7 +123,7 @@ def _beside(grid: Grid) -> list[int]:
 
 
 def _stacked(grid: Grid, width: int) -> list[RenderableType]:
-    """Lay out each row as a line of figures, and below it what is too long for a column."""
+    """Lay out each row as a line of figures, with texts that are too long for a column below it."""
     beside = _beside(grid)
     right = {place for place, at in enumerate(beside) if at in grid.right}
     names = [place for place, at in enumerate(beside) if at in grid.names]
@@ -140,7 +140,7 @@ def _stacked(grid: Grid, width: int) -> list[RenderableType]:
 
 
 def _fitted(rows: list[list[str]], names: Sequence[int], width: int) -> list[list[str]]:
-    """Shorten names until each row fits a line, the longest first and none below what still tells it apart."""
+    """Shorten names until each row fits a line: the longest first, each only as far as it stays distinct."""
     for place in sorted(names, key=lambda place: -max(len(row[place]) for row in rows)):
         widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
         over = sum(widths) + GAP * (len(widths) - 1) - width

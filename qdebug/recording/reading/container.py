@@ -157,7 +157,7 @@ class Container:
             known: Tables that are known already, and not read.
 
         Raises:
-            ValueError, OSError: One is missing or is something that a recording never contains.
+            ValueError, OSError: A table is missing or is something that a recording never contains.
         """
         return {name: known[name] if name in known else self._table(name) for name in TABLES}
 
@@ -312,7 +312,7 @@ def _check_finished(path: Path) -> None:
     """Refuse the path of an unfinished run, with a hint.
 
     Raises:
-        RecordingError: It is one.
+        RecordingError: The run did not finish.
     """
     target = target_of(path) if path.is_file() else path
     if not unfinished(target):

@@ -77,7 +77,7 @@ class DatasetPayloads:
         return self._count
 
     def locate(self, expected: Expected) -> Location:
-        """Find a payload; errors as of `Payloads.locate`."""
+        """Find a payload; errors as in `Payloads.locate`."""
         if self._users is None:
             self._users = self._find_users()
         if expected.number not in self._users:

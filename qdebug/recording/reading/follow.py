@@ -36,7 +36,7 @@ class FollowState(StrEnum):
 
 
 class FollowedRecording(Recording, Closable):
-    """A recording that may still grow, as of the last `refresh`.
+    """A recording that may still grow, as it was at the last `refresh`.
 
     Nothing changes but in `refresh`: between two calls `graph`, `names`, `samples`, `steps` and `info` are as fixed as
     those of a finished file, so that a program can poll, look whether anything is new, and draw. Any number of
@@ -50,14 +50,14 @@ class FollowedRecording(Recording, Closable):
                 print(name, recording.samples)
             time.sleep(0.02)
 
-    A recording that is finished already can be opened too: `refresh` has nothing new then. When another run records to
-    the same path, or somebody replaces or cuts off the file, `changed` says so.
+    A recording that is finished already can be opened too: `refresh` has nothing new then. `changed` is set when
+    another run records to the same path, or the file is replaced or truncated.
 
     Args:
-        path: What the recorder was told to record to.
+        path: The path given to the recorder.
 
     Raises:
-        NotARecordingError: Nobody records there, and there is no recording.
+        NotARecordingError: There is no recording, finished or under way.
         RecordingError: The file or its journal is damaged.
     """
 
@@ -81,7 +81,7 @@ class FollowedRecording(Recording, Closable):
     # -- news
 
     def refresh(self) -> tuple[str, ...]:
-        """Read what was recorded since the last call.
+        """Read the values recorded since the last call.
 
         It costs as much as there is new: microseconds for nothing. Values are not read. Ask for `graph` only when
         something is new, since it is rebuilt then.

@@ -274,7 +274,7 @@ def _check_members(kind: Any, name: bytes, depth: int = 0) -> None:
 
 
 def read_text_attribute(holder: Any, name: bytes) -> str | None:
-    """Read a scalar attribute of fixed-length text; None if there is none, or it is anything else."""
+    """Read a scalar attribute of fixed-length text; None if it is missing or something else."""
     if not h5a.exists(holder, name):
         return None
     attribute = h5a.open(holder, name)
@@ -291,7 +291,7 @@ def read_integer_attribute(holder: Any, name: bytes) -> int:
     """Read a scalar attribute that is an integer.
 
     Raises:
-        ValueError: There is none, or it is anything else.
+        ValueError: It is missing, or no integer.
     """
     try:
         attribute = h5a.open(holder, name)

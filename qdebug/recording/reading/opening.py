@@ -118,7 +118,7 @@ def join(
         out: The manifest.
         by: "tensors" if each holds other tensors of the same samples, "samples" if each holds further samples.
         force: Replace `out` if it exists.
-        prefixes: What goes before the names of each; nothing if None.
+        prefixes: A prefix for the names in each; none if None.
 
     Raises:
         UsageError: A recording is not below the manifest's folder, is the file to write, or comes twice.
@@ -511,7 +511,7 @@ def open_recording(path: str | Path, *, follow: bool = False) -> Recording:
 
     Args:
         path: A file that a recorder wrote, or the manifest of several.
-        follow: Read it while another process still writes it: `refresh()` takes in what is new.
+        follow: Read it while another process still writes it; `refresh()` reads new tensors.
 
     Raises:
         RecordingError: The file is missing, no recording, damaged, of a newer format, or not finished.

@@ -187,7 +187,7 @@ def check_room(nbytes: int, room: int) -> None:
     """Refuse a payload that is far larger than the room that the file takes on the disk.
 
     Raises:
-        ValueError: It is.
+        ValueError: The payload is too large.
     """
     if nbytes > MAX_RATIO * room:
         raise ValueError(f"it declares {nbytes} bytes; the file takes {room} on the disk")

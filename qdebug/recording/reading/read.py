@@ -145,7 +145,7 @@ class KnownGraphs:
             digest: The hash that the file gives for the tables.
 
         Raises:
-            ValueError: They are no graph.
+            ValueError: The tables are no graph.
         """
         key = (digest, repr(run["graph"]))
         if key not in self.graphs:

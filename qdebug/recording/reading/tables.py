@@ -172,7 +172,7 @@ def check_positions(positions: np.ndarray, count: int) -> None:
     """Check positions of a file: ascending, and inside the tensor.
 
     Raises:
-        ValueError: They are not.
+        ValueError: They are not ascending, or outside.
     """
     if positions.size and not (int(positions[0]) >= 0 and int(positions[-1]) < count):
         raise ValueError("kept elements lie outside their tensor")
@@ -239,7 +239,7 @@ def decode_run(tables: Tables) -> dict[str, Any]:
     """Return the JSON object of the run.
 
     Raises:
-        ValueError: It is none, or lacks a key.
+        ValueError: The text is no such object, or lacks a key.
     """
     try:
         run = json.loads(tables["run"].tobytes())

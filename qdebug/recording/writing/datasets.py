@@ -142,14 +142,14 @@ class _RegularForm(NamedTuple):
     Args:
         constant: Whether the tensors are constants.
         dtype: Their logical dtype.
-        what: Messages that describe their values.
+        description: Messages that describe their values.
         nbytes: Bytes of a payload.
         pieces: Their chunks without offsets; None for contiguous datasets.
     """
 
     constant: bool
     dtype: str
-    what: bytes
+    description: bytes
     nbytes: int
     pieces: _Pieces | None = None
 
@@ -227,7 +227,7 @@ class Datasets:
         bounds = [*starts.tolist(), len(order)]
         payloads = index["payload"][order]
         full = payloads != NO_PAYLOAD
-        whole = np.logical_and.reduceat(full, starts).tolist()
+        is_complete = np.logical_and.reduceat(full, starts).tolist()
         varies = np.logical_or.reduceat(index["quant"][order] >= 0, starts).tolist()
         behind = len(self._tables["payloads"])
         offsets = np.append(self._tables["payloads"], np.uint64(NOWHERE))[np.minimum(payloads, behind)]
@@ -247,11 +247,11 @@ class Datasets:
                 if (form := self._regular[key]) is not None:
                     self._list_regular(row, form, offset if form.pieces is None else offsets[events])
                     continue
-            inside, own = order[events], order[events][full[events]]
-            kept = "full" if whole[at] else self._kept(inside)
-            places = np.stack([index["sample"][own], index["step"][own]], axis=1)
-            values = [self._payloads[number] for number in index["payload"][own].tolist()]
-            self._list_tensor(row, values, places, kept, inside if varies[at] else None)
+            tensor_events, full_events = order[events], order[events][full[events]]
+            kept = "full" if is_complete[at] else self._kept_extent(tensor_events)
+            places = np.stack([index["sample"][full_events], index["step"][full_events]], axis=1)
+            values = [self._payloads[number] for number in index["payload"][full_events].tolist()]
+            self._list_tensor(row, values, places, kept, tensor_events if varies[at] else None)
 
     def _number_forms(self, count: int) -> tuple[np.ndarray, list[tuple[str, tuple[int, ...]]]]:
         """Return the number of each payload's dtype and shape, [count], and these dtypes and shapes."""
@@ -269,13 +269,13 @@ class Datasets:
         nbytes, single = math.prod(shape) * itemsize, constant or self._places == 1
         if len(shape) + len(lead) > MAX_NDIM or (nbytes > MAX_PIECE and not single):
             return None
-        what = self._what(dtype, (*lead, *shape), chunked=not single)
+        description = self._description(dtype, (*lead, *shape), chunked=not single)
         if single:
-            return _RegularForm(constant, dtype, what, nbytes)
+            return _RegularForm(constant, dtype, description, nbytes)
         starts = np.zeros((self._places, len(lead) + len(shape)), np.uint64)
         starts[:, : len(lead)] = np.indices(lead).reshape(len(lead), -1).T
         pieces = _Pieces((*(1,) * len(lead), *shape), itemsize, starts, starts[:, 0], nbytes)
-        return _RegularForm(constant, dtype, what, nbytes, pieces)
+        return _RegularForm(constant, dtype, description, nbytes, pieces)
 
     def _list_regular(self, row: int, form: _RegularForm, offsets: Any) -> None:
         """List the dataset of a complete, uncompressed tensor of one dtype and shape.
@@ -287,18 +287,20 @@ class Datasets:
             form: Its common parts.
             offsets: Offset of its payload; an array for all samples and steps, if it has chunks.
         """
-        constant, dtype, what, nbytes, pieces = form
+        constant, dtype, description, nbytes, pieces = form
         group, link = _CONSTANTS if constant else _TENSORS, self._attributes.link(row)
         attributes, count = self._attributes.of_tensor(row, dtype, "full")
         if pieces is None:
             dataset = _Dataset(
-                group, link, what + contiguous_layout(offsets, nbytes) + attributes, count + _DESCRIBING + 1
+                group, link, description + contiguous_layout(offsets, nbytes) + attributes, count + _DESCRIBING + 1
             )
         else:
-            dataset = _Dataset(group, link, what + attributes, count + _DESCRIBING, pieces._replace(stored=offsets))
+            dataset = _Dataset(
+                group, link, description + attributes, count + _DESCRIBING, pieces._replace(stored=offsets)
+            )
         self._datasets.append(dataset)
 
-    def _kept(self, events: np.ndarray) -> str:
+    def _kept_extent(self, events: np.ndarray) -> str:
         """Return how much of a partially recorded tensor was recorded."""
         kinds = {
             "elements" if flag & Flag.SAMPLED else "statistics" if flag & Flag.STATS_ONLY else "full"
@@ -307,13 +309,13 @@ class Datasets:
         return kinds.pop() if len(kinds) == 1 else "mixed"
 
     def _list_tensor(
-        self, row: int, own: Sequence[Placed], places: np.ndarray, kept: str, varies: np.ndarray | None
+        self, row: int, payloads: Sequence[Placed], places: np.ndarray, kept: str, varies: np.ndarray | None
     ) -> None:
         """List the dataset of a tensor, or the group of its datasets.
 
         Args:
             row: Row of /graph/tensors.
-            own: Payloads of the fully recorded values.
+            payloads: Payloads of the fully recorded values.
             places: Sample and step of each of them.
             kept: How much was recorded.
             varies: Rows of /graph/index of its events, if some have a quantization of their own.
@@ -321,37 +323,39 @@ class Datasets:
         constant = bool(self._is_constant[row])
         group, lead = (_CONSTANTS, ()) if constant else (_TENSORS, self._lead)
         link = self._attributes.link(row)
-        dtype, shape = (own[0].dtype, own[0].shape) if own else self._stated_form(row)
+        dtype, shape = (payloads[0].dtype, payloads[0].shape) if payloads else self._stated_form(row)
         attributes = self._attributes.of_tensor(row, dtype, kept)
-        if not constant and len(own) < self._places:
-            attributes = _more(attributes, self._of_places(places))
+        if not constant and len(payloads) < self._places:
+            attributes = _more(attributes, self._place_attributes(places))
         if varies is not None:
             attributes = _more(attributes, self._attributes.by_place(row, self._index[varies], lead))
-        if not own:  # no sample: a dataset of no elements that has the tensor's own shape
-            what = self._what(dtype, (0, *lead[1:], *shape)[:MAX_NDIM])
-            messages = what + contiguous_layout(UNDEFINED, 0) + attributes[0]
+        if not payloads:  # no sample: a dataset of no elements that has the tensor's own shape
+            description = self._description(dtype, (0, *lead[1:], *shape)[:MAX_NDIM])
+            messages = description + contiguous_layout(UNDEFINED, 0) + attributes[0]
             self._datasets.append(_Dataset(group, link, messages, attributes[1] + _DESCRIBING + 1))
             return
-        is_uniform = len(own) == 1 or all(placed.dtype == dtype and placed.shape == shape for placed in own)
+        is_uniform = len(payloads) == 1 or all(placed.dtype == dtype and placed.shape == shape for placed in payloads)
         if is_uniform and len(shape) + len(lead) <= MAX_NDIM and math.prod((*lead, *shape)) < _MAX_ELEMENTS:
-            self._datasets.append(self._one_dataset(group, link, own, lead=lead, places=places, attributes=attributes))
+            self._datasets.append(
+                self._make_dataset(group, link, payloads, lead=lead, places=places, attributes=attributes)
+            )
             return
         path = (*group, link)
         self._groups[path] = attributes
-        for placed, (sample, step) in zip(own, places.tolist(), strict=True):
+        for placed, (sample, step) in zip(payloads, places.tolist(), strict=True):
             key = place_key(sample, step, steps=self._axes[1])
-            self._datasets.append(self._one_dataset(path, key, [placed]))
+            self._datasets.append(self._make_dataset(path, key, [placed]))
 
     def _stated_form(self, row: int) -> tuple[str, tuple[int, ...]]:
         """Return dtype and shape of a tensor without fully recorded values."""
         event = self._index[(self._index["tensor"] == row).argmax()]
         return LOGICAL_DTYPES[event["dtype"]], tuple(event["shape"][: event["ndim"]].tolist())
 
-    def _one_dataset(
+    def _make_dataset(
         self,
         group: Path,
         link: bytes,
-        own: Sequence[Placed],
+        payloads: Sequence[Placed],
         *,
         lead: tuple[int, ...] = (),
         places: np.ndarray | None = None,
@@ -362,65 +366,71 @@ class Datasets:
         Args:
             group: Its group.
             link: Its name there.
-            own: The payloads.
+            payloads: The payloads.
             lead: Its leading axes: number of samples, and of steps if there are several.
             places: Sample and step of each payload; None without leading axes.
             attributes: Messages of its attributes, and their number.
         """
-        first = own[0]
+        first = payloads[0]
         shape, dtype = (*lead, *first.shape), first.dtype
         nbytes = math.prod(first.shape) * physical_dtype(dtype).itemsize
         if nbytes == 0 or (math.prod(lead) == 1 and first.chunks is None):
             layout = contiguous_layout((first.offset or 0) if nbytes else UNDEFINED, nbytes)
             return _Dataset(
-                group, link, self._what(dtype, shape) + layout + attributes[0], attributes[1] + _DESCRIBING + 1
+                group, link, self._description(dtype, shape) + layout + attributes[0], attributes[1] + _DESCRIBING + 1
             )
-        pieces = self._cut(own, places[:, : len(lead)] if places is not None else None)
-        missing = math.prod(lead) > len(own)
-        what = self._what(dtype, shape, chunked=True, missing=missing)
-        return _Dataset(group, link, what + attributes[0], attributes[1] + _DESCRIBING, pieces)
+        pieces = self._pieces_of(payloads, places[:, : len(lead)] if places is not None else None)
+        missing = math.prod(lead) > len(payloads)
+        description = self._description(dtype, shape, chunked=True, missing=missing)
+        return _Dataset(group, link, description + attributes[0], attributes[1] + _DESCRIBING, pieces)
 
-    def _what(self, dtype: str, shape: tuple[int, ...], *, chunked: bool = False, missing: bool = False) -> bytes:
+    def _description(
+        self, dtype: str, shape: tuple[int, ...], *, chunked: bool = False, missing: bool = False
+    ) -> bytes:
         key = dtype, shape, chunked, missing
         if (description := self._described.get(key)) is None:
             fill = _NAN.get(dtype, b"") if missing else b""
             description = self._described[key] = described(encode_logical(dtype), shape, fill, chunked=chunked)
         return description
 
-    def _cut(self, own: Sequence[Placed], places: np.ndarray | None) -> _Pieces:
+    def _pieces_of(self, payloads: Sequence[Placed], places: np.ndarray | None) -> _Pieces:
         """Return the chunks of payloads of one shape.
 
         Args:
-            own: The payloads.
+            payloads: The payloads.
             places: Leading coordinates of each, [payloads, axes]; None for a dataset without leading axes.
         """
-        shape, itemsize = own[0].shape, physical_dtype(own[0].dtype).itemsize
-        lead = np.zeros((len(own), 0), np.uint64) if places is None else places
-        ones, nbytes = (1,) * lead.shape[1], math.prod(shape) * itemsize
-        if own[0].chunks is None and nbytes <= MAX_PIECE:
-            starts = np.zeros((len(own), lead.shape[1] + len(shape)), np.uint64)
-            starts[:, : lead.shape[1]] = lead
-            stored = np.fromiter((placed.offset or 0 for placed in own), np.uint64, len(own))
+        shape, itemsize = payloads[0].shape, physical_dtype(payloads[0].dtype).itemsize
+        leading_places = np.zeros((len(payloads), 0), np.uint64) if places is None else places
+        ones, nbytes = (1,) * leading_places.shape[1], math.prod(shape) * itemsize
+        if payloads[0].chunks is None and nbytes <= MAX_PIECE:
+            starts = np.zeros((len(payloads), leading_places.shape[1] + len(shape)), np.uint64)
+            starts[:, : leading_places.shape[1]] = leading_places
+            stored = np.fromiter((placed.offset or 0 for placed in payloads), np.uint64, len(payloads))
             return _Pieces((*ones, *shape), itemsize, starts, stored, nbytes)
-        if own[0].chunks is None:
+        if payloads[0].chunks is None:
             chunk = piece_shape(shape, itemsize)
-            inside = np.array(list(chunks_of(shape, chunk)), np.uint64).reshape(-1, len(shape))
+            chunk_starts = np.array(list(chunks_of(shape, chunk)), np.uint64).reshape(-1, len(shape))
             size = math.prod(chunk) * itemsize
             strides = [math.prod(shape[axis + 1 :]) * itemsize for axis in range(len(shape))]
-            begins = inside @ np.array(strides, np.uint64)
-            stored = (np.array([placed.offset for placed in own], np.uint64)[:, None] + begins).ravel()
-            self.spare = max(self.spare, int(begins[-1]) + size - nbytes)
+            chunk_offsets = chunk_starts @ np.array(strides, np.uint64)
+            stored = (np.array([placed.offset for placed in payloads], np.uint64)[:, None] + chunk_offsets).ravel()
+            self.spare = max(self.spare, int(chunk_offsets[-1]) + size - nbytes)
             sizes, masks = np.full(len(stored), size, np.uint64), np.zeros(len(stored), np.uint64)
             filters: tuple[tuple[int, tuple[int, ...]], ...] = ()
         else:
-            chunk, filters = own[0].chunks.shape, own[0].chunks.filters
-            inside = np.array(list(chunks_of(shape, chunk)), np.uint64).reshape(-1, len(shape))
-            rows = np.array([stored for placed in own if placed.chunks for stored in placed.chunks.stored], np.uint64)
+            chunk, filters = payloads[0].chunks.shape, payloads[0].chunks.filters
+            chunk_starts = np.array(list(chunks_of(shape, chunk)), np.uint64).reshape(-1, len(shape))
+            rows = np.array(
+                [stored for placed in payloads if placed.chunks for stored in placed.chunks.stored], np.uint64
+            )
             stored, sizes, masks = rows.reshape(-1, 3).T
-        starts = np.concatenate([np.repeat(lead, len(inside), axis=0), np.tile(inside, (len(own), 1))], axis=1)
+        starts = np.concatenate(
+            [np.repeat(leading_places, len(chunk_starts), axis=0), np.tile(chunk_starts, (len(payloads), 1))], axis=1
+        )
         return _Pieces((*ones, *chunk), itemsize, starts.astype(np.uint64), stored, sizes, masks, filters)
 
-    def _of_places(self, places: np.ndarray) -> list[Message]:
+    def _place_attributes(self, places: np.ndarray) -> list[Message]:
         """Return the attributes of a tensor without values at some places: their number, and the others."""
         missing = min(self._places - len(places), 2**64 - 1)
         recorded = places if len(self._lead) > 1 else places[:, 0]
@@ -437,9 +447,9 @@ class Datasets:
             group = ELEMENTS.encode(), self._attributes.link(tensor)
             self._groups.setdefault(group, self._attributes.name(tensor))
             key = place_key(int(event["sample"]), int(event["step"]), steps=self._axes[1])
-            for what in ("values", "positions"):
-                placed = self._payloads[int(row[what])]
-                self._datasets.append(self._one_dataset(group, key + b"." + what.encode(), [placed]))
+            for part in ("values", "positions"):
+                placed = self._payloads[int(row[part])]
+                self._datasets.append(self._make_dataset(group, key + b"." + part.encode(), [placed]))
 
     def _list_quantizations(self) -> None:
         for link, pool, start, array in self._attributes.large:
@@ -447,8 +457,8 @@ class Datasets:
                 place = self._pools[pool] + start * array.itemsize
             else:
                 place = self._add(np.ascontiguousarray(array).tobytes())
-            what = described(self._attributes.kind(array), array.shape)
-            messages = what + contiguous_layout(place, array.nbytes)
+            description = described(self._attributes.kind(array), array.shape)
+            messages = description + contiguous_layout(place, array.nbytes)
             self._datasets.append(_Dataset((QUANT.encode(),), link, messages, _DESCRIBING + 1))
 
     # -- headers
@@ -499,15 +509,15 @@ class Datasets:
                 numbers_by_places.setdefault(key, []).append(number)
         root_of: dict[int, int] = {}
         for (rank, _, _), numbers in numbers_by_places.items():
-            own = [pieces for number in numbers if (pieces := self._datasets[number].pieces) is not None]
-            count = len(own[0].places)
-            keys = np.zeros((len(own), count + 1), key_type(rank))
-            keys["at"][:, :-1, :rank] = own[0].places
-            keys["size"][:, :-1] = np.array([pieces.sizes for pieces in own]).reshape(len(own), -1)
-            keys["mask"][:, :-1] = np.array([pieces.masks for pieces in own]).reshape(len(own), -1)
-            keys["at"][:, -1] = [(*pieces.chunk, pieces.itemsize) for pieces in own]
-            keys["at"][:, -1, :rank] += own[0].places[-1]
-            children = np.stack([pieces.stored for pieces in own])
+            all_pieces = [pieces for number in numbers if (pieces := self._datasets[number].pieces) is not None]
+            count = len(all_pieces[0].places)
+            keys = np.zeros((len(all_pieces), count + 1), key_type(rank))
+            keys["at"][:, :-1, :rank] = all_pieces[0].places
+            keys["size"][:, :-1] = np.array([pieces.sizes for pieces in all_pieces]).reshape(len(all_pieces), -1)
+            keys["mask"][:, :-1] = np.array([pieces.masks for pieces in all_pieces]).reshape(len(all_pieces), -1)
+            keys["at"][:, -1] = [(*pieces.chunk, pieces.itemsize) for pieces in all_pieces]
+            keys["at"][:, -1, :rank] += all_pieces[0].places[-1]
+            children = np.stack([pieces.stored for pieces in all_pieces])
             data, roots = tree_bytes(1, keys, children, self._end(), most=self.chunks_in_node)
             self._add(data)
             root_of.update(zip(numbers, roots.tolist(), strict=True))
@@ -515,7 +525,7 @@ class Datasets:
 
 
 _DESCRIBING = 3
-"""Messages of `described`."""
+"""Number of messages in `described`."""
 _HEADERS_AT_ONCE = 1000
 _NODE_CHILDREN = (2, 4, 8, 16, 32, 64)
 """Candidate numbers of children of a node of chunks, besides the numbers that fit the recording."""

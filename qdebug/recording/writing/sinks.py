@@ -160,7 +160,7 @@ class BackgroundSink:
     `leave`.
 
     Args:
-        sink: The other sink; used by nobody else.
+        sink: The other sink; not used elsewhere.
         most: Maximum bytes of queued arrays.
     """
 

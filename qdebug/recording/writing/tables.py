@@ -122,7 +122,7 @@ class IndexRows:
             dtype: Logical dtype of the tensor.
             constant: Whether the tensor is a constant.
             quant: The quantization of these values, where it is not their tensor's.
-            partly: What was kept, if it was not all.
+            partly: The partial record; None if all values were kept.
         """
         number, (tensor, sample, step) = self.count, place
         if tensor == len(self._tensors):

@@ -121,7 +121,7 @@ def give_name(part: Path, path: Path, *, force: bool, durable: bool) -> None:
         durable: Return only when a power cut cannot take the name back.
 
     Raises:
-        OutputExistsError: Somebody else made a file of that name, and `force` is not set.
+        OutputExistsError: Another process made a file of that name, and `force` is not set.
         OSError: The file cannot be renamed, or not be forced to the disk.
     """
     try:
@@ -256,7 +256,7 @@ class RecordingWriter:
     def append(
         self, name: str, array: Values, place: At = (0, 0), *, constant: bool = False, quant: QuantParams | None = None
     ) -> None:
-        """Store a tensor's values, or what is kept of them; when this returns they survive the process.
+        """Store a tensor's values, or its partial record. They survive the process once this returns.
 
         Args:
             name: The tensor.
@@ -357,8 +357,8 @@ class RecordingWriter:
             The finished file.
 
         Raises:
-            OutputExistsError: Somebody else made the file meanwhile; the recording stays in NAME.part.
-            RecordingError: The file cannot be finished; what was recorded can be recovered.
+            OutputExistsError: Another process made the file meanwhile; the recording stays in NAME.part.
+            RecordingError: The file cannot be finished; the tensors can be recovered.
         """
         self._check_usable(failed=True)
         self._sync_last()  # the following steps may fail

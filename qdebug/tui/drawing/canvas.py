@@ -42,7 +42,7 @@ _ASCII = {
 
 
 class Canvas:
-    """Cells to draw on; what lies outside of it is not drawn.
+    """A grid of cells to draw on; drawing is clipped at its edges.
 
     Args:
         width: Columns.
@@ -96,7 +96,7 @@ class Canvas:
             self.text(x, y, self._shapes[weight][_SHAPES.index(straight)], style)
 
     def box(self, place: tuple[int, int], size: tuple[int, int], weight: Weight, style: str) -> None:
-        """Draw the rim of a box, and clear what is inside.
+        """Draw the border of a box, and clear its inside.
 
         Args:
             place: Column and line of its upper left corner.
@@ -113,5 +113,5 @@ class Canvas:
         self.line([(x, y), (right, y), (right, low), (x, low), (x, y)], weight, style)
 
     def lines(self) -> list[list[Piece]]:
-        """Return what is drawn."""
+        """Return the drawing, line by line."""
         return [merged(line) for line in self._cells]

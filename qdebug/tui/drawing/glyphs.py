@@ -31,7 +31,7 @@ __all__ = [
 
 
 def pad(text: str, width: int) -> str:
-    """Fill text with spaces up to a width; what is wider stays as it is."""
+    """Pad text with spaces to a width; wider text stays as it is."""
     return text + " " * (width - cell_len(text))
 
 
@@ -62,7 +62,7 @@ def cut_start(text: str, width: int, dots: str = ELLIPSIS) -> str:
 
 
 def cut_apart(names: Sequence[str], width: int, dots: str = ELLIPSIS) -> list[str]:
-    """Return names in at most `width` cells, cut from the left; those that would be the same lose what they share too.
+    """Cut names from the left to at most `width` cells, and keep them distinct.
 
     Args:
         names: Safe to show.
@@ -134,7 +134,7 @@ def wrap(text: str, width: int, *, most: int | None = None) -> list[str]:
 
 
 def _parts(word: str, width: int, used: int) -> list[str]:
-    """Break a word that is wider than a line; its first part goes into what is left of the line before."""
+    """Split a word that is wider than a line; the first part fills the rest of the previous line."""
     if cell_len(word) <= width:
         return [word]
     left = width - used - 1 if used else width

@@ -1,1 +1,1 @@
-"""Elements of one tensor, or a window of a huge one, and what all of them come to."""
+"""Elements of one tensor, or a window of a huge one, and statistics of all of them."""

@@ -129,7 +129,7 @@ class Slab:
 
 
 def slab_of(window: PairedWindow, *, alone: str = "") -> Slab:
-    """Make what the screens draw out of a window.
+    """Make a slab, the part of a tensor that screens draw, out of a window.
 
     Args:
         window: The elements.

@@ -1,4 +1,4 @@
-"""What all elements of a pair, or of a plane of it, come to: totals of each channel, and where differences are."""
+"""Statistics of all elements of a pair or of a plane: totals of each channel, and a map of the differences."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Cancelled(Exception):  # noqa: N818  no error: the way to stop
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Whole:
-    """What all elements of a tensor, or of a plane of it, come to, or those read so far.
+    """Statistics of all elements of a tensor or of a plane, or of those read so far.
 
     Args:
         shape: Extents of the tensor; rows and columns of a plane.
@@ -143,7 +143,7 @@ class Summing:
         return self._pair is None
 
     def whole(self) -> Whole:
-        """Return what is read so far comes to."""
+        """Return the statistics of the elements read so far."""
         return Whole(
             shape=self._shape,
             quant=self._quants[0],
@@ -277,7 +277,7 @@ class ChannelSums:
         self._read[where] += stretch.rows * stretch.inner
 
     def facts(self) -> ChannelFacts:
-        """Return what is known of each channel so far."""
+        """Return the statistics of each channel so far."""
         with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
             total = self._squares.sum()
             known = np.isfinite(total) and total
@@ -348,5 +348,5 @@ class PooledMap:
         np.maximum(known, tile, out=known)
 
     def map(self) -> np.ndarray:
-        """Return what is known so far, in at most `POOLED` rows and columns."""
+        """Return the map so far, in at most `POOLED` rows and columns."""
         return self._map.copy()

@@ -162,7 +162,7 @@ def header_cells(navigator: Navigator, layout: ColumnLayout, glyphs: GlyphSet) -
 
 
 def metric_text(table: NodeTable, row: int, key: str, sample: int | None = None) -> str:
-    """Return what is known of a row as its cell shows it; "" until its turn comes.
+    """Return the text of a cell of a row; "" until the row is compared.
 
     Args:
         table: The rows.

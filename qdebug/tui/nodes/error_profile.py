@@ -108,7 +108,7 @@ def column_to_row(column: int, width: int, size: int) -> int | None:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Plot:
-    """What does not depend on the cursor: the lines above the marks, and which cells hold rows of which state."""
+    """The cached part of the profile: the lines above the marks, and the states of the rows in each cell."""
 
     lines: Sequence[Sequence[Piece]]
     failing: np.ndarray
@@ -120,7 +120,7 @@ _NONE = np.zeros(0, dtype=bool)
 
 
 class ErrorProfile:
-    """Draws the profile; what a key that moves the cursor leaves as it is, it keeps."""
+    """Draws the profile; moving the cursor redraws the marks alone."""
 
     def __init__(self) -> None:
         self._drawn: tuple[object, ...] = ()
@@ -212,7 +212,7 @@ def _stretches(text: str, bad: np.ndarray, glyphs: GlyphSet) -> Sequence[Piece]:
 
 
 def _marks(navigator: Navigator, plot: _Plot, glyphs: GlyphSet) -> list[Piece]:
-    """Draw the line under the plot: what failed, what of it is acknowledged, the first divergence and the cursor."""
+    """Draw the line under the plot: failures, acknowledged ones, the first divergence and the cursor."""
     table, cells = navigator.table, len(plot.failing)
     failing, excused, pending = plot.failing, plot.excused, plot.pending
     if table.ordered * 2 <= cells:  # a node has several cells, and one mark

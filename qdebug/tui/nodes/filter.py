@@ -123,7 +123,7 @@ def filter_rows(
 
 
 def beginnings(expression: str) -> Iterator[str]:
-    """Yield an expression and what may be in force of it while it is typed: its beginnings, the longest first.
+    """Yield an expression and its valid beginnings, the longest first, for use while it is typed.
 
     What ends within a name, or in the name of a field whose comparison is still to come, is none of them.
     """
@@ -143,7 +143,7 @@ def begun_field(expression: str) -> str | None:
 
 
 def _last_name(expression: str) -> str:
-    """Return the word that an expression ends with, unless it is what a field is compared with; "" if there is none."""
+    """Return the word at the end of an expression, unless it is the value of a comparison; "" if there is none."""
     text = expression.rstrip()
     word = _LAST_WORD.search(text)
     if word is None or text[: word.start()].rstrip().endswith(_SIGNS):

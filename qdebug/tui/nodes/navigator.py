@@ -1,4 +1,4 @@
-"""Where the user is: cursor, order, search, metric and sample. Every move says what it did, or why it did nothing."""
+"""The user's place: cursor, order, search, metric and sample. Every move returns a message."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Trail:
         return tuple(self._rows[: self._at + 1])
 
     def jumped(self, start: int, target: int) -> None:
-        """Note a jump; what was ahead in the history is forgotten."""
+        """Record a jump; the history ahead is dropped."""
         del self._rows[self._at + 1 :]
         for row in (start, target):
             if not self._rows or self._rows[-1] != row:
@@ -188,7 +188,7 @@ class Navigator:
         return ""
 
     def edge(self, direction: int) -> str:
-        """Move to the first or the last line; before what has no place in the order there is a stop."""
+        """Move to the first or the last line, with a stop before rows that have no place in the order."""
         ours = self.order[self.order < self.table.ordered]
         others = self.lines - len(ours)
         in_order = self.sort == SORTS[0] and not self.reversed
@@ -452,7 +452,7 @@ class Navigator:
         return f"sorted by {self.sort_title()}"
 
     def sort_title(self) -> str:
-        """Say what the list is sorted by."""
+        """Return the name of the sort key."""
         of_metric = metric_title(self.metric), ("worst", "best")
         title, ends = of_metric if self.sort == "metric" else _SORT_TITLES[self.sort]
         if ends is None:
@@ -528,7 +528,7 @@ class Navigator:
         self._place[self.order] = np.arange(len(self.order))
 
     def _sorted(self) -> np.ndarray:
-        """Return the rows in order; what is not known comes last, whichever way round."""
+        """Return the rows in order, unknown values last in either direction."""
         table, way = self.table, -1 if self.reversed else 1
         if self.sort == "name":
             return table.by_name[::way]

@@ -1,4 +1,4 @@
-"""What lies around a row in the graph: some levels of what it is computed of, and of what is computed of it."""
+"""The neighbourhood of a row in the graph: some levels of producers and of readers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Step = Callable[[str], Sequence[Edge]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Neighbourhood:
-    """A row and what lies around it.
+    """A row with its producers and readers.
 
     Args:
         centre: The row itself.
@@ -41,7 +41,7 @@ class Neighbourhood:
 
 
 def neighbourhood(graph: Graph, table: NodeTable, row: int, *, theirs: bool = False, depth: int = 3) -> Neighbourhood:
-    """Find what lies around a row.
+    """Find the producers and readers of a row.
 
     Args:
         graph: The backend's graph, or the reference's.
@@ -86,7 +86,7 @@ def neighbourhood(graph: Graph, table: NodeTable, row: int, *, theirs: bool = Fa
 
 
 def _reached(start: str, step: Step, depth: int, *, first: Sequence[Edge] | None = None) -> dict[str, Edge]:
-    """Return what is reached in a number of steps, the first of which may be known; constants in that one alone."""
+    """Return the rows within a number of steps, the first of which may be given; constants only in that one."""
     found: dict[str, Edge] = {}
     frontier = [start]
     for distance in range(depth):

@@ -1,4 +1,4 @@
-"""The node list: its lines as they are known before any value is read, and columns of what results say of them."""
+"""The node list: its rows, known before any value is read, and columns of their results."""
 
 from __future__ import annotations
 
@@ -202,7 +202,7 @@ def number_of(result: NodeResult, name: str) -> float:
 
 
 def why(result: NodeResult | None) -> str | None:
-    """Return why a tensor is what it is: why it fails, or what it costs within its limit; None if that is little."""
+    """Return why a tensor fails, or its cost within its limit; None if that is small."""
     cost = None if result is None or result.reason else cost_of(result)
     return cost.sentence if cost is not None else None if result is None else result.reason
 
@@ -320,7 +320,7 @@ class NodeTable:
         return self.names[row].removeprefix(self._prefix)
 
     def title(self, row: int, *, short: bool = False) -> str:
-        """Return the number and the name of a row, such as "#4 conv2"; what has no partner has no number.
+        """Return the number and the name of a row, such as "#4 conv2"; rows without a partner have no number.
 
         Args:
             row: The row.
@@ -331,7 +331,7 @@ class NodeTable:
         return name if number is None else f"#{number} {name}"
 
     def prepare(self) -> None:
-        """Do now what the first search or sort would wait for; for the reader, who has the time."""
+        """Build the indexes that the first search or sort needs; called on the reader thread."""
         _ = self._row_of, self._row_of_left, self._row_of_reference, self.by_name, self.by_op
         for name in ("introduced", "clipped"):
             self.values(name)
@@ -383,7 +383,7 @@ class NodeTable:
                 self.version += 1
 
     def conclude(self, result: RunComparison) -> None:
-        """Take from a comparison what it says of single nodes: the diagnosis, and what the error of each costs.
+        """Store the results of the whole comparison for single nodes: the diagnosis, and the cost of each error.
 
         Costs are known where an output alone is beyond its limit; nodes of the diagnosis come first.
         """
@@ -577,7 +577,7 @@ _FIELDS = {
 def _put_sample(
     columns: dict[str, np.ndarray], row: int, samples: Sequence[SampleResult], sample: int, *, whole: State
 ) -> None:
-    """Fill in one sample of a row; what fails as a whole but in no single sample fails in each of them."""
+    """Fill in one sample of a row; a row that fails only over all samples fails in each."""
     one = samples[sample] if sample < len(samples) and samples[sample].sample == sample else None
     if one is None:
         one = next((entry for entry in samples if entry.sample == sample), None)

@@ -1,4 +1,4 @@
-"""Walks along the edges of the backend's graph: what a row reads, who reads it, and where its error comes from."""
+"""Walks along the edges of the backend's graph: to inputs, to readers, and to the origin of an error."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class Walk:
 
 
 def inputs_of(graph: Graph, table: NodeTable, tensor: str, *, theirs: bool = False) -> list[Edge]:
-    """Return what a tensor is computed of: what carries most error first, then constants, the largest first.
+    """Return the inputs of a tensor: those with the largest error first, then constants, the largest first.
 
     Args:
         graph: The backend's graph, or the reference's.
@@ -93,13 +93,13 @@ def inputs_of(graph: Graph, table: NodeTable, tensor: str, *, theirs: bool = Fal
 
 
 def _size(edge: Edge) -> int:
-    """Return the size of a constant so that a weight sorts before its scale; what is computed keeps its order."""
+    """Return the sort key of an input's size: a weight before its scale, computed inputs in their order."""
     shape = None if edge.info is None else edge.info.shape
     return -math.prod(extent or 1 for extent in shape) if edge.constant and shape is not None else 0
 
 
 def outputs_of(graph: Graph, table: NodeTable, tensor: str, *, theirs: bool = False) -> list[Edge]:
-    """Return what is computed of a tensor, in topological order; an edge for each of a reader's outputs.
+    """Return the readers of a tensor in topological order, with an edge for each output of a reader.
 
     Args:
         graph: The backend's graph, or the reference's.
@@ -179,7 +179,7 @@ def _candidates(of: ResultTable, start: int, way: Sequence[str]) -> Iterator[np.
 
 
 def _as_before(way: Sequence[str]) -> ErrorsByInput:
-    """Return what tells which input brings the error of a tensor, for those on the verdict's way."""
+    """Return a function that blames the inputs on the verdict's path, and knows nothing of other tensors."""
     after = dict(pairwise(way))
 
     def errors(tensor: str, names: Sequence[str], _sample: int) -> dict[str, float] | None:
@@ -235,7 +235,7 @@ def carried(result: NodeResult) -> float:
 
 
 def edge_of(graph: Graph, table: NodeTable, tensor: str, *, theirs: bool = False) -> Edge:
-    """Return what is known of a tensor as the end of an edge.
+    """Return the facts of a tensor as the end of an edge.
 
     Args:
         graph: The backend's graph, or the reference's.

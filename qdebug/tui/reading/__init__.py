@@ -1,1 +1,1 @@
-"""What the reader threads do: open, compare, answer; and what they and the screen tell each other."""
+"""The reader threads, which open, compare and answer, and their messages to and from the screen."""

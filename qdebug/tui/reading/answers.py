@@ -1,4 +1,4 @@
-"""Answers to what the screen asks of one tensor, found out in parts on the reader thread."""
+"""Answers to the screen's requests about one tensor, computed in parts on the reader thread."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ class Answers:
         *,
         changed: Callable[[], str] | None = None,
     ) -> Iterator[DetailReady]:
-        """Find out what is asked and not known yet.
+        """Compute the missing parts of an answer.
 
         Args:
             source: The comparison.
@@ -166,7 +166,7 @@ class Answers:
             yield replace(known, explained=_explained(source, result.node, self._outdated))
 
     def _summing(self, source: DiffSession, key: tuple[object, ...], pair: OpenPair) -> Summing:
-        """Return the sums of a pair; the last ones again, if they are of it: what was read is not read again."""
+        """Return the sums of a pair; the previous ones if they are of this pair, so that nothing is read twice."""
         if self._begun is None or self._begun[0] is not source or self._begun[1] != key:
             self._begun = source, key, Summing(pair)
         return self._begun[2]

@@ -74,7 +74,7 @@ class ComparisonInProgress:
         return source is not None and table is not None and len(source.compared) == table.comparable
 
     def restart(self, *, why: str = "") -> None:
-        """Forget what was compared: there is more to compare now.
+        """Discard the results, since there is more to compare.
 
         Args:
             why: What became of the recordings; "" if they have grown.
@@ -86,7 +86,7 @@ class ComparisonInProgress:
         self.begun = time.monotonic()
 
     def name(self, names: Callable[[], Sequence[str]]) -> None:
-        """Show what the tensors are called.
+        """Show the names of the tensors.
 
         Args:
             names: Opens the recordings and gives the names.
@@ -174,7 +174,7 @@ def _constants_of(recording: Recording, tensor: str) -> list[str]:
 
 
 def _set_aside(rows: int) -> None:
-    """Let nobody look for garbage among what a large net has brought, which would hold up the screen each time.
+    """Exclude the objects of a large net from garbage collection, which would stall the screen each time.
 
     What the screen shows at the moment is set aside with it, and never given back: not for each look at a small
     recording that grows.

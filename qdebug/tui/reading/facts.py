@@ -1,4 +1,4 @@
-"""What is known of a tensor beyond its comparison: as it was recorded, and what scales and edits would do."""
+"""Facts of a tensor beyond its comparison: recorded statistics, and the effects of scales and edits."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["EditFacts", "Recorded", "RecordedSide", "TrialFacts"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedSide:
-    """What is known of one side.
+    """Facts of one side of a tensor of which not all values were kept.
 
     Args:
         statistics: Of all its elements; None if nothing of it was kept.
@@ -43,7 +43,7 @@ Recorded = tuple[RecordedSide, RecordedSide]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialFacts:
-    """What is known of a tensor whose scale is tried, whatever the scale.
+    """Facts of a tensor whose scale is tried, independent of the scale.
 
     Args:
         bench: Checks parameters; nothing else of it may be used on another thread than the reader's.
@@ -67,7 +67,7 @@ class TrialFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EditFacts:
-    """What is known of edits.
+    """Facts of the edits of a node.
 
     Args:
         node: The node whose edits change the tensor; "" if there is none.

@@ -1,4 +1,4 @@
-"""Recordings that are followed while they are written: what is new in them, and what becomes of their files."""
+"""Recordings that are followed while they are written: new data, and changes of their files."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["Following"]
 
 
 class Following:
-    """Takes in what recorders add, and opens again what was written anew; called on the reader thread.
+    """Reads data that recorders append, and reopens rewritten files; called on the reader thread.
 
     Args:
         sides: The open recordings, by side.
@@ -31,14 +31,14 @@ class Following:
         self._news: list[str] = []
 
     def begin(self) -> None:
-        """Take in what there is, and remember who still writes: `refresh` finds what has changed since."""
+        """Read all data so far, and note which runs go on: `refresh` finds later changes."""
         self._states = self._now()  # asked before the look, so that what comes last is not missed
         for recording in self._followed().values():
             with suppress(QdebugError):  # the next look tells it
                 recording.refresh()
 
     def refresh(self) -> bool:
-        """Take in what is new; tell whether that is anything."""
+        """Read new data; return whether there was any."""
         told, self._states = self._states, self._now()
         new = [self._look(side, recording) for side, recording in self._followed().items()]
         return any(new) or told != self._states  # a recorder that closed its file is news too
@@ -48,7 +48,7 @@ class Following:
         return FollowState.WRITING in self._states.values()
 
     def changed(self) -> str:
-        """Say which file is no longer what is read here; "" if none is. What was removed can be read all the same."""
+        """Return the name of the file that was replaced since; "" if none was. A removed file can still be read."""
         for recording in self._followed().values():
             what = recording.changed()
             if what and recording.path.exists():
@@ -56,7 +56,7 @@ class Following:
         return ""
 
     def news(self) -> str:
-        """Say what became of the files, once."""
+        """Return a message about changed files, once."""
         said, self._news = "; ".join(self._news), []
         return said
 
@@ -67,7 +67,7 @@ class Following:
         return {side: each.state for side, each in self._followed().items()}
 
     def _look(self, side: str, recording: FollowedRecording) -> bool:
-        """Take in what is new of one recording, or of another one in its place."""
+        """Read new data of one recording, or of its replacement."""
         what = recording.changed()
         try:
             if not what:

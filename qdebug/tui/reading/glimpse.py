@@ -125,7 +125,7 @@ class Glimpser(threading.Thread):
         self._plane: tuple[tuple[object, ...], DiffSession, Summing] | None = None
 
     def ask(self, request: LookRequest | None) -> None:
-        """Read this next, instead of what waits; nothing with None. Begins with the first request."""
+        """Read this window next, in place of a waiting one; None cancels. The first request starts the thread."""
         with self._wake:
             self._request, self._away = request, request is None
             self._wake.notify()

@@ -1,4 +1,4 @@
-"""What the screen asks of the reader thread, what the reader thread tells the screen, and how it opens a comparison."""
+"""Requests of the screen, events of the reader thread, and how a comparison is opened."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ class TensorRequest:
 
     @property
     def key(self) -> Key:
-        """What its answer is of."""
+        """The row, sample and step of its answer."""
         return self.backend, self.row, self.sample, self.step
 
 
@@ -142,7 +142,7 @@ class DetailRequest(TensorRequest):
 
 @dataclass(frozen=True, slots=True)
 class LookedAt:
-    """What is looked at of a tensor.
+    """The element and plane of a tensor that a view shows.
 
     Args:
         element: Its index; None if that is not known.
@@ -173,7 +173,7 @@ class LookAway:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScaleWish:
-    """Be told what a scale and a zero point would do to the tensor.
+    """Ask for the effect of a scale and a zero point on the tensor.
 
     Args:
         quant: What is tried; None to ask for what is known of the tensor alone.
@@ -186,7 +186,7 @@ class ScaleWish:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EditWish:
-    """Be told which edits the tensor's node has, and what edits make of the outputs.
+    """Ask for the edits of the tensor's node, and their effect on the outputs.
 
     Args:
         edits: Names of the edits that are marked, of any node.
@@ -199,7 +199,7 @@ class EditWish:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BudgetWish:
-    """Be told what the errors of the outputs are made of, whatever the tensor."""
+    """Ask for the composition of the outputs' errors, whatever the tensor."""
 
 
 TrialWish = ScaleWish | EditWish | BudgetWish
@@ -266,7 +266,7 @@ class AcceptRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Withdraw:
-    """Nobody waits for what was asked about a row any more; it need not be found out."""
+    """Cancel the last request about a row."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -446,7 +446,7 @@ class Glimpsed(Event):
 
 @dataclass(kw_only=True)
 class TrialReady(Event):
-    """What was found out by a replay, or the part of it that is known so far.
+    """The result of a replay, or the part that is done.
 
     Args:
         request: What was asked.
@@ -524,5 +524,5 @@ class Failed(Event):
 
 
 def worst_first(sqnr_db: float | None) -> float:
-    """Return what sorts outputs, the worst first; of those that are not finite nobody knows how bad they are."""
+    """Return a sort key of outputs, the worst first; those that are not finite come before all others."""
     return -math.inf if sqnr_db is None or math.isnan(sqnr_db) else sqnr_db

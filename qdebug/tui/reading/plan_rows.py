@@ -20,7 +20,7 @@ __all__ = ["constant_rows", "describe", "named_rows", "planned_rows"]
 
 
 def describe(source: DiffSession, backend_at: int = 0, *, writing: bool = False) -> Opened:
-    """Tell what is known of an open comparison; reads no values.
+    """Return the facts of an open comparison; reads no values.
 
     Args:
         source: The comparison.
@@ -52,7 +52,7 @@ def named_rows(names: Sequence[str]) -> NodeTable:
 
 
 def planned_rows(source: DiffSession) -> list[PlannedRow]:
-    """List what is compared and what is not, in the backend's order.
+    """List all tensors, compared or not, in the backend's order.
 
     Last comes what has no place in it: what is computed of constants alone, then what only the reference has.
 

@@ -83,7 +83,7 @@ _OUTDATED = Provisional("kept results are of another version of qdebug: computin
 
 
 class _BrokenError(Exception):
-    """What was asked between two blocks broke: it must not be taken for a fault of what is computed."""
+    """A request failed between two blocks; the comparison did not."""
 
 
 class Reader(threading.Thread):
@@ -160,7 +160,7 @@ class Reader(threading.Thread):
             self._wake.notify()
 
     def stop(self) -> None:
-        """End the thread soon: what it compares or looks for is given up at the next block of values."""
+        """Stop the thread at the next block of values."""
         with self._wake:
             self._stopped = True
             self._wake.notify()
@@ -198,7 +198,7 @@ class Reader(threading.Thread):
         return max(_FOLLOW_SECONDS, *(2 * each.took for each in followed)) if followed else None
 
     def _look_for_more(self) -> None:
-        """Compare anew what a recorder has added to."""
+        """Restart comparisons of recordings that have grown."""
         for comparison in self._comparisons:
             opening = comparison.opening
             if opening.refresh is None or not comparison.done:
@@ -262,17 +262,17 @@ class Reader(threading.Thread):
             self._look_for_remedies(comparison, source, result)
 
     def _look_for_remedies(self, comparison: ComparisonInProgress, source: DiffSession, result: RunComparison) -> None:
-        """Try changes of the nodes that the diagnosis names, and answer what is asked meanwhile."""
+        """Try edits of the nodes in the diagnosis, and serve requests in between."""
         from qdebug.numerics.checkpoint import asking, checkpoint
         from qdebug.repair.remedies import with_remedies
 
         with asking(self._between_blocks):
-            found = with_remedies(source, result, told=lambda *_: checkpoint())
+            found = with_remedies(source, result, on_progress=lambda *_: checkpoint())
         if found is not result:
             self._post(Finished(backend_at=comparison.at, result=found))
 
     def _hear(self, comparison: ComparisonInProgress, stage: str) -> None:
-        """Tell the screen now and then what opening a comparison is at; give it up once the program ends."""
+        """Report the progress of opening a comparison at intervals; raise Cancelled once the program ends."""
         if self._stopped:
             raise Cancelled
         if time.monotonic() - self._staged > _STAGE_SECONDS:
@@ -310,7 +310,7 @@ class Reader(threading.Thread):
             self._post(StatusMessage(message=_OUTDATED))
 
     def _between_blocks(self) -> None:
-        """Return a comparison up once the program ends; do and answer what is asked meanwhile before it goes on."""
+        """Checkpoint of a comparison: raise Cancelled if the program ends, else serve queued jobs and requests."""
         if self._stopped:
             raise Cancelled
         if self._serving is not None:
@@ -353,7 +353,7 @@ class Reader(threading.Thread):
             self._working = False
 
     def _answer_newest(self) -> None:
-        """Answer what was asked last, unless it is of a tensor that is not compared yet: that waits for its turn."""
+        """Answer the latest request, unless its tensor is not compared yet."""
         with self._wake:
             request = self._detail if self._answerable() else None
             if request is not None:
@@ -370,7 +370,7 @@ class Reader(threading.Thread):
             self._serving = None
 
     def _try_newest(self) -> None:
-        """Answer what was asked last that takes a replay; take it up again later if it gave way to something else."""
+        """Serve the latest request for a replay; resume it later if it gives way to another request."""
         with self._wake:
             request = self._trial if self._triable() else None
             if request is not None:
@@ -434,7 +434,7 @@ class Reader(threading.Thread):
             self._post(StatusMessage(message=safe_text(error, limit=200)))
 
     def _write(self, job: ExportRequest, source: DiffSession) -> str:
-        """Write a file; what has to replay a net for that asks now and then whether the program ends."""
+        """Write a file; replays for it check at intervals whether the program ends."""
         from qdebug.numerics.checkpoint import asking  # not before something is written
 
         def ask() -> None:
@@ -499,7 +499,7 @@ class Reader(threading.Thread):
             return bool(self._stopped or newer or self._jobs or self._answerable())
 
     def _to_glimpse(self, request: LookRequest) -> DiffSession | None:
-        """Return what a window is read from; called on the other thread.
+        """Return the source of a window; called on the other thread.
 
         Raises:
             RecordingError: A file is no longer what was opened.

@@ -1,4 +1,4 @@
-"""Answers that take a replay: what a scale or edits would do, and what the errors of the outputs are made of."""
+"""Answers that take a replay: the effect of a scale or of edits, and the budget of the outputs' errors."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _FIRST = 2
 
 
 class Trials:
-    """Answers on the reader thread, and keeps what is known of what was tried last.
+    """Serves trials on the reader thread, and keeps the latest results.
 
     Args:
         post: Takes each part of an answer.
@@ -98,7 +98,7 @@ class Trials:
         return ready
 
     def _progress(self, done: int, total: int, *_: object) -> None:
-        """Tell now and then how far a replay is; what calls it is given up once somebody asks for something newer."""
+        """Report the progress of a replay at intervals; cancel it for a newer request."""
         if self._outdated():
             raise Cancelled
         if self._ready is not None and time.monotonic() - self._told > _OFTEN:
@@ -213,7 +213,7 @@ class Trials:
 
 
 def problem_of(error: BaseException) -> str:
-    """Say what went wrong; never nothing, as that would mean that nothing did."""
+    """Return the message of an error, never an empty one."""
     if isinstance(error, QdebugError):
         return error.message
     kind = type(error).__name__

@@ -45,7 +45,7 @@ Line = list[Piece]
 
 
 class Compared:
-    """What the screen knows of one backend.
+    """State of the comparison with one backend.
 
     Args:
         titles: What its two recordings are called.
@@ -76,7 +76,7 @@ def banner(
     which: str = "",
     place: str = "qdebug",
 ) -> list[Line]:
-    """Say which two runs are compared, and what is wrong with the recordings if anything is.
+    """Return the names of the two runs, with warnings about the recordings.
 
     Args:
         titles: Names of the two files.
@@ -174,13 +174,14 @@ def _why_and_try(result: RunComparison) -> list[tuple[str, str]]:
     """Return why the first fault of the diagnosis is one, and the change that gains most, each with its label."""
     if not result.diagnosis:
         return []
-    from qdebug.present.answer import remedy_line
+    from qdebug.present.answer import advice_line, remedy_line
 
     first = result.diagnosis[0]
     tried = [remedy for fault in result.diagnosis for remedy in fault.remedies]
     best = max(tried, key=lambda each: next(iter(each.gain_db.values()), 0.0), default=None)
     lines = [("why", safe_text(first.why, limit=_MOST))]
-    return [*lines, ("try", remedy_line(best, result, most=1))] if best is not None else lines
+    advice = advice_line(result) if best is None else remedy_line(best, result, most=1)
+    return [*lines, ("try", advice)] if advice else lines
 
 
 _SHORT_NAMES = (32, 24, 16)
@@ -194,7 +195,7 @@ _FEW = 2
 
 
 def _with_short_names(text: str, room: int, height: int) -> str:
-    """Cut the names in a verdict that is too long from the left, so that what is wrong is not hidden by them."""
+    """Cut the names in a verdict that is too long from the left, so that the fault stays visible."""
     shown = text
     for most in _SHORT_NAMES[: len(_SHORT_NAMES) - (height > 1)]:
         if len(wrap(shown, room)) <= max(height, 1):
@@ -215,7 +216,7 @@ def _short_verdict(navigator: Navigator, result: RunComparison, room: int, *, he
 
 
 def _short_clauses(navigator: Navigator, result: RunComparison, first: NodeResult) -> Iterator[str]:
-    """Say how much is beyond its limit, where the error comes from, and what is missing."""
+    """Return short clauses: tensors beyond the limit, the origin of the error, and missing tensors."""
     compared = [node for node in result.nodes if node.status is not Status.INCOMPARABLE]
     over = sum(map(is_beyond, compared))
     if over:
@@ -310,7 +311,7 @@ def _ended(text: str, room: int, glyphs: GlyphSet) -> str:
 
 
 def _place(navigator: Navigator, *, listed: bool) -> str:
-    """Say where the cursor is: what is compared has a number from 0, as in a report; lines are counted from 1."""
+    """Return the position of the cursor: compared tensors count from 0, as in a report, lines from 1."""
     size, lines = numbers.grouped(navigator.table.size), numbers.grouped(navigator.lines)
     if navigator.table.first:
         return f"constant {navigator.place + 1} of {size}"
@@ -328,7 +329,7 @@ def _place(navigator: Navigator, *, listed: bool) -> str:
 
 
 def _row_words(navigator: Navigator, room: int, *, reasons: bool) -> str:
-    """Say what the node under the cursor is, and why: of the first divergence the verdict says that."""
+    """Return the status of the node under the cursor with its reason, unless the verdict states it."""
     table, row = navigator.table, navigator.cursor
     missing = table.rows[row].missing
     word = State(int(table.states(navigator.sample)[row])).word if missing is None else safe_text(missing)

@@ -1,4 +1,4 @@
-"""Where the screen starts, and its side of the talk with the reader thread: what was asked and what has come back."""
+"""The place where the screen starts, and its requests to the reader thread with their answers."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class WindowDesk:
         self._seen: Glimpsed | None = None
 
     def want(self, key: Key, tensor: str, look: LookedAt, *, side: str = "") -> None:
-        """Ask for what is looked at, unless it is there or on its way.
+        """Request the window at the cursor, unless it is loaded or requested.
 
         Args:
             key: Backend, row, sample and step.
@@ -93,7 +93,7 @@ class WindowDesk:
             self._ask(LookAway())
 
     def forget(self) -> None:
-        """Drop the answer: what it says has changed."""
+        """Drop the answer: it is outdated."""
         self._asked = self._seen = None
 
     def take(self, seen: Glimpsed) -> None:
@@ -107,7 +107,7 @@ class WindowDesk:
 
 
 class TrialDesk:
-    """Asks for what takes a replay, and keeps the last answer.
+    """Requests replays, and keeps the last answer.
 
     Args:
         ask: Sends a request to the reader thread.
@@ -120,7 +120,7 @@ class TrialDesk:
         self._seen: TrialReady | None = None
 
     def want(self, backend: int, row: int, tensor: str, wish: TrialWish | None) -> None:
-        """Ask for what a page wants to be told, unless it is asked for already; of nothing take that back.
+        """Request a replay for a page, unless that is done; None cancels the last request.
 
         Args:
             backend: Which comparison.
@@ -148,7 +148,7 @@ class TrialDesk:
             self._seen = ready
 
     def forget(self) -> None:
-        """Drop the answer, and ask again: what it says has changed."""
+        """Drop the outdated answer, and request it again."""
         self._wanted = self._seen = None
 
     def ready(self, backend: int, row: int) -> TrialReady | None:
@@ -193,7 +193,7 @@ class StartPlace:
 
 
 class DetailDesk:
-    """Asks for what is not known of the row under the cursor, and keeps the last answers.
+    """Requests missing facts of the row under the cursor, and keeps recent answers.
 
     Args:
         ask: Sends a request to the reader thread.
@@ -262,7 +262,7 @@ class DetailDesk:
         return moved
 
     def want_nothing(self) -> None:
-        """Withdraw what was asked and not answered: nothing on the screen needs it."""
+        """Cancel unanswered requests: the screen needs none of them."""
         self._wanted = None
         self._window.want_nothing()
         self._give_up()
@@ -303,12 +303,12 @@ class DetailDesk:
         return self._window.seen_of(_key(navigator, backend))
 
     def ready(self, navigator: Navigator, *, backend: int = 0) -> DetailReady | None:
-        """Return what is known of the row under the cursor."""
+        """Return the facts of the row under the cursor."""
         return self._answers.get(_key(navigator, backend))
 
 
 def _key(navigator: Navigator, backend: int) -> Key:
-    """Return what an answer is of: all samples together show the elements of the worst one."""
+    """Return the key of an answer: for all samples, elements are those of the worst one."""
     row, sample, table = navigator.cursor, navigator.sample, navigator.table
     alone = not table.size or table.rows[row].missing is not None  # then nothing says which sample is the worst
     shown = sample if alone else shown_sample(table.results[row], sample)

@@ -1,4 +1,4 @@
-"""Files and commands that take what is on the screen elsewhere."""
+"""Exports of the screen: files and shell commands."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def command(words: Sequence[str], scene: Scene, view: ScreenId) -> str:
 
 
 def suggested_name(scene: Scene, view: ScreenId) -> str:
-    """Return a file name for what the screen shows that does not exist yet."""
+    """Return an unused file name for an export of the screen."""
     suffix = view.ending
     stem = re.sub(r"[^A-Za-z0-9_.-]+", "_", scene.planned.node or scene.planned.tensor)[-40:].strip("._") or "qdebug"
     stem = str(view) if view.of_all else f"{stem}-{view}" if suffix != ".npz" else stem
@@ -114,7 +114,7 @@ def prepared(
     words: Callable[[], Sequence[str]] = tuple,
     view: View,
 ) -> tuple[Path, Write]:
-    """Return the file, and what writes it; everything that changes on the screen is taken down now.
+    """Return the file and its writer, with a copy of everything on the screen that may change.
 
     Args:
         text: The file's name as it was typed; behind it a "!" where it may take the place of a file.
@@ -146,7 +146,7 @@ def prepared(
 
 
 def _writer(path: Path, scene: Scene, view: View) -> Write:
-    """Return what writes what a screen lists, its comparison or its node, or elements.
+    """Return the writer of a screen's list, of its comparison or node, or of elements.
 
     Raises:
         UsageError: There is nothing to write yet.
@@ -170,7 +170,7 @@ def _writer(path: Path, scene: Scene, view: View) -> Write:
 
 
 def _json_writer(path: Path, scene: Scene, view: View) -> Write:
-    """Return what writes the JSON of the screen, of its node or of the whole comparison."""
+    """Return the writer of the JSON of the screen, of its node or of the whole comparison."""
     made = view.json(scene, path)
     if made is not None:
         return partial(_write_made, made=made, what=view.written or f"the {view.view}")
@@ -194,7 +194,7 @@ def _notes(scene: Scene) -> list[dict[str, str]]:
 
 
 def write_pair(session: DiffSession, path: Path, *, tensor: str, partner: str) -> str:
-    """Write a pair made by hand into a map, and tell what counts it.
+    """Write a pair made by hand into a map file; return a message with the option that uses it.
 
     Raises:
         UsageError: The reference has no such tensor, or the map cannot be written.
@@ -212,7 +212,7 @@ def write_pair(session: DiffSession, path: Path, *, tensor: str, partner: str) -
 
 
 def _write_json(_: DiffSession, path: Path, *, result: RunComparison, notes: Sequence[Mapping[str, str]]) -> str:
-    """Write the comparison as `qdebug diff --json` does, and what the user noted beside it."""
+    """Write the comparison as `qdebug diff --json` does, with the user's notes."""
     whole = result.to_dict() | {"notes": list(notes)}
     noted = f" and {plural(len(notes), 'mark')}" if notes else ""
     text = json.dumps(whole, indent=2, allow_nan=False)
@@ -285,7 +285,7 @@ def _write_csv(
     marks: Mapping[int, str],
     costs: Mapping[int, float],
 ) -> str:
-    """Write the nodes of the list with the columns of `qdebug diff -f csv`, what they cost an output and the notes.
+    """Write the listed nodes in the columns of `qdebug diff -f csv`, with their cost to an output and notes.
 
     Numbers are in full, texts so that no spreadsheet takes them for a formula.
     """
@@ -346,7 +346,7 @@ def _export_whole(source: DiffSession, path: Path, **where: Any) -> str:
 
 
 def export_elements(source: DiffSession, path: Path, *, tensor: str, sample: int, step: int, steps: int = 1) -> str:
-    """Write the elements of a tensor into a new file; say what was written.
+    """Write the elements of a tensor into a new file; return a summary.
 
     Args:
         source: The comparison.
@@ -380,7 +380,7 @@ def export_elements(source: DiffSession, path: Path, *, tensor: str, sample: int
 
 
 def _write_elements(file: IO[str], pair: OpenPair, names: Sequence[str]) -> None:
-    """Write the index of each element and what it is on both sides."""
+    """Write the index of each element and its value on both sides."""
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow(["index", *names])
     for start in range(0, pair.size, _STRETCH):

@@ -83,7 +83,7 @@ class Filter:
         said: list[str] = []
 
         def choose(text: str) -> str:
-            """Show what fits as much of the text as can be read, whichever way it was typed."""
+            """Show the rows that match the valid beginning of the text."""
             now = self._now()
             if now is None:
                 return ""
@@ -95,7 +95,7 @@ class Filter:
             return said[0]
 
         def given(text: str) -> str:
-            """Say what the filter is now: of a text that cannot be read to its end only its beginning."""
+            """Return a message about the filter in force: of an invalid text only its valid beginning."""
             answer, now = said[0] if said else choose(text), self._now()
             self._did("filter")
             self._refused = ("", "")

@@ -37,7 +37,7 @@ class Wish:
 
     @property
     def words(self) -> str:
-        """What is said while it waits."""
+        """The message while it waits."""
         return f"{self.where}: still comparing; will go there (esc: no)"
 
     def is_answered(self, scene: Scene) -> bool:

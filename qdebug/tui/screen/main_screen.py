@@ -1,4 +1,4 @@
-"""The screen: the frame around the view that is shown, the keys that all views share, and what the reader tells."""
+"""The main screen: the frame around the current view, the shared keys, and the reader's events."""
 
 from __future__ import annotations
 
@@ -336,7 +336,7 @@ class MainScreen(Stage):
 
     @property
     def detail_ready(self) -> DetailReady | None:
-        """What the reader has told of the row under the cursor."""
+        """The reader's answer on the row under the cursor."""
         return None if self.navigator is None else self._desk.ready(self.navigator, backend=self.backend)
 
     @property
@@ -366,7 +366,7 @@ class MainScreen(Stage):
     # Keys
 
     async def press(self, event: Key | Paste) -> None:
-        """Do what a key does, to the end; put what is pasted where text is asked for, or say where that is."""
+        """Run a key's action to the end; insert pasted text into an open prompt, or report where it could go."""
         prompt = self.prompt
         if isinstance(event, Paste):
             if prompt.asking:
@@ -383,7 +383,7 @@ class MainScreen(Stage):
         prompt.answer()  # before anything is painted: the text and what it finds then come at once
 
     async def perform(self, action: str, bound: ActiveBinding | None = None) -> None:
-        """Do an action; most take back what waits, and going back does no more than that."""
+        """Run an action; most of them cancel a waiting jump, and `back` does nothing else then."""
         name = action.rpartition("screen.")[2].partition("(")[0].rpartition(".")[2]
         if name not in _ONLY_READ and not self.asking and self._stay() and name == "back":
             return self.say("nothing is waited for any more")
@@ -392,16 +392,16 @@ class MainScreen(Stage):
         return None
 
     def touch(self) -> None:
-        """Take back what waits, as nearly every key and click does."""
+        """Cancel a waiting jump, as nearly every key and click does."""
         self.prompt.cancel()
         self._stay()
 
     def say(self, message: str) -> None:
-        """Put a message into the status line, and draw what may have changed."""
+        """Show a message in the status line, and redraw."""
         self.message = message
 
     def watch_message(self) -> None:
-        """Draw what the last key may have changed: it always says something, be it nothing."""
+        """Redraw after a key: every key sets the message, even to ""."""
         self.redraw()
 
     def watch_seen(self, before: Seen | None, seen: Seen | None) -> None:
@@ -425,7 +425,7 @@ class MainScreen(Stage):
         self.say(_NOT_OPEN if failure is None else f"{self.now.titles[1]} cannot be compared: {failure}")
 
     def with_navigator(self, act: Callable[[Navigator], str]) -> None:
-        """Do something with the node list, and say what came of it."""
+        """Apply a function to the node list, and show its message."""
         self.untouched = False
         if self.navigator is None:
             self.refuse()
@@ -435,7 +435,7 @@ class MainScreen(Stage):
             self.say(act(self.navigator))
 
     def with_scene(self, act: Callable[[Scene], Target | str | None]) -> None:
-        """Do something with what is shown; go where that leads, or say what came of it."""
+        """Apply a function to the scene; go to the place that it returns, or show its message."""
         self.untouched = False
         scene = self.scene
         if scene is not None:
@@ -493,7 +493,7 @@ class MainScreen(Stage):
             self._head_for(NEXT_FAILING)
 
     def action_match(self, direction: int) -> None:
-        """Go to the next match of the search; without one to the next of what the screen shows the worst of."""
+        """Go to the next match of the search, or without a search to the view's next worst place."""
         if self.page.has_worst:
             self.with_scene(lambda scene: self.page.worst(scene, direction))
         elif self.navigator is not None and self.navigator.pattern:
@@ -623,7 +623,7 @@ class MainScreen(Stage):
         self.lay_out()
 
     def go_to(self, target: Target | str) -> str:
-        """Go where a view leads; say what there is to say."""
+        """Go to the target of a view, and show its message."""
         if isinstance(target, Constant):
             self._open_constants(target.name)
             return self.message
@@ -773,7 +773,7 @@ class MainScreen(Stage):
         self._ask_of(lambda scene: writing.acknowledgement(scene, self.files.limits, self.reader.request))
 
     def action_note(self) -> None:
-        """Ask what to remember of the node."""
+        """Ask for a note on the node."""
         self._ask_of(lambda scene: writing.note(scene, self.files.limits, self.reader.request))
 
     def action_pair(self) -> None:
@@ -1031,7 +1031,7 @@ class MainScreen(Stage):
             listing.show(navigator)
 
     def _show_view(self) -> None:
-        """Ask for what is to be seen, and draw it."""
+        """Request the data of the view, and draw it."""
         navigator, page = self.navigator, self.page
         if navigator is not None and navigator.table.size:
             self.seen = Seen(
@@ -1130,7 +1130,7 @@ class MainScreen(Stage):
         )
 
     def words(self) -> list[str]:
-        """Return what the screen shows as lines of text: facts and lists to their end, all else as it is drawn."""
+        """Return the screen as lines of text: facts and lists in full, the rest as drawn."""
         scene = self.scene
         if scene is None:
             return []
@@ -1186,12 +1186,12 @@ def _said_of_constant(shown: Navigator) -> str:
 
 
 def shared_key_rows() -> Sequence[KeyRow]:
-    """Return what the keys of all screens do."""
+    """Return the keys of all screens with their descriptions."""
     return key_rows(MainScreen.BINDINGS)
 
 
 def own_key_rows(view: type[View]) -> Sequence[KeyRow]:
-    """Return what the keys of one view do, its own first."""
+    """Return the keys of one view with their descriptions, its own first."""
     classes = [each for each in view.__mro__ if issubclass(each, View) and "BINDINGS" in vars(each)]
     rows: dict[str, KeyRow] = {}
     taken: set[str] = set()
@@ -1204,7 +1204,7 @@ def own_key_rows(view: type[View]) -> Sequence[KeyRow]:
 
 
 def all_key_rows() -> Sequence[tuple[str, KeyRow]]:
-    """Return what every key does, with the screens that have it; "" for all of them."""
+    """Return every key with its description and its screens; "" for all screens."""
     found: dict[tuple[str, tuple[str, ...], str], list[str]] = {}
     for view in VIEWS:
         for row in own_key_rows(view_class(view)):

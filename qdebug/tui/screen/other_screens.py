@@ -98,7 +98,7 @@ def help_lines(
 
 
 def _hung(head: str, text: str, width: int) -> list[list[Piece]]:
-    """Put text beside its head; what does not fit goes on below the text."""
+    """Format text with a hanging head: further lines are indented below the text."""
     return [
         [((head if not at else " " * len(head)), "accent"), (line, "plain")]
         for at, line in enumerate(wrap(text, max(width - len(head), 10)))
@@ -161,7 +161,7 @@ class CommandScreen(CommandPalette):
         return super().check_action(action, parameters)
 
     def dismiss(self, result: Any = None) -> AwaitComplete:
-        """Close; that it is closed already is no reason to close what lies under it."""
+        """Close; a second call does not close the screen below."""
         if self._was_dismissed:
             return AwaitComplete()
         self._was_dismissed = True

@@ -8,7 +8,7 @@ __all__ = ["WayBack"]
 
 
 class WayBack:
-    """Remembers what the key esc takes back."""
+    """Remembers the places and states that esc returns to."""
 
     def __init__(self) -> None:
         self._done: list[ScreenId | str] = ["filter"]  # that of the command line
@@ -41,5 +41,5 @@ class WayBack:
         self._done = [*(each for each in self._done if each != what), what]
 
     def step(self) -> ScreenId | str | None:
-        """Return what is to be taken back next: a screen to go to, "search" or "filter"; None if nothing is left."""
+        """Return the next step back: a screen, "search" or "filter"; None if there is none."""
         return self._done.pop() if self._done else None

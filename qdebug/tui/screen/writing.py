@@ -1,4 +1,4 @@
-"""The questions before something is written: why a node is accepted, what to note, its partner, a file."""
+"""The prompts before something is written: a reason to accept a node, a note, a partner, a file name."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def acknowledgement(scene: Scene, path: Path, ask: Ask) -> Question | str:
 
 
 def note(scene: Scene, path: Path, ask: Ask) -> Question:
-    """Ask what to remember of the node."""
+    """Ask for a note on the node."""
     node = scene.planned.node or scene.planned.tensor
 
     def given(text: str) -> str:
@@ -89,7 +89,7 @@ def pairing(scene: Scene, path: Path, ask: Ask) -> Question | str:
 
 
 class Exporting:
-    """Writes what a screen shows, and keeps a name that could not be used, to be mended.
+    """Writes a screen into a file, and keeps a name that failed for correction.
 
     Args:
         ask: Sends a request to the reader thread.
@@ -132,6 +132,6 @@ class Exporting:
 
 
 def _is_written(scene: Scene, path: Path) -> str:
-    """Say that a file is on its way, and what it may have to wait for."""
+    """Return a message that a file is being written, with the reason if it has to wait."""
     waits = ", once the step at hand of the comparison is done" if scene.table.pending else ""
     return f"writing {safe_text(path, limit=60)}{waits} .."

@@ -1,1 +1,1 @@
-"""The views: one widget a module, with its keys and what they do, and what views are made of."""
+"""The views, one widget a module with its keys, and their base classes."""

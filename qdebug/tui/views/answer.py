@@ -94,7 +94,7 @@ def culprits(table: NodeTable, origin: int | None, costs: Sequence[int] = ()) ->
 
 
 def _added(table: NodeTable) -> np.ndarray:
-    """Return what each node adds; nothing where it is identical, whatever replaying it on other inputs says."""
+    """Return the error that each node adds; none where it is identical, whatever a replay on other inputs gives."""
     return np.where(table.state == State.IDENTICAL, 0.0, table.values("introduced"))
 
 
@@ -180,7 +180,7 @@ class AnswerView(DrawnView):
         return lines
 
     def _diagnosed(self, scene: Scene, ranked: np.ndarray, width: int, height: int) -> list[Line]:
-        """Draw the list with what the diagnosis says of each node: its share of the output's error, and why."""
+        """Draw the faults of the diagnosis: share of the output's error, node and reason."""
         places = np.flatnonzero(ranked == scene.row)
         at = int(places[0]) if len(places) else -1
         rest = width - _FIGURES
@@ -296,7 +296,7 @@ def _culprit(
 
 
 def _tried(fault: Diagnosis) -> str:
-    """Name the change of this node alone that gains most, and what it gains; "" where none was tried."""
+    """Return the edit of this node alone with the largest gain, with that gain; "" if none was tried."""
     alone = [each for each in fault.remedies if each.nodes == 1]
     found = [(next(iter(each.gain_db.values()), 0.0), each.edit.partition(" ")[0]) for each in alone]
     if not found:
@@ -306,7 +306,7 @@ def _tried(fault: Diagnosis) -> str:
 
 
 def _fault(scene: Scene, row: int, widths: tuple[int, int, int], *, here: bool) -> Line:
-    """Draw a row: its share of the output's error, its SQNR, its name, why it is at fault, and what to try."""
+    """Draw a row: share of the output's error, SQNR, name, reason and remedy."""
     table, glyphs, (name, rest, tries) = scene.table, scene.glyphs, widths
     state = State(int(table.state[row]))
     signs = mark(table, row, state, table.first_divergence(), marked=row in scene.navigator.trail.marks)

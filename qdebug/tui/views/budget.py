@@ -1,4 +1,4 @@
-"""What the error of each output is made of, node by node: the report of `qdebug budget`, to walk in."""
+"""The composition of each output's error, node by node: the report of `qdebug budget`, to walk in."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class BudgetView(DrawnView):
         self._shown: dict[int, int] = {}
 
     def trial(self, scene: Scene) -> BudgetWish | None:  # noqa: ARG002  it is of all rows
-        """Return what is to be found out."""
+        """Return the request for the budget."""
         return BudgetWish()
 
     def _chosen(self, scene: Scene) -> int:
@@ -88,7 +88,7 @@ class BudgetView(DrawnView):
         return ["qdebug", "budget", *files]
 
     def json(self, scene: Scene, path: Path) -> Callable[[DiffSession], str] | None:  # noqa: ARG002  wherever it is
-        """Return what writes the budget as `qdebug budget --json` does.
+        """Return the writer of the budget in the form of `qdebug budget --json`.
 
         Raises:
             UsageError: It is not that of all outputs and samples yet.
@@ -143,7 +143,7 @@ class BudgetView(DrawnView):
 
 
 def _budget(scene: Scene) -> ErrorBudget | None:
-    """Return what is known of the outputs; None if nothing is."""
+    """Return the budget so far; None if nothing is known."""
     ready = scene.tried
     if ready is None or ready.budget is None or ((ready.doing or ready.problem) and not ready.budget.outputs):
         return None  # that no output has a budget yet does not mean that none was compared
@@ -151,7 +151,7 @@ def _budget(scene: Scene) -> ErrorBudget | None:
 
 
 def _whole(scene: Scene) -> ErrorBudget:
-    """Return the budget of all outputs and samples: what is written says nothing of what is still under way.
+    """Return the budget of all outputs and samples, for files, which show no progress.
 
     Raises:
         UsageError: There is none, or not yet.
@@ -174,7 +174,7 @@ def _rows(scene: Scene) -> list[int | None]:
 
 
 def _state(scene: Scene) -> str:
-    """Say what is being replayed, or that nothing is any more."""
+    """Return the progress of the replay, or a note that it is done."""
     ready, table = scene.tried, scene.table
     if scene.result is None:
         counted = f"{numbers.grouped(table.compared)} of {numbers.grouped(table.comparable)}"

@@ -91,7 +91,7 @@ class ElementCursor:
             self.index = next(iter(_places(scene, shape)), self.index)
 
     def look(self, scene: Scene | None, view: View | None) -> LookedAt:
-        """Tell what of the elements a view looks at."""
+        """Return the element and plane that a view shows."""
         if scene is None:
             return LookedAt()
         self.shape(scene)
@@ -284,7 +284,7 @@ class ElementsView(DrawnView):
 
 
 def alone(scene: Scene) -> str:
-    """Say what there is to see of a tensor that one side alone has; "" of one that both have."""
+    """Return a note for a tensor that only one side has; "" otherwise."""
     side = scene.planned.side
     return f"the {side} alone has it: no error; 5 shows its values, v there their sizes" if side else ""
 
@@ -315,7 +315,7 @@ def waiting(scene: Scene) -> str:
 
 
 def _before_its_turn(scene: Scene) -> str:
-    """Say what there is to see of a tensor that is not compared yet."""
+    """Return a note for a tensor that is not compared yet."""
     if scene.glimpse is None:
         return "not compared yet: its turn comes, in topological order; its elements are being read .."
     if scene.glimpse.part is None:
@@ -359,7 +359,7 @@ def _which_sample(scene: Scene) -> str:
 
 
 def judged(scene: Scene) -> str:
-    """Say what is not known yet of a tensor of which only the elements around one are shown; "" if all is."""
+    """Return a note while only a window of the tensor is loaded; "" otherwise."""
     if scene.planned.side:
         return f" compared with nothing: {safe_text(scene.planned.missing or '')}"
     if scene.outcome is None:

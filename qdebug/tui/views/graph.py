@@ -1,4 +1,4 @@
-"""The graph: the node among what it is computed of and what is computed of it, levels from left to right."""
+"""The graph: the node between its producers and its readers, levels from left to right."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ class GraphView(DrawnView):
         return [*above, *canvas.lines(), *below]
 
     def move(self, scene: Scene, lines: int) -> str:
-        """Choose another tensor: the node's own, its inputs, who reads it, then what is further away."""
+        """Select another tensor: the node's own, its inputs, its readers, then those further away."""
         _, picks = self._look(scene)
         if len(picks) == 1:
             return "this node has neither inputs nor readers"
@@ -154,7 +154,7 @@ class GraphView(DrawnView):
         return ""
 
     def rows(self, scene: Scene) -> Sequence[int]:
-        """Return the node and what lies around it."""
+        """Return the node with its neighbourhood."""
         return [edge.row for edge in self._look(scene)[1] if edge.row is not None]
 
     def action_worst_input(self) -> None:
@@ -169,7 +169,7 @@ class GraphView(DrawnView):
         return f"at {safe_text(scene.table.names[edge.row], limit=60)}{scene.navigator.jump(edge.row)}"
 
     def _look(self, scene: Scene) -> tuple[Neighbourhood, list[Edge]]:
-        """Return what lies around the node, and what of it can be chosen: the node, its inputs, its readers, others."""
+        """Return the neighbourhood of the node, and its selectable tensors in order."""
         if self._of != (scene.backend, scene.row):
             self._of, self._chosen = (scene.backend, scene.row), 0
         key = id(scene.table), scene.table.version, scene.row
@@ -206,7 +206,7 @@ class _Picture:
         self._top = max((error for error in known if np.isfinite(error)), default=0.0)
 
     def draw(self, facts: Sequence[tuple[str, str]]) -> Mapping[str, _Placed]:
-        """Draw all, and return where what can be chosen is."""
+        """Draw the picture; return the places of the selectable tensors."""
         high = min(len(facts) + 2, self._height)
         self._middle = min(max(self._height // 2 - 1 - (high - 1) // 2, 0), self._height - high) + (high - 1) // 2
         levels = self._levels()
@@ -324,7 +324,7 @@ class _Picture:
     def _shown(
         self, items: Sequence[Edge], sizes: Sequence[int], room: int, span: tuple[int, int]
     ) -> tuple[Sequence[Edge], Sequence[int], bool]:
-        """Return the boxes of a column that there is room for, what is chosen among them; say how many are left out."""
+        """Return the boxes of a column that fit, the selected one included, and the number of hidden ones."""
         if sum(sizes) <= room or not items:
             return items, sizes, False
         at = next((at for at, edge in enumerate(items) if edge.tensor == self._chosen), 0)
@@ -428,7 +428,7 @@ def _name(edge: Edge) -> str:
 
 
 def _chosen_words(scene: Scene, edge: Edge, width: int, most: int) -> list[Line]:
-    """Name what is chosen in full, and what it carries: a box has little room."""
+    """Return the full name and the error of the selected tensor: its box is narrow."""
     made = f", of {safe_text(edge.node, limit=80)}" if edge.node and edge.node != edge.tensor else ""
     carries = "" if edge.row == scene.row else f": {_edge_facts(scene, edge, 80)}"
     said = scene.glyphs.plain(f"{scene.glyphs.cursor} {safe_text(edge.tensor, limit=120)}{made}{carries}")
@@ -466,7 +466,7 @@ def _path(scene: Scene, width: int) -> Line:
 
 
 def _heads(around: Neighbourhood, scene: Scene, width: int) -> Line:
-    """Count the edges, and say what their thickness means."""
+    """Return the number of edges, and the legend of their thickness."""
     many, readers = len(around.inputs), len(around.outputs)
     said = " no inputs" if not many else " 1 input" if many == 1 else f" {many} inputs, worst first"
     said += f", read by {readers}" if readers else ", read by none"
@@ -486,7 +486,7 @@ def _edge_style(scene: Scene, edge: Edge) -> str:
 
 
 def _edge_facts(scene: Scene, edge: Edge, room: int) -> str:
-    """Say what an edge carries: its error, and its gain and type where there is room."""
+    """Return the error on an edge, with gain and type if they fit."""
     info = edge.info
     dtype = numbers.MISSING if info is None else (info.quant.dtype if info.quant and not info.dtype else info.dtype)
     if edge.constant:
@@ -540,7 +540,7 @@ def _box_facts(scene: Scene) -> list[tuple[str, str]]:
 
 
 def _below(scene: Scene, width: int, most: int) -> list[Line]:
-    """Say what the node was made of, its attributes and its median gain, each in at most so many lines."""
+    """Return the node's origin, attributes and median gain, each in a limited number of lines."""
     node = _graph(scene).producer(tensor_of(scene.table, scene.row, theirs=_theirs(scene)))
     said = ["the graph of the reference, which alone has this node"] if _theirs(scene) else []
     if scene.navigator.sample is not None:
@@ -596,7 +596,7 @@ def to_worst_input(scene: Scene) -> str:
 
 
 def _without_worst(scene: Scene) -> str:
-    """Say why there is no worst input: none carries any error, or it is not known what they carry."""
+    """Return why no worst input is known: none carries an error, or their errors are unknown."""
     graph, table = scene.opened.backend_graph, scene.table
     if not scene.planned.tensor:
         return "not known: the reference alone has this node, so nothing of it is compared"

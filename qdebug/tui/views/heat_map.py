@@ -33,7 +33,7 @@ _LARGEST = 4
 
 @dataclass(frozen=True, slots=True)
 class _Drawn:
-    """What a map is made of.
+    """The parts of a map.
 
     Args:
         size: Rows and columns.
@@ -125,7 +125,7 @@ class MapView(ElementsView):
         return not self.all_channels
 
     def draw(self, scene: Scene, width: int, height: int) -> list[Line]:
-        """Draw the map, and what it is of beside it."""
+        """Draw the map, with its legend beside it."""
         whole, shape = self._cursor.whole(scene), self._cursor.shape(scene)
         self.all_channels = self.all_channels and not scene.planned.side
         what = "sizes of its values, one plane" if scene.planned.side else "map of one plane"
@@ -239,7 +239,7 @@ class MapView(ElementsView):
         return (index[axis] if index else 0, flat)
 
     def _beside(self, scene: Scene, drawn: _Drawn, *, broken: bool) -> list[tuple[str, str]]:
-        """Say what the map is of."""
+        """Return the legend of the map."""
         index, slab = self._cursor.index, self._cursor.in_part(scene)
         here = None if slab is None else slab.local(index)
         down, right = (f"0..{numbers.grouped(max(size - 1, 0))}" for size in drawn.size)

@@ -23,7 +23,7 @@ _UNITS = ("", "k", "M", "G", "T", "P")
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Bins:
-    """What is drawn.
+    """Bins of a histogram, ready to draw.
 
     Args:
         sides: Counts of the reference and of the backend, or of the one side that is known; bins of one width.

@@ -1,4 +1,4 @@
-"""Edits of a quantized net: what the node under the cursor offers, what is chosen, and the outputs with that.
+"""Edits of a quantized net: those of the node under the cursor, the marked ones, and their effect on the outputs.
 
 An edit that is chosen is called marked here, to tell it from the one under the cursor.
 """
@@ -99,7 +99,7 @@ class MendView(DrawnView):
         return EditWish(edits=tuple(sorted(self._marked(scene))), sample=scene.navigator.sample)
 
     def trial(self, scene: Scene) -> EditWish | None:
-        """Return what is to be found out."""
+        """Return the request for the effect of the marked edits."""
         return self._wish(scene)
 
     # Keys
@@ -227,7 +227,7 @@ class MendView(DrawnView):
         return ""
 
     def json(self, scene: Scene, path: Path) -> Callable[[DiffSession], str] | None:
-        """Return what writes the marks as a result of `qdebug repair` that looked for no more, measured on all samples.
+        """Return the writer of the marked edits in the form of `qdebug repair`, measured on all samples.
 
         Raises:
             UsageError: Nothing is marked.
@@ -256,7 +256,7 @@ class MendView(DrawnView):
         return ["qdebug", "repair", *files, "--resume", str(path)] if there == text.rstrip() else None
 
     def table(self, scene: Scene) -> Table | None:
-        """Return the edits with what they cost."""
+        """Return the edits with their costs."""
         marked = {*self._marked(scene)}
         lines = [
             (edit.name in marked, *edit.to_dict().values(), self._gain(scene, edit)) for edit in self._listed(scene)
@@ -294,7 +294,7 @@ class MendView(DrawnView):
         return [*above, head, *rows[shown.start : shown.stop], *below]
 
     def _outputs(self, scene: Scene, width: int, room: int) -> list[Line]:
-        """Draw what becomes of the outputs, the worst ones where not all have room, and how far the replay is."""
+        """Draw the effect on the outputs, the worst ones if not all fit, and the progress of the replay."""
         ready, facts, wish = scene.tried, _facts(scene), self._wish(scene)
         if not wish.edits:
             doing = f"; replaying {ready.doing} .." if ready is not None and ready.doing else ""
@@ -338,7 +338,7 @@ class MendView(DrawnView):
         return scene.backend, scene.navigator.sample, edit.name
 
     def _gain(self, scene: Scene, edit: Edit) -> float | None:
-        """Return what an edit would add to those that are marked, or added when it was; None if that is not known."""
+        """Return the gain of an edit on top of the marked ones, or its gain when it was marked; None if unknown."""
         if edit.name in self._marked(scene):
             kept = self._gained.get(self._gain_key(scene, edit)) if self._gained_of is scene.opened else None
             return None if kept is None else kept[0]
@@ -352,7 +352,7 @@ class MendView(DrawnView):
         return numbers.MISSING if math.isnan(gain) else f"{gain:+.2f}"
 
     def _words(self, scene: Scene, width: int) -> list[Line]:
-        """Say what the chosen edit does, what all marks cost and how to go on."""
+        """Return the description of the selected edit, the cost of all marks, and the next step."""
         listed, marked = self._listed(scene), {*self._marked(scene)}
         words = [f"{listed[self._at(listed)].kind}: {KINDS[listed[self._at(listed)].kind]}"] if listed else []
         facts = _facts(scene)

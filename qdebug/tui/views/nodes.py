@@ -70,7 +70,7 @@ class NodesView(ScrollView, View, can_focus=True, inherit_bindings=False):
             self._resize_virtual()
 
     def redraw(self) -> None:
-        """Show what is to be seen now, with the cursor in view."""
+        """Redraw the list, with the cursor in view."""
         self.follow()
 
     # Keys

@@ -1,4 +1,4 @@
-"""What was recorded of a tensor whose values were not all kept, as text: statistics, and counts by powers of 2."""
+"""The recorded statistics of a tensor of which not all values were kept, and its counts by powers of 2."""
 
 from __future__ import annotations
 

@@ -177,7 +177,7 @@ class SamplesView(DrawnView):
 
 
 def sample_errors(samples: Sequence[SampleResult]) -> np.ndarray:
-    """Return the error of each sample relative to its signal; what is not finite is worst."""
+    """Return the error of each sample relative to its signal; values that are not finite rank worst."""
     levels = np.array([np.nan if one.sqnr_db is None else one.sqnr_db for one in samples])
     errors = np.where(np.isnan(levels), 0.0, 10 ** (-levels / 20))
     broken = np.array([one.status is Status.NONFINITE for one in samples])
@@ -193,7 +193,7 @@ def _below(samples: Sequence[SampleResult], floor: float | None) -> str:
 
 
 def _own(sample: SampleResult) -> str:
-    """Say what the node adds in one sample: in steps of its output if it is quantized."""
+    """Return the error that the node adds in one sample: in LSB if its output is quantized."""
     own = sample.introduced
     if own is None:
         return numbers.MISSING

@@ -60,7 +60,7 @@ def view_class(view: ScreenId) -> type[View]:
 
 
 def load_views() -> None:
-    """Import what views, tensor facts and verdicts are made with; for the reader, so that no key waits for it."""
+    """Import the modules of views, facts and verdicts; called by the reader, so that no key waits for them."""
     for view in ScreenId:
         if "replays" not in view.traits:
             view_class(view)
@@ -70,7 +70,7 @@ def load_views() -> None:
 
 @cache
 def load_replaying_views() -> None:
-    """Import what replays are made with; for the reader, once that delays no verdict that is near."""
+    """Import the modules of replays; called by the reader once no verdict is delayed by it."""
     for view in ScreenId:
         if "replays" in view.traits:
             view_class(view)

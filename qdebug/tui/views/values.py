@@ -159,7 +159,7 @@ class ValuesView(ElementsView):
         return tuple(index)
 
     def _title(self, slab: Slab) -> str:
-        """Say what an element is made of; in codes the difference is in steps, and a side without codes stays real."""
+        """Return the legend of a cell; differences of codes are in LSB, and a side without codes shows reals."""
         if slab.alone:
             return slab.alone
         stepped = self._cursor.form != "real" and slab.quant is not None and slab.quant.block_size is None
@@ -296,7 +296,7 @@ def hex_of(value: np.generic) -> str:
 
 
 def _where(scene: Scene, slab: Slab, index: tuple[int, ...], axes: tuple[int, int], *, turned: bool) -> str:
-    """Say which elements are shown, and what the marks mean."""
+    """Return the range of the shown elements, and the legend of the marks."""
     names = ["*" if at in axes else str(one) for at, one in enumerate(index, -len(index))]
     sample = of_sample(scene)
     text = f" [{','.join(names)}] of {numbers.shape(slab.shape)}{', ' if sample else ''}{sample}"

@@ -1,4 +1,4 @@
-"""What every view is made of: the scene that it draws, and the keys that it answers."""
+"""The base classes of views: the scene that they draw, and the keys that they answer."""
 
 from __future__ import annotations
 
@@ -119,12 +119,12 @@ class Scene:
 
     @property
     def place(self) -> tuple[int, int]:
-        """What tells it from all other rows: backend and number."""
+        """The backend and the number of the row, which identify it."""
         return self.backend, self.navigator.number
 
     @property
     def planned(self) -> PlannedRow:
-        """What is known of it before any value is read."""
+        """Facts of the row that are known without values."""
         return self.table.rows[self.row]
 
     @property
@@ -155,15 +155,15 @@ Target = ScreenId | Constant
 
 
 class Stage(Screen[None]):
-    """What a view asks of the screen that it is on."""
+    """Services of the screen that a view uses."""
 
     @abstractmethod
     def say(self, message: str) -> None:
-        """Put a message into the status line, and draw what may have changed."""
+        """Show a message in the status line, and redraw."""
 
     @abstractmethod
     def with_scene(self, act: Callable[[Scene], ScreenId | Constant | str | None]) -> None:
-        """Do something with what is shown; go where that leads, or say what came of it."""
+        """Apply a function to the scene; go to the place that it returns, or show its message."""
 
     @abstractmethod
     def ask(self, question: Question) -> None:
@@ -178,7 +178,7 @@ class Stage(Screen[None]):
 
     @abstractmethod
     def touch(self) -> None:
-        """Take back what waits, as nearly every key and click does."""
+        """Cancel a waiting jump, as nearly every key and click does."""
 
 
 class View(Widget, can_focus=True):
@@ -207,12 +207,12 @@ class View(Widget, can_focus=True):
         return cast("Stage", self.screen)
 
     def watch_scene(self) -> None:
-        """Draw what is to be seen now."""
+        """Redraw the view."""
         self.redraw()
 
     @abstractmethod
     def redraw(self) -> None:
-        """Draw anew what has changed."""
+        """Redraw the parts that changed."""
 
     @property
     def page_lines(self) -> int:
@@ -225,7 +225,7 @@ class View(Widget, can_focus=True):
         return False
 
     def words(self, scene: Scene, width: int) -> Sequence[Line]:  # noqa: ARG002  of those that list
-        """Return all that it shows, also what it scrolls to, for a file."""
+        """Return the whole content, scrolled parts included, for a file."""
         return ()
 
     def move(self, scene: Scene, lines: int) -> str:  # noqa: ARG002  for those that move
@@ -241,7 +241,7 @@ class View(Widget, can_focus=True):
         return f"nothing to the {'right' if direction > 0 else 'left'} on the screen {self.view}"
 
     def worst(self, scene: Scene, direction: int) -> str:
-        """Go to the next or previous of what is worst; called where `has_worst`."""
+        """Go to the next or previous worst place; called where `has_worst`."""
         raise NotImplementedError
 
     def next_form(self, scene: Scene) -> str | None:  # noqa: ARG002  for those with forms of their own
@@ -249,7 +249,7 @@ class View(Widget, can_focus=True):
         return None
 
     def click(self, scene: Scene, column: int, line: int) -> Target | str | None:  # noqa: ARG002  likewise
-        """Choose what is drawn at a column and a line; open it if it is chosen already.
+        """Select the thing at a column and a line; open it if it is selected already.
 
         Returns:
             Where that leads, or what there is to say; None if nothing is meant there.
@@ -265,7 +265,7 @@ class View(Widget, can_focus=True):
         return None
 
     def json(self, scene: Scene, path: Path) -> Callable[[DiffSession], str] | None:  # noqa: ARG002  where it is of all
-        """Return what makes the JSON of what it shows, on the reader thread; None for that of node or comparison.
+        """Return a function that writes the view's JSON; None for the JSON of the node or comparison.
 
         Args:
             scene: What is shown.
@@ -274,11 +274,11 @@ class View(Widget, can_focus=True):
         return None
 
     def trial(self, scene: Scene) -> TrialWish | None:  # noqa: ARG002  for those that replay
-        """Return what is to be found out by a replay; None for nothing."""
+        """Return a request for a replay; None for none."""
         return None
 
     def command(self, scene: Scene, files: Sequence[str]) -> Sequence[str] | None:  # noqa: ARG002  the same
-        """Return a command that does what the view shows; None for the one that opens the view.
+        """Return a shell command equivalent to the view; None for the command that opens it.
 
         Args:
             scene: What is shown.
@@ -287,7 +287,7 @@ class View(Widget, can_focus=True):
         return None
 
     def try_best(self, scene: Scene) -> str:  # noqa: ARG002  where there are edits
-        """Try what helps most."""
+        """Try the edit with the largest gain."""
         return f"nothing to try on the screen {self.view}"
 
     def enter(self, scene: Scene) -> Target | str:  # noqa: ARG002  for those that look
@@ -314,19 +314,19 @@ class DrawnView(Lines, View, can_focus=True):
         """Return the lines; how many there are beyond `height` is said in the place of the last one."""
 
     def lines_for(self, width: int, height: int) -> Sequence[Line]:
-        """Return the lines of what is to be seen now."""
+        """Return the lines of the view."""
         scene = self.scene
         if scene is None:
             return [[(f" {self.nothing}", "muted")]]
         return in_room(self.draw(scene, width, height), height)
 
     def words(self, scene: Scene, width: int) -> Sequence[Line]:
-        """Return all that it shows, also what it scrolls to, for a file; what only colours say would be lost in it."""
+        """Return the whole content, scrolled parts included, for a file; meaning carried by colour alone is lost."""
         height = _ALL_LINES if self.lists else self.size.height
         return self.draw(replace(scene, colours=False), width, height)
 
     def on_click(self, event: Click) -> None:
-        """Choose what was clicked, or open it if it is chosen already."""
+        """Select the clicked thing, or open it if it is selected already."""
         at = event.get_content_offset(self)
         if at is not None and self.scene is not None:
             self.stage.touch()
@@ -346,7 +346,7 @@ class DrawnView(Lines, View, can_focus=True):
 
 
 def heading(scene: Scene, width: int, extra: str = "") -> Line:
-    """Name the row under the cursor: number, name, operator, status, and what else a screen has to say."""
+    """Return the title of the row under the cursor: number, name, operator, status, and a note of the screen."""
     table, row = scene.table, scene.row
     state = State(int(table.states(scene.navigator.sample)[row]))
     op = safe_text(table.rows[row].op, limit=24)

@@ -1,4 +1,4 @@
-"""Another scale for the tensor under the cursor: what it would lose, and what the network would give."""
+"""Another scale for the tensor under the cursor: its loss, and the network's outputs with it."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ _ASKING = "the calibrators are being asked .."
 
 
 class WhatIfView(DrawnView):
-    """Scale and zero point that are tried, beside those in use; what they lose is estimated at once and exact after."""
+    """A trial scale and zero point beside those in use; their loss is estimated at once, then computed exactly."""
 
     view = ScreenId.WHAT_IF
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -84,7 +84,7 @@ class WhatIfView(DrawnView):
     # What is tried
 
     def trial(self, scene: Scene) -> ScaleWish | None:
-        """Return what is to be found out."""
+        """Return the request for the effect of the trial scale."""
         self._look_at(scene)
         if scene.planned.missing is not None:
             return None
@@ -157,7 +157,7 @@ class WhatIfView(DrawnView):
         self.stage.with_scene(lambda scene: self.step(scene, direction * _LARGE))
 
     def action_reset(self) -> None:
-        """Go back to what was recorded."""
+        """Return to the recorded scale."""
         self.stage.with_scene(self.reset)
 
     def _choose(self, scene: Scene, *, calibrators: int = 0, schemes: int = 0) -> str:
@@ -182,7 +182,7 @@ class WhatIfView(DrawnView):
         return f"{said}: {chosen.reason}"
 
     def reset(self, scene: Scene) -> str:
-        """Go back to what was recorded."""
+        """Return to the recorded scale."""
         field = self._field
         self._forget()
         self._field = field
@@ -190,7 +190,7 @@ class WhatIfView(DrawnView):
         return found if isinstance(found, str) else self._title(scene)
 
     def _title(self, scene: Scene) -> str:
-        """Say where what is tried comes from."""
+        """Return the origin of the trial scale."""
         coded = scene.tried is not None and scene.tried.facts is not None and scene.tried.facts.now is not None
         return self._said or ("as recorded" if coded else "minmax, asymmetric")
 
@@ -199,7 +199,7 @@ class WhatIfView(DrawnView):
         return f"scale {float(quant.scale[0]):.6g}, zero point {int(quant.zero_point[0])}"
 
     def replay(self, scene: Scene) -> str:
-        """Replay the network with what is tried, or give that up."""
+        """Replay the network with the trial scale, or cancel that."""
         quant = self._attempt(scene)
         if isinstance(quant, str):
             return quant
@@ -209,7 +209,7 @@ class WhatIfView(DrawnView):
         return "" if self._replay else "the replay is given up"
 
     def enter(self, scene: Scene) -> Target | str:
-        """Replay the network with what is tried: there is nothing deeper."""
+        """Replay the network with the trial scale: there is no deeper screen."""
         return self.replay(scene)
 
     def command(self, scene: Scene, files: Sequence[str]) -> Sequence[str] | None:
@@ -222,7 +222,7 @@ class WhatIfView(DrawnView):
         return words if ready.facts.now is not None else [*words, "--dtype", quant.dtype]
 
     def click(self, _: Scene, __: int, line: int) -> Target | str | None:
-        """Choose what h, l, + and - change."""
+        """Select the parameter that h, l, + and - change."""
         label = self._shown.get(line)
         if label not in _FIELDS:
             return None
@@ -232,7 +232,7 @@ class WhatIfView(DrawnView):
     # Drawing
 
     def draw(self, scene: Scene, width: int, height: int) -> list[Line]:
-        """Draw the table, the histogram with both ranges, and what is known of the outputs."""
+        """Draw the table, the histogram with both ranges, and the effect on the outputs."""
         self._look_at(scene)
         ready, quant = scene.tried, self._attempt(scene)
         samples = f"all {scene.navigator.samples} samples" if scene.navigator.samples > 1 else ""
@@ -275,7 +275,7 @@ class WhatIfView(DrawnView):
         return [*lines, *sweep, *plot, *words]
 
     def _with_choices(self, facts: TrialFacts, rows: Sequence[tuple[str, str, str]]) -> list[tuple[str, str, str]]:
-        """Put what the calibrators can choose below the zero point."""
+        """Add the calibrators' choices below the zero point."""
         kind, place = self._choice or (0, -1)
         kinds = list(SCHEMES)
         choices = facts.choices.get(kinds[kind], ())
@@ -337,7 +337,7 @@ def _replay_of(scene: Scene, quant: QuantParams | None) -> Replay | None:
 
 
 def _basis(facts: TrialFacts, error: QuantError | None) -> str:
-    """Say what the figures are of."""
+    """Return the data that the figures are of."""
     values = f"{numbers.grouped(facts.histogram.total)} values of {facts.values}"
     if error is None:
         return f"only statistics of {facts.values} were kept: no error is known"
@@ -353,7 +353,7 @@ def _weighted(scene: Scene) -> bool:
 
 
 def _as_recorded(scene: Scene, replay: Replay) -> Sequence[str]:
-    """Say what an output has in the recording, where a replay with the recorded scale gives something else."""
+    """Return the recorded level of an output, if a replay with the recorded scale differs from it."""
     for each in replay.outputs:
         row = scene.table.row_of(each.output)
         result = None if row is None else scene.table.results[row]
@@ -434,7 +434,7 @@ def _sampled(counts: np.ndarray, columns: int) -> np.ndarray:
 
 
 def _span(histogram: RangeHistogram, quant: QuantParams, columns: int) -> str:
-    """Draw what the codes hold as a line over the range of the histogram; arrows where it goes on beyond."""
+    """Draw the code range as a line over the histogram; arrows mark a range that goes on."""
     scale, zero_point = float(quant.scale.ravel()[0]), int(quant.zero_point.ravel()[0])
     ends = [((end or 0) - zero_point) * scale for end in (quant.qmin, quant.qmax)]
     first, last = float(histogram.edges[0]), float(histogram.edges[-1])

@@ -1,4 +1,4 @@
-"""Which arithmetic reproduces the node, what it was told apart from, and the pattern of what is left over."""
+"""The arithmetic that reproduces the node, its rivals, and the pattern of the remaining errors."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def _facts(scene: Scene) -> list[Fact]:
 
 
 def _of_diagnosis(scene: Scene, result: NodeResult) -> list[Fact]:
-    """Return why the node fails or costs, its share of the output's error, and what was tried on it."""
+    """Return the node's fault, its share of the output's error, and the tried edits."""
     fault = scene.table.diagnosis.get(scene.row)
     reason = fault.why if fault is not None else why(result)
     said: list[Fact] = [("why", safe_text(reason, limit=_MOST), "accent")] if reason else []
@@ -99,7 +99,7 @@ def _of_diagnosis(scene: Scene, result: NodeResult) -> list[Fact]:
 
 
 def _of_diff(result: NodeResult, samples: int) -> list[Fact]:
-    """Return what the comparison says of where the error comes from."""
+    """Return the comparison's facts on the source of the error."""
     said: list[Fact] = []
     stats = result.metrics
     if stats is not None:
@@ -144,7 +144,7 @@ def _searching(scene: Scene) -> bool:
 
 
 def _of_search(scene: Scene) -> list[Fact]:
-    """Return what the search for an arithmetic found."""
+    """Return the result of the search for an arithmetic."""
     result, ready = scene.outcome, scene.ready
     if not _computed(scene):
         return [("arithmetic", "none: no node of the graph computes this tensor", "muted")]

@@ -34,7 +34,7 @@ class KeyLine(Lines, can_focus=False):
         super().__init__(look, id="keys")
 
     def bindings(self) -> Sequence[ActiveBinding]:
-        """Return what is shown: one binding for each action."""
+        """Return the shown bindings: one for each action."""
         shown: dict[str, ActiveBinding] = {}
         for each in self.screen.active_bindings.values():
             if each.binding.show and each.binding.description:

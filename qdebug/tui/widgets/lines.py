@@ -114,7 +114,7 @@ class FixedLines(Lines, can_focus=False):
         return self._draw(width, height)
 
     def on_click(self, event: Click) -> None:
-        """Tell what was clicked."""
+        """Call back with the clicked column and line."""
         at = event.get_content_offset(self)
         if self._clicked is not None and at is not None:
             self._clicked(at.x, at.y)

@@ -91,7 +91,7 @@ class Prompt(Horizontal):
         return self._question is not None
 
     def ask(self, question: Question) -> None:
-        """Ask a question; what is there to begin with is selected, so that what is typed takes its place."""
+        """Open a question with a selected initial text, which typing replaces."""
         self._question, self._answered = question, question.text
         self._title = f" {question.label} "
         fits = cell_len(self._title) + cell_len(question.placeholder) <= self.screen.size.width
@@ -113,18 +113,18 @@ class Prompt(Horizontal):
         return True
 
     def insert(self, text: str) -> None:
-        """Put text in the place of what is selected; of several lines the first."""
+        """Replace the selection with text; of several lines, the first."""
         self.line.replace(next(iter(text.splitlines()), ""), *sorted(self.line.selection))
 
     def answer(self) -> None:
-        """Say what the text means so far, unless that is said."""
+        """Show the meaning of the text so far, unless it is shown."""
         text = self.line.value
         if self._question is not None and self._question.typed is not None and text != self._answered:
             self._answered = text
             self._say(self._question.typed(text))
 
     def cancel(self) -> bool:
-        """Ask no more, and undo what the text did; tell whether anything was asked."""
+        """Close the question and undo its effects; return whether one was open."""
         question = self._close()
         if question is not None:
             self._say(question.cancelled())

@@ -70,7 +70,7 @@ class TabLine(Lines, can_focus=False):
         self.redraw()
 
     def texts(self, width: int) -> Sequence[tuple[ScreenId, str]]:
-        """Return each screen with what is written of it in a width."""
+        """Return each screen with its title at a width."""
         shown = [each for each in TABS if each not in self.hidden or each is self.active]
         texts = [f"{each.key} {each}" for each in shown]
         for at in reversed(range(len(texts))):

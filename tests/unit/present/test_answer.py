@@ -8,7 +8,7 @@ import pytest
 from qdebug.compare.result.diagnosis import Diagnosis, FaultClass, OutputGain, Remedy, RuledOut
 from qdebug.compare.result.finding import FindingKind, JudgedBy, Status
 from qdebug.compare.result.limits import Acknowledgement
-from qdebug.present.answer import headline, level_change, node_title, remedy_line, share_text, verdict_word
+from qdebug.present.answer import advice_line, headline, level_change, node_title, remedy_line, share_text, verdict_word
 
 LEVELS = (("p", 12.0), ("h", 30.0))
 
@@ -120,3 +120,25 @@ def test_a_remedy_says_what_the_outputs_become(made):
     assert remedy_line(both, result, most=1) == "per-channel weights: p 12.0 -> 18.7 dB (still below 20); 512 bytes"
     whole = Remedy(gains=(OutputGain(output="p", db=math.inf),), command="", **known)
     assert remedy_line(whole, result, most=1) == "per-channel weights: p 12.0 -> identical; 512 bytes"
+
+
+@pytest.mark.parametrize(
+    ("changed", "advice"),
+    [
+        ({"fault": FaultClass.REFERENCE, "kind": FindingKind.REFERENCE}, "record the reference again"),
+        ({"fault": FaultClass.RECORDING, "kind": FindingKind.INPUT}, "the same inputs"),
+        (
+            {"fault": FaultClass.NUMERIC, "kind": FindingKind.NONFINITE, "why": "1e5 is beyond the largest float16"},
+            "conv2 in float32",
+        ),
+        ({"fault": FaultClass.NUMERIC, "kind": FindingKind.NONFINITE, "why": "it divides 0 by 0"}, ""),
+        ({"kind": FindingKind.ARITHMETIC}, ""),
+    ],
+)
+def test_a_fault_without_a_tried_change_has_advice_where_one_is_known(made, changed, advice):
+    result = made.result([made.node(0)], status=Status.DIVERGED, diagnosis=(fault(**changed),))
+    assert advice in advice_line(result)
+    assert bool(advice) == bool(advice_line(result))
+    remedy = Remedy(edit="x", what="y", gains=(), samples=1, cost="no cost", command="c")
+    mended = replace(result, diagnosis=(fault(**changed, remedies=(remedy,)),))
+    assert not advice_line(mended)

@@ -95,11 +95,11 @@ def test_a_replay_begins_where_an_earlier_one_with_the_same_changes_was():
     sets = [[edits[at] for at in drawn.choice(len(edits), size=drawn.integers(4), replace=False)] for _ in range(30)]
     done: list[int] = []
     fresh: list[int] = []
-    kept = EditedReplay(session.backend, Arithmetic(), told=lambda at, _: done.append(at))
+    kept = EditedReplay(session.backend, Arithmetic(), on_progress=lambda at, _: done.append(at))
     for edited in sets:
         change, everything = catalog.change(edited), bool(drawn.integers(2))
         made = kept.outputs(change, places, everything=everything)
-        alone = EditedReplay(session.backend, Arithmetic(), told=lambda at, _: fresh.append(at))
+        alone = EditedReplay(session.backend, Arithmetic(), on_progress=lambda at, _: fresh.append(at))
         for one, other in zip(made, alone.outputs(change, places, everything=everything), strict=True):
             assert all(np.array_equal(one[name], other[name]) for name in other)
     assert len(done) < 0.7 * len(fresh)

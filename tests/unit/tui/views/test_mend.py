@@ -8,7 +8,7 @@ from importlib.resources import files
 import pytest
 
 from qdebug import data
-from qdebug.cli.repair import _edits
+from qdebug.cli.repair import _earlier_edits
 from qdebug.errors import UsageError
 from qdebug.session import DiffSession, open_recording
 from qdebug.tui.reading.messages import EditWish, TrialReady, TrialRequest
@@ -117,7 +117,7 @@ def test_marks_on_two_nodes_are_replayed_together(looked, session, tmp_path):
     assert page.command(scene, ("a", "b")) is None, "nothing is written yet"
     assert write(session, path) == "the edits; Y copies the command that goes on with them"
     assert "chosen in the terminal" in json.loads(path.read_text())["stopped"]
-    assert set(_edits(path)) == set(page.trial(scene).edits)
+    assert set(_earlier_edits(path)) == set(page.trial(scene).edits)
     assert json.loads(path.read_text())["search"]["samples"] == 1
     assert page.command(scene, ("a", "b")) == ["qdebug", "repair", "a", "b", "--resume", str(path)]
     path.write_text("{}")
