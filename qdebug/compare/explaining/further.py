@@ -143,7 +143,7 @@ class _Case:
 
     def cause_of_codes(self) -> str | None:
         """Say what accounts for codes."""
-        return self.mistake() or self.count() or self.codes_of_a_line() or self.reading() or self.other_tensor()
+        return self.mistake() or self.codes_of_a_line() or self.count() or self.reading() or self.other_tensor()
 
     def cause_of_numbers(self) -> str | None:
         """Say what accounts for real numbers or integers."""

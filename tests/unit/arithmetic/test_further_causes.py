@@ -302,6 +302,7 @@ def test_codes_that_borrow_from_their_neighbours():
             100,
             "its codes are of about scale 0.043 and zero point 100, not of 0.03 and 128",
         ),
+        (0.75, 128, "its codes are of about scale 0.04 and zero point 128, not of 0.03 and 128"),
     ],
 )
 def test_codes_of_another_scale_and_zero_point(factor, zero, said):
