@@ -95,7 +95,7 @@ class RecordingError(QdebugError):
 
 
 class NotARecordingError(RecordingError):
-    """The file is no qdebug recording."""
+    """The file is not a qdebug recording."""
 
 
 class FormatVersionError(RecordingError):

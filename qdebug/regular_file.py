@@ -37,7 +37,7 @@ def open_descriptor(path: str | os.PathLike[str], *, flags: int = 0) -> int:
 
     Raises:
         OSError: It is missing or cannot be read.
-        NotRegularFileError: It is no regular file. A pipe does not block.
+        NotRegularFileError: It is not a regular file. A pipe does not block.
     """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | flags)
@@ -58,7 +58,7 @@ def open_binary(path: str | os.PathLike[str]) -> BinaryIO:
     """Open a file for reading, as `open(path, "rb")` does.
 
     Raises:
-        OSError: It is missing, cannot be read, or is no regular file.
+        OSError: It is missing, cannot be read, or is not a regular file.
     """
     return os.fdopen(open_descriptor(path), "rb")
 
@@ -71,7 +71,7 @@ def read_regular(path: Path, most: int) -> bytes:
         most: Largest size in bytes.
 
     Raises:
-        OSError: It is missing, cannot be read, or is no regular file.
+        OSError: It is missing, cannot be read, or is not a regular file.
         ValueError: It is larger.
     """
     with open_binary(path) as file:

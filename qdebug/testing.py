@@ -200,7 +200,7 @@ def _is_run(side: object) -> bool:
 def _openable(side: Any) -> str | Path | Recording:
     __tracebackhide__ = True
     if not _is_run(side):
-        raise UsageError(f"A {type(side).__name__} is no recording.", hint="Give a path, or an open recording.")
+        raise UsageError(f"A {type(side).__name__} is not a recording.", hint="Give a path, or an open recording.")
     if isinstance(side, os.PathLike):
         return Path(side)
     if not isinstance(side, Recorder):
@@ -214,7 +214,7 @@ def _array(side: Any, title: str) -> np.ndarray:
         return np.asarray(side)
     except ValueError as error:
         raise UsageError(
-            f"The {title} is no array: its rows differ in length.", hint="Compare arrays of one shape each."
+            f"The {title} is not an array: its rows differ in length.", hint="Compare arrays of one shape each."
         ) from error
 
 

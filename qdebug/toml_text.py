@@ -21,7 +21,7 @@ def parse_toml(text: str) -> dict[str, Any]:
         text: The content of a file.
 
     Raises:
-        ValueError: It is no TOML, or a key has too many dotted parts.
+        ValueError: It is not valid TOML, or a key has too many dotted parts.
         RecursionError: It is nested too deeply.
     """
     deep = _DEEP_KEY.search(_STRING.sub('""', text))

@@ -440,7 +440,7 @@ def _checked_labels(labels: np.ndarray | None, scores: np.ndarray, name: str) ->
             hint = "These look like one column for each class: save labels.argmax(axis=-1)."
         raise UsageError(f"There are {given.size} labels, and {name!r} has {rows} rows of scores.", hint=hint)
     if given.dtype.kind not in "iufb":
-        raise UsageError(f"Labels of the type {given.dtype} are no class numbers.", hint="Give whole numbers from 0.")
+        raise UsageError(f"Labels of the type {given.dtype} are not class numbers.", hint="Give whole numbers from 0.")
     flat = given.ravel()
     is_integer_label = np.isfinite(flat) & (flat == np.trunc(np.where(np.isfinite(flat), flat, 0.5)))
     wrong_rows = np.flatnonzero(~is_integer_label | (flat < 0) | (flat >= classes))

@@ -411,12 +411,12 @@ def _opened(path: Path, *, write: bool) -> Iterator[sqlite3.Connection]:
 def _check_magic(path: Path) -> None:
     """Refuse a file that SQLite did not write, before SQLite touches it."""
     if not path.is_file():
-        raise UsageError(f"{str(path)!r} is no regular file.", hint="Give the name of a file: --track runs.db.")
+        raise UsageError(f"{str(path)!r} is not a regular file.", hint="Give the name of a file: --track runs.db.")
     with path.open("rb") as file:
         start = file.read(len(_SQLITE_MAGIC))
     if start and start != _SQLITE_MAGIC:
         raise UsageError(
-            f"{str(path)!r} is no history of qdebug, and was left as it is.", hint="Give another file: --track runs.db."
+            f"{str(path)!r} is not a qdebug history; it was left unchanged.", hint="Give another file: --track runs.db."
         )
 
 

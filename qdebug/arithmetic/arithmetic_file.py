@@ -52,7 +52,7 @@ def read_arithmetic(path: str | Path) -> Preset:
         The arithmetic of the file on top of its base; its provenance is "file".
 
     Raises:
-        UsageError: The file cannot be read, is no TOML, or contains something that is no arithmetic.
+        UsageError: The file cannot be read, is not valid TOML, or contains something that is no arithmetic.
     """
     path = Path(path)
     tables = _tables(path)
@@ -100,7 +100,7 @@ def _tables(path: Path) -> dict[str, Any]:
     try:
         tables = parse_toml(content.decode("utf-8"))
     except ValueError as error:  # of tomllib, of the decoder, and of a number with thousands of digits
-        raise _format_error(path, f"it is no TOML: {error}") from error
+        raise _format_error(path, f"it is not valid TOML: {error}") from error
     except RecursionError as error:
         raise _format_error(path, "it is nested too deeply") from error
     if tables.get("format") != _FORMAT:
@@ -116,7 +116,7 @@ def _tables(path: Path) -> dict[str, Any]:
 
 
 def _format_error(path: Path, reason: str) -> UsageError:
-    return UsageError(f"{str(path)!r} is no arithmetic file: {reason.rstrip('.')}.", hint=_HINT)
+    return UsageError(f"{str(path)!r} is not an arithmetic file: {reason.rstrip('.')}.", hint=_HINT)
 
 
 def arithmetic_text(

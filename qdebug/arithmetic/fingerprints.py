@@ -218,7 +218,7 @@ def _decoded(name: str, content: bytes) -> Fingerprint:
     except (ValueError, RecursionError):
         is_fingerprint = False
     if not is_fingerprint:
-        raise UsageError(f"{name!r} is no fingerprint.", hint=_HINT)
+        raise UsageError(f"{name!r} is not a fingerprint.", hint=_HINT)
     if document.get("version") != VERSION:
         raise UsageError(
             f"{name!r} is a fingerprint of version {document.get('version')!r}; this qdebug reads {VERSION}.",

@@ -115,7 +115,7 @@ class ReproductionCheck:
         """
         source = self._units.find(node, tensor)
         if not isinstance(source, UnitSource):
-            raise KernelError(f"Node {node.name!r} is no quantized unit.")
+            raise KernelError(f"Node {node.name!r} is not a quantized unit.")
         with one_thread():
             return compute(source.unit(place), variant)
 

@@ -192,7 +192,7 @@ def load_backend(name: str) -> Backend:
         if name in installed:
             return _load_installed(installed[name])
         raise UsageError(
-            f"There is no backend {name!r}; known are: {', '.join((*BACKENDS, *installed))}.",
+            f"Unknown backend {name!r}; known backends: {', '.join((*BACKENDS, *installed))}.",
             hint="Choose one: qdebug record MODEL --backend NAME --inputs FILE.npz -o OUT.h5.",
         )
     entry = BACKENDS[name]

@@ -203,7 +203,7 @@ def _check_folder(folder: Path, *, force: bool) -> None:
         OutputExistsError: It is not empty and may not be overwritten.
     """
     if folder.exists() and not folder.is_dir():
-        raise UsageError(f"{str(folder)!r} is no folder.", hint="Give the name of a folder: -o DIR.")
+        raise UsageError(f"{str(folder)!r} is not a folder.", hint="Give the name of a folder: -o DIR.")
     if folder.is_dir() and any(folder.iterdir()) and not force:
         raise OutputExistsError(
             f"The folder {str(folder)!r} is not empty.",

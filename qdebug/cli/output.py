@@ -215,7 +215,7 @@ def check_target(output: Path | None, *, force: bool, sources: Sequence[Path] = 
             raise UsageError(f"The output {str(output)!r} is a file that is read here.", hint="Choose another name.")
         if regular and not output.is_file():
             raise UsageError(
-                f"The output {str(output)!r} is no regular file.", hint="Give the name of a file: -o FILE."
+                f"The output {str(output)!r} is not a regular file.", hint="Give the name of a file: -o FILE."
             )
         if not force and output.is_file():  # a device or a pipe is not overwritten
             raise OutputExistsError(

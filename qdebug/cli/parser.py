@@ -271,7 +271,7 @@ def size(text: str) -> int:
     """
     match = re.fullmatch(r"(\d+(?:\.\d+)?) ?([KMGT]?)i?B?", text.strip(), re.IGNORECASE)
     if match is None:
-        raise argparse.ArgumentTypeError(f"{text!r} is no size, as 5GB or 500MB is")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a size such as 5GB or 500MB")
     return int(float(match[1]) * _SIZES[match[2].upper()])
 
 

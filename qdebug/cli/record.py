@@ -97,7 +97,9 @@ def backend_choice(text: str) -> BackendChoice:
     for part in filter(None, rest.split(",")):
         key, equals, value = part.partition("=")
         if not equals or not key:
-            raise argparse.ArgumentTypeError(f"{part!r} is no option; expected {name or 'NAME'}:key=value,key=value")
+            raise argparse.ArgumentTypeError(
+                f"{part!r} is not an option; expected {name or 'NAME'}:key=value,key=value"
+            )
         if key in options:
             raise argparse.ArgumentTypeError(f"the option {key!r} is given twice")
         options[key] = value

@@ -210,7 +210,7 @@ def _cost(options: RepairArguments) -> EditCost:
         except ValueError:
             is_valid = False
         if not is_valid:
-            raise UsageError(f"{pair!r} is no cost.", hint="Write --cost macs=1,bytes=0.01.")
+            raise UsageError(f"{pair!r} is not a cost.", hint="Write --cost macs=1,bytes=0.01.")
     return EditCost(macs=weights["macs"], size=weights["bytes"], kinds=kinds, most=options.max_edits)
 
 

@@ -366,7 +366,7 @@ def _parsed(source: Path) -> dict[str, Any]:
         around = error.object[max(error.start - 20, 0) : error.end + 20].encode("ascii", "backslashreplace").decode()
         raise _invalid(source, f"it has text that is not valid Unicode, near '{around}'") from None
     except (ValueError, RecursionError) as error:
-        raise _invalid(source, f"it is no JSON ({str(error)[:100]})") from None
+        raise _invalid(source, f"it is not JSON ({str(error)[:100]})") from None
     if not isinstance(plain, dict) or plain.get("format") != "qdebug.dump" or plain.get("version") != 1:
         raise _invalid(source, 'it does not say "format": "qdebug.dump", "version": 1')
     _check_keys(source, "", plain, _OF_RUN)

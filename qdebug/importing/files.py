@@ -108,7 +108,7 @@ class Files:
         """Open a file, or an array of an archive, and yield it with its size.
 
         Raises:
-            UsageError: It is missing, cannot be read, or is no regular file.
+            UsageError: It is missing, cannot be read, or is not a regular file.
         """
         if member is not None:
             archive = self._opened_archive(path)
@@ -173,6 +173,6 @@ def _titled(path: Path, member: str | None) -> str:
 def damaged(path: Path, member: str | None, why: str) -> UsageError:
     """Return the error for a file, or an array of an archive, that NumPy did not write."""
     return UsageError(
-        f"{_titled(path, member)} is no array that numpy wrote, or is damaged: {why[:200]}.",
+        f"{_titled(path, member)} is not an array that numpy wrote, or is damaged: {why[:200]}.",
         hint="Write it again with numpy.save or numpy.savez, or leave it out of the folder.",
     )

@@ -120,7 +120,7 @@ class LimitsText:
     def _table(self, tables: Mapping[str, Any], name: str) -> dict[str, Any]:
         table = tables.get(name, {})
         if not isinstance(table, dict):
-            raise self._entry_error(name, "", "is no table", f"Write [{self._prefix}{name}].")
+            raise self._entry_error(name, "", "is not a table", f"Write [{self._prefix}{name}].")
         return table
 
     def _entries(self, tables: Mapping[str, Any], name: str) -> Iterable[tuple[dict[str, Any], str]]:
@@ -148,7 +148,7 @@ class LimitsText:
             raise self._entry_error(at, "reason", "is empty", "Say why it is all right.")
         expires = entry.get("expires")
         if expires is not None and type(expires) is not dt.date:
-            raise self._entry_error(at, "expires", "is no date", "Write it without quotes: expires = 2027-01-31.")
+            raise self._entry_error(at, "expires", "is not a date", "Write it without quotes: expires = 2027-01-31.")
         return Acknowledgement(
             node=node,
             reason=reason,
@@ -266,7 +266,7 @@ def load_limits(path: str | Path, *, today: dt.date | None = None) -> Limits:
         today: The day on which acknowledgements must still apply; the real one if None.
 
     Raises:
-        LimitsError: The file cannot be read, is no TOML, or has an invalid entry; the message has key and line.
+        LimitsError: The file cannot be read, is not valid TOML, or has an invalid entry; the message has key and line.
 
     Example:
         >>> _ = pathlib.Path("limits.toml").write_text("[default]\nmin_sqnr = 3")

@@ -38,13 +38,13 @@ def load_map(path: str | Path) -> PairList:
     """Read a file of pairs.
 
     Raises:
-        UsageError: The file cannot be read, is no TOML, or has an invalid entry.
+        UsageError: The file cannot be read, is not valid TOML, or has an invalid entry.
     """
     path = Path(path)
     try:
         tables = parse_toml(_read_file(path))
     except (ValueError, RecursionError) as error:  # raised by tomllib, also for a number with thousands of digits
-        raise UsageError(f"The map {str(path)!r} is no TOML: {error}.", hint="Correct that line.") from error
+        raise UsageError(f"The map {str(path)!r} is not valid TOML: {error}.", hint="Correct that line.") from error
     unknown = sorted(tables.keys() - {"pair", "alone"})
     if unknown:
         raise _map_error(path, f"a table {unknown[0]!r}", "[[pair]] or [[alone]]")

@@ -25,7 +25,7 @@ def find_limits(folder: str | Path = ".") -> Path | None:
         A path for `load_limits`; None if no project has the table.
 
     Raises:
-        LimitsError: A pyproject.toml that mentions qdebug is no TOML.
+        LimitsError: A pyproject.toml that mentions qdebug is not valid TOML.
     """
     start = Path(folder).absolute()
     for directory in (start, *start.parents):
@@ -75,12 +75,12 @@ def tables_of(path: Path, text: str) -> tuple[dict[str, Any], Path | None]:
     """Return the tables of limits in a file, or the path of another file that holds them.
 
     Raises:
-        LimitsError: The file is no TOML, or its reference to the other file is not valid.
+        LimitsError: The file is not valid TOML, or its reference to the other file is not valid.
     """
     try:
         tables: Any = parse_toml(text)
     except ValueError as error:  # raised by tomllib, also for a number with thousands of digits
-        raise LimitsError(f"{str(path)!r} is no TOML: {error}.", hint="Correct that line.") from error
+        raise LimitsError(f"{str(path)!r} is not valid TOML: {error}.", hint="Correct that line.") from error
     except RecursionError as error:
         raise LimitsError(f"{str(path)!r} is nested too deeply.", hint="Flatten it.") from error
     if not prefix_of(path):
@@ -88,7 +88,7 @@ def tables_of(path: Path, text: str) -> tuple[dict[str, Any], Path | None]:
     tool = tables.get("tool")
     tables = tool.get("qdebug", {}) if isinstance(tool, dict) else {}
     if not isinstance(tables, dict):
-        raise LimitsError(f"{str(path)!r}: tool.qdebug is no table.", hint="Write [tool.qdebug].")
+        raise LimitsError(f"{str(path)!r}: tool.qdebug is not a table.", hint="Write [tool.qdebug].")
     limits_file = tables.get("limits")
     if limits_file is None:
         return tables, None

@@ -404,7 +404,7 @@ def _changed_constant_finding(
     stops |= {name for name in node.inputs if name and not _is_computed_from_constants(model, name)}
     part = between(model.graph, node.outputs[0], stops, _MOST_NODES)
     if part is None:
-        raise KernelError(f"More than {_MOST_NODES} nodes make the inputs of {node.name!r}.")
+        raise KernelError(f"More than {_MOST_NODES} nodes are needed to compute the inputs of {node.name!r}.")
     nodes, leaves = part
     graph = Graph(
         nodes, tensors=changed[0].values(), inputs=sorted(leaves), outputs=node.outputs[:1], opset=model.graph.opset

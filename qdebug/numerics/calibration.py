@@ -396,7 +396,7 @@ def calibrator_named(text: str) -> Calibrator:
     try:
         value = float(number)
     except ValueError:
-        raise UsageError(f"{number!r} in {text!r} is no number.", hint=f"Write {name}:NUMBER.") from None
+        raise UsageError(f"{number!r} in {text!r} is not a number.", hint=f"Write {name}:NUMBER.") from None
     return CALIBRATORS[name][0](value)
 
 

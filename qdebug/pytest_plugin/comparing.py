@@ -27,7 +27,8 @@ def path_beside_test(item: pytest.Item, path: Any, argument: str) -> Path | None
     """Return a path given by a marker, relative to the folder of the test."""
     if path is not None and not isinstance(path, str | Path):
         raise UsageError(
-            f"The marker qdebug has {argument}={path!r}, which is no path.", hint=f"Write {argument}='FILE', as text."
+            f"The marker qdebug has {argument}={path!r}, which is not a path.",
+            hint=f"Write {argument}='FILE', as text.",
         )
     return None if path is None else item.path.parent / path
 

@@ -114,7 +114,7 @@ def _write_golden(side: str | Path | Recording, path: Path) -> None:
 def _closed_recording(recording: str | Path | Recording | Recorder) -> str | Path | Recording:
     if not isinstance(recording, str | Path | Recording | Recorder):
         raise UsageError(
-            f"A {type(recording).__name__} is no recording.",
+            f"A {type(recording).__name__} is not a recording.",
             hint="Give a recorder, a path or an open recording; compare arrays with qdebug.testing.assert_close.",
         )
     if not isinstance(recording, Recorder):

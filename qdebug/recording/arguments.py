@@ -355,7 +355,7 @@ def recording_path(path: str | os.PathLike[str]) -> Path:
     try:
         path = os.fsdecode(path)
     except TypeError:
-        raise UsageError(f"{path!r} is no path.", hint="Name a file, such as run.h5.") from None
+        raise UsageError(f"{path!r} is not a path.", hint="Name a file, such as run.h5.") from None
     if path == "-":
         raise UsageError(
             "A recording cannot be written to standard output.",

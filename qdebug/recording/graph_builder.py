@@ -128,7 +128,7 @@ def _merged(known: NodeFacts, added: NodeFacts, title: str) -> NodeFacts:
         old_value, value = getattr(known, fact), getattr(added, fact)
         if value and old_value and not _same(old_value, value):
             raise RecordingError(
-                f"Node {title!r} was first put with {fact} {in_short(old_value)} and now with {in_short(value)}.",
+                f"Node {title!r} was first recorded with {fact} {in_short(old_value)} and now with {in_short(value)}.",
                 hint="Give each node a name of its own.",
             )
         if value and not old_value:

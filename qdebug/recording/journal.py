@@ -381,7 +381,7 @@ def decode_json(body: bytes) -> dict[str, Any]:
     except RecursionError:
         raise ValueError("a note is nested too deep") from None
     if not isinstance(plain, dict):
-        raise ValueError("a note is no JSON object")
+        raise ValueError("a note is not a JSON object")
     return plain
 
 

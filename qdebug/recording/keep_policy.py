@@ -230,5 +230,5 @@ def parse_size(text: str) -> int:
     """
     match = re.fullmatch(r"(\d{1,15}(?:\.\d+)?)\s*([kmgt]?)i?b?", text.strip(), re.IGNORECASE)
     if match is None:
-        raise UsageError(f"{text!r} is no size; expected a number of bytes.", hint="Write it like 500M or 2G.")
+        raise UsageError(f"{text!r} is not a size; expected a number of bytes.", hint="Write it like 500M or 2G.")
     return int(float(match[1]) * _UNITS[match[2].lower()])

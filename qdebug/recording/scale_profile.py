@@ -432,7 +432,7 @@ def read_profile(path: Path) -> ScaleProfile:
     if not path.exists():
         raise RecordingError(f"There is no file {str(path)!r}.", hint="Check the path.")
     if not is_profile(path):
-        raise NotARecordingError(f"{str(path)!r} is no profile.", hint="Make one: qdebug scales profile RUN.h5.")
+        raise NotARecordingError(f"{str(path)!r} is not a profile.", hint="Make one: qdebug scales profile RUN.h5.")
     try:
         with open_binary(path) as file:
             if file.read(len(_HDF5)) == _HDF5:
@@ -473,7 +473,7 @@ def _read_hdf5(path: Path, fd: int) -> tuple[Any, np.ndarray, np.ndarray]:
 
 def _check_version(version: Any) -> None:
     if type(version) is not int or version < 1:
-        raise ValueError("its version is no number")
+        raise ValueError("its version is not a number")
     if version > _VERSION:
         raise FormatVersionError(
             f"The profile has format version {version}; this qdebug reads up to {_VERSION}.", hint="Update qdebug."
@@ -506,7 +506,7 @@ class _Stock:
 
 def _whole(value: Any, least: int = 0) -> int:
     if type(value) is not int or not least <= value < 2**62:
-        raise ValueError(f"{value!r} is no number of things")
+        raise ValueError(f"{value!r} is not a number of things")
     return value
 
 
@@ -514,13 +514,13 @@ def _float(value: Any) -> float:
     if value in ("NaN", "Infinity", "-Infinity"):
         return float(value)
     if type(value) not in (int, float):
-        raise ValueError(f"{value!r} is no number")
+        raise ValueError(f"{value!r} is not a number")
     return float(value)
 
 
 def _text(value: Any) -> str:
     if type(value) is not str:
-        raise ValueError(f"{value!r} is no text")
+        raise ValueError(f"{value!r} is not text")
     return value
 
 

@@ -303,7 +303,7 @@ def remove_own(path: Path, made: os.stat_result) -> None:
 
 
 HOW_TO_RECORD = "Record a run first: qdebug record MODEL --backend NAME --inputs FILE.npz -o OUT.h5."
-"""Hint where there is no recording."""
+"""Hint where there is not a recording."""
 
 
 def open_regular(path: Path, *, flags: int = 0) -> int:
@@ -314,7 +314,7 @@ def open_regular(path: Path, *, flags: int = 0) -> int:
         flags: Further flags of `os.open`.
 
     Raises:
-        NotARecordingError: It is missing, cannot be read, or is no regular file.
+        NotARecordingError: It is missing, cannot be read, or is not a regular file.
     """
     try:
         return open_descriptor(path, flags=flags)
@@ -515,7 +515,7 @@ def check_target(path: Path, *, force: bool) -> None:
     if path.is_dir():
         raise RecordingError(f"{str(path)!r} is a folder.", hint="Name a file in it, such as run.h5.")
     if path.exists() and not path.is_file():
-        raise RecordingError(f"{str(path)!r} is no regular file.", hint="Name a file that may be replaced.")
+        raise RecordingError(f"{str(path)!r} is not a regular file.", hint="Name a file that may be replaced.")
     if target_of(path) != path and unfinished(target_of(path)):
         raise RecordingError(
             f"{str(path)!r} belongs to a run that did not finish, and is all that is left of it.",

@@ -177,7 +177,7 @@ def softmaxed(unit: Unit, sums: HeavyPart) -> Columns:
     """Return probabilities, in float32 or float64, or from ONNX Runtime's table of exponentials."""
     x = unit.operands[0].codes
     if sums.columns == "ort" and x.dtype.itemsize > 1:
-        raise ValueError("the table of exponentials is one of 8-bit codes")
+        raise ValueError("the table of exponentials is for 8-bit codes")
     call = Call(inputs=(), attrs=unit.attrs)
     axis = call.integer("axis", -1 if unit.opset >= 13 else 1) % max(x.ndim, 1)
     is_flattened = unit.opset < 13

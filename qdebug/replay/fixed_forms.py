@@ -214,7 +214,7 @@ def inverse_root(unit: Unit, columns: Columns, variant: Variant) -> Start:
     del columns, variant
     operand = unit.operands[0]
     if unit.kind != "lookup" or "root31" not in operators.of(unit.function).forms or operand.scale.size > 1:
-        raise ValueError("a reciprocal root in fixed point has one scale")
+        raise ValueError("a reciprocal root in fixed point needs a single scale")
     real_multiplier = 1 / (np.sqrt(operand.scale.astype(np.float64)) * unit.out.scale.astype(np.float64))
     multiplier, exponent = quantize_multiplier(real_multiplier, bits=_WORD, rounding="away")
 

@@ -102,7 +102,7 @@ def limits(dtype: np.dtype) -> tuple[int, int]:
     """
     low, high = code_limits(logical_name(dtype))
     if low is None or high is None:
-        raise ValueError(f"{dtype} is no integer type")
+        raise ValueError(f"{dtype} is not an integer type")
     return low, high
 
 

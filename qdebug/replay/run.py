@@ -288,7 +288,7 @@ def _value(name: str, sources: Sequence[Mapping[str, np.ndarray]], node: Node | 
         return values[name]
     place = f", which node {node.name!r} ({node.op}) reads," if node is not None else ""
     raise KernelError(
-        f"Tensor {name!r}{place} has no values: no node computes it and it is no stored constant.",
+        f"Tensor {name!r}{place} has no values: no node computes it, and it is not a stored constant.",
         hint="If this is a recording, make it again without --no-weights.",
     )
 

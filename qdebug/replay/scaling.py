@@ -361,7 +361,7 @@ def fixed(real: np.ndarray, number: str) -> Fixed:
     """
     integers = NUMBERS[number].integers
     if integers is None:
-        raise ValueError(f"{number} is no integer multiplier")
+        raise ValueError(f"{number} is not an integer multiplier")
     return integers(real)
 
 

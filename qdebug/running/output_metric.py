@@ -144,7 +144,7 @@ def load_labels(path: Path) -> np.ndarray:
         # numpy's own message on other files advises to unpickle them
         reason = f" ({error.strerror})" if isinstance(error, OSError) and error.strerror else ""
         raise UsageError(
-            f"{str(path)!r} holds no labels: it is no .npy or .npz file of numbers{reason}.",
+            f"{str(path)!r} holds no labels: it is not a .npy or .npz file of numbers{reason}.",
             hint="Save them with numpy.save.",
         ) from error
     if len(arrays) != 1:

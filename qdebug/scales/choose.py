@@ -226,7 +226,7 @@ def choose_scales(
     flags += [flag for row in weight_rows for flag in row.flags]
     if not rows:
         raise UsageError(
-            "There is no tensor to choose a scale for: values were recorded of none.",
+            "No tensor has recorded values to choose a scale for.",
             hint="Record all values: qdebug record MODEL --backend NAME --inputs X.npz -o OUT.h5 --keep full.",
         )
     if quantized is not None and node is None:

@@ -259,7 +259,7 @@ def test_a_format_attribute_of_another_kind(value, spoil, refused):
         file.attrs["format"] = value
 
     spoil(attack)
-    assert "no qdebug recording" in refused(NotARecordingError)
+    assert "not a qdebug recording" in refused(NotARecordingError)
 
 
 @pytest.mark.parametrize("value", ["1", 1.0, np.arange(2), -1, 0, np.bytes_(b"1")], ids=str)

@@ -94,7 +94,7 @@ def test_diff_and_explain_are_tracked(capsys, tmp_path, recordings):
         (["run.h5"], "Top-k is counted against labels"),
         (["run.h5", "--labels", "none.npy"], "holds no labels"),
         (["run.h5", "--labels", "labels.npy", "--scores", "z"], "has no output 'z'; it has: y"),
-        (["run.h5", "--labels", "labels.npy", "--track", "labels.npy"], "is no history of qdebug"),
+        (["run.h5", "--labels", "labels.npy", "--track", "labels.npy"], "is not a qdebug history"),
         (["run.h5", "--labels", "labels.npy", "--metric", "bleu"], "There is no metric 'bleu'"),
         (["run.h5", "--labels", "labels.npy", "--all"], "--all is for --history"),
         (["run.h5", "--history", "runs.db"], "measures nothing"),

@@ -73,7 +73,7 @@ def test_a_missing_file_is_named(run, words):
         (["dif", "REF", "WITHIN"], ["invalid choice: 'dif'", "Did you mean diff?"]),
         (["info"], ["required: FILE"]),
         (["record", "net.onnx", "--inputs", "x.npz", "-o", "a.h5"], ["needs --backend", "--list-backends"]),
-        (["record", "m", "--backend", "b:opt", "--inputs", "x", "-o", "a"], ["'opt' is no option", "b:key=value"]),
+        (["record", "m", "--backend", "b:opt", "--inputs", "x", "-o", "a"], ["'opt' is not an option", "b:key=value"]),
         (["record", "m", "--backend", "b:a=1,a=2", "--inputs", "x", "-o", "a"], ["'a' is given twice"]),
         (["record", "m", "--backend", ":a=1", "--inputs", "x", "-o", "a"], ["name of the backend is missing"]),
         (["record", "m", "--backend", "b", "--inputs", "x", "-o", "a", "--samples", "0"], ["at least 1"]),

@@ -156,7 +156,7 @@ def test_text_goes_through_a_pipe_and_the_pipe_stays(tmp_path):
         os.close(reader)
     assert pipe.is_fifo()
     assert list(tmp_path.iterdir()) == [pipe]
-    with pytest.raises(UsageError, match="no regular file"):
+    with pytest.raises(UsageError, match="not a regular file"):
         check_target(pipe, force=True, regular=True)
 
 
@@ -171,7 +171,7 @@ def test_no_recording_takes_the_place_of_a_pipe(tmp_path, run):
     pipe = tmp_path / "pipe.h5"
     os.mkfifo(pipe)
     save_recording(random_recording(np.random.default_rng(0)), tmp_path / "a.h5")
-    with pytest.raises(RecordingError, match="no regular file"):
+    with pytest.raises(RecordingError, match="not a regular file"):
         save_recording(open_recording(tmp_path / "a.h5"), pipe, force=True)
     np.savez(tmp_path / "x.npz", x=np.zeros(1))
     for words in (

@@ -72,8 +72,8 @@ def test_two_fingerprints_are_compared(capsys, tmp_path):
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        ("{", "is no fingerprint"),
-        ('{"format": "qdebug.diff"}', "is no fingerprint"),
+        ("{", "is not a fingerprint"),
+        ('{"format": "qdebug.diff"}', "is not a fingerprint"),
         ('{"format": "qdebug.probe", "version": 9}', "version 9; this qdebug reads 1"),
         (json.dumps({**EMPTY, "backend": {}, "kinds": []}), "is damaged: it lacks 'backend'"),
         (json.dumps({**EMPTY, "backend": "ort", "kinds": []}), "is damaged: its 'backend' is str; expected dict"),

@@ -44,7 +44,7 @@ def test_a_goal_that_is_reached_takes_nothing(capsys, runs):
     ("words", "said"),
     [
         (["--kinds", "magic"], "There is no edit 'magic'"),
-        (["--cost", "macs=much"], "is no cost"),
+        (["--cost", "macs=much"], "is not a cost"),
         (["--metric", "bleu"], "There is no metric 'bleu'"),
         (["--labels", "none.npy"], "holds no labels"),
     ],

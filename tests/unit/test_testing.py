@@ -211,7 +211,7 @@ def test_a_scale_with_which_any_codes_would_do_is_refused(scale):
 @pytest.mark.parametrize(
     ("reference", "options", "said"),
     [
-        ([[1], [1, 2]], {}, "The reference is no array: its rows differ in length"),
+        ([[1], [1, 2]], {}, "The reference is not an array: its rows differ in length"),
         (np.ones((2, 3)), {"scale": [1, 2]}, "The scale does not fit: 2 scales need the axis"),
         (np.ones((2, 3)), {"scale": 1.0, "zero_point": 0.5}, "The scale does not fit: "),
         (np.ones((2, 3)), {"max_lsb": float("nan")}, "The limit max_lsb is nan"),
@@ -238,7 +238,7 @@ def test_what_would_be_ignored_is_refused(tmp_path):
         assert_close([1.0], [1.0], axis=0)
     with pytest.raises(UsageError, match="limits is a str and no Limits"):
         assert_close(recorder, recorder, limits="limits.toml")
-    with pytest.raises(UsageError, match="A ndarray is no recording"):
+    with pytest.raises(UsageError, match="A ndarray is not a recording"):
         assert_explained(np.ones(3))
 
 

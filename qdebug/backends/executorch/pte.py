@@ -321,7 +321,8 @@ def _parsed(content: bytes, name: str, method: str) -> tuple[Any, Any]:
     """Return a program and the plan of one of its methods."""
     if content[4:6] != b"ET":
         raise UsageError(
-            f"The file {name!r} is no ExecuTorch program.", hint="Give a .pte file that to_executorch().save() wrote."
+            f"The file {name!r} is not an ExecuTorch program.",
+            hint="Give a .pte file that to_executorch().save() wrote.",
         )
     hint = "Export the program again with the installed version of executorch, or copy the file again."
     with errors(f"The program {name!r} cannot be read", hint):

@@ -297,7 +297,7 @@ class LiteRTReader:
         """Read a LiteRT file.
 
         Raises:
-            UsageError: The file is missing or is no LiteRT model.
+            UsageError: The file is missing or is not a LiteRT model.
             GraphError: Its operators form no graph.
         """
         from ai_edge_litert.tools import flatbuffer_utils
@@ -312,7 +312,7 @@ class LiteRTReader:
             ) from error
         if content[4:8] != b"TFL3":
             raise UsageError(
-                f"The file {str(path)!r} is no LiteRT model.", hint="Give a .tflite file that a converter wrote."
+                f"The file {str(path)!r} is not a LiteRT model.", hint="Give a .tflite file that a converter wrote."
             )
         try:
             proto = flatbuffer_utils.read_model_from_bytearray(content)

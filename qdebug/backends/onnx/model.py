@@ -192,7 +192,7 @@ class OnnxReader:
         """Read an ONNX file without its external data.
 
         Raises:
-            UsageError: The file is missing or is no ONNX model.
+            UsageError: The file is missing or is not an ONNX model.
             GraphError: Its nodes form no graph.
         """
         return OnnxModel(path, read_proto(path))
@@ -206,7 +206,7 @@ def read_proto(path: Path) -> Any:
     """Parse an ONNX file, external data left where it is.
 
     Raises:
-        UsageError: The file is missing or is no ONNX model.
+        UsageError: The file is missing or is not an ONNX model.
     """
     import onnx
     from google.protobuf.message import DecodeError  # type: ignore[import-untyped]  # no stubs
@@ -228,7 +228,7 @@ def _extent_name(text: str) -> str:
 
 
 def _no_model(path: Path) -> UsageError:
-    return UsageError(f"The file {str(path)!r} is no ONNX model.", hint="Give a model saved by an ONNX exporter.")
+    return UsageError(f"The file {str(path)!r} is not an ONNX model.", hint="Give a model saved by an ONNX exporter.")
 
 
 def replace_tensors(graph: Graph, changed: Mapping[str, TensorInfo]) -> Graph:

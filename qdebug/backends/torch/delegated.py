@@ -72,7 +72,7 @@ class DelegatedGraph(ExportedGraph):
         for name in program.graph_signature.user_inputs:
             if not hasattr(self._fx[name].meta.get("val") if name in self._fx else None, "dtype"):
                 raise BackendError(
-                    f"Input {name!r} of the program is no tensor: it cannot be fed.",
+                    f"Input {name!r} of the program is not a tensor: it cannot be fed.",
                     hint="Export the program with that input fixed, or as a tensor.",
                 )
         super().__init__(program)

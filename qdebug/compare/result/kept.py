@@ -138,7 +138,7 @@ class _Writer:
 
     def _indices(self, values: Sequence[Any], name: str) -> np.ndarray:
         if not all(isinstance(value, str) for value in values):
-            raise ValueError(f"{name!r} holds something that is no text")
+            raise ValueError(f"{name!r} holds something that is not text")
         texts = self.texts
         return np.array([texts.setdefault(str(value), len(texts)) for value in values], np.int64)
 
@@ -146,7 +146,7 @@ class _Writer:
 def _numbers(values: Sequence[Any], hint: type, name: str) -> np.ndarray:
     # An int where a float is declared would come back as a float, and read differently in JSON.
     if not all(isinstance(value, hint) and (hint is not int or not isinstance(value, bool)) for value in values):
-        raise ValueError(f"{name!r} holds something that is no {hint.__name__}")
+        raise ValueError(f"{name!r} holds something that is not {hint.__name__}")
     try:
         return np.array(values, _NUMBERS[hint])
     except OverflowError as error:

@@ -169,7 +169,9 @@ class Container:
     def _check_format(self) -> bool:
         """Check format and version before anything else; return whether the run finished."""
         if read_text_attribute(self.library, b"format") != FORMAT_NAME:
-            raise NotARecordingError(f"{str(self.path)!r} is an HDF5 file but no qdebug recording.", hint=HOW_TO_RECORD)
+            raise NotARecordingError(
+                f"{str(self.path)!r} is an HDF5 file but not a qdebug recording.", hint=HOW_TO_RECORD
+            )
         version = read_integer_attribute(self.library, b"format_version")
         if version > FORMAT_VERSION:
             writer = read_text_attribute(self.library, b"created_by")
@@ -287,7 +289,7 @@ def _open_recording(path: Path) -> int:
             )
         if start.startswith(JOURNAL_MAGIC):
             raise _lone_journal(path)
-        raise NotARecordingError(f"{str(path)!r} is no qdebug recording.", hint=HOW_TO_RECORD)
+        raise NotARecordingError(f"{str(path)!r} is not a qdebug recording.", hint=HOW_TO_RECORD)
     return fd
 
 

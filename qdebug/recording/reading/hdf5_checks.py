@@ -298,7 +298,7 @@ def read_integer_attribute(holder: Any, name: bytes) -> int:
     except KeyError:
         raise ValueError(f"it lacks the attribute {name.decode()}") from None
     if attribute.get_type().get_class() != h5t.INTEGER or attribute.shape != ():
-        raise ValueError(f"its attribute {name.decode()} is no integer")
+        raise ValueError(f"its attribute {name.decode()} is not an integer")
     value = np.zeros((), dtype=np.int64)
     attribute.read(value, mtype=h5t.NATIVE_INT64)
     return int(value)

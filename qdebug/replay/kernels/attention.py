@@ -352,7 +352,7 @@ def _group_query_attention(call: Call) -> tuple[np.ndarray, ...]:
     length, total = q.shape[2], call.whole(6)
     ends = call.array(5).reshape(-1).astype(np.int64) + 1
     if any(part is not None and len(part) != ends.size for part in (q, k, v, call.optional(3), call.optional(4))):
-        raise ValueError(f"{ends.size} lengths of sequences are not those of all inputs")
+        raise ValueError(f"{ends.size} sequence lengths do not match the inputs")
     begins = np.zeros_like(ends) if length == total else ends - length
     if call.integer("do_rotary"):
         places = call.optional(9)

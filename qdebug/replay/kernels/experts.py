@@ -30,7 +30,7 @@ _Moved = Callable[[int, np.ndarray], np.ndarray]
 def _bits(call: Call, layer: int) -> int:
     bits = call.integer(f"fc{layer}_expert_weight_bits") or call.integer("expert_weight_bits", 4)
     if bits not in (2, 4, 8):
-        raise ValueError(f"weights of {bits} bits are not computed here")
+        raise ValueError(f"weights of {bits} bits are not supported here")
     return bits
 
 

@@ -265,7 +265,7 @@ class _Reader:
             try:
                 regex = re.compile(value, re.IGNORECASE)
             except re.error as error:
-                raise FilterError(f"no regular expression yet: {error.msg}") from error
+                raise FilterError(f"not a valid regular expression yet: {error.msg}") from error
             return self._table.matching(name, regex.search, self._sample)
         if sign not in {"=", "==", "!="}:
             raise FilterError(f"{name} is a text: compare it with = != or ~ (a regular expression)")

@@ -501,7 +501,7 @@ class NodeTable:
             try:
                 regex = re.compile(pattern[1:], re.IGNORECASE)
             except re.error as error:
-                raise ValueError(f"no regular expression yet: {error.msg}") from error
+                raise ValueError(f"not a valid regular expression yet: {error.msg}") from error
             hits = [row for row, name in enumerate(self._searchable()) if regex.search(name)]
         elif pattern.startswith("'"):
             wanted = pattern[1:].removesuffix("'")

@@ -74,7 +74,7 @@ def reason_and_day(text: str) -> tuple[str, str | None, str]:
         try:
             dt.date.fromisoformat(day)
         except ValueError:
-            return reason, None, f"{safe_text(day, limit=20)!r} is no day; write it like 2027-01-31"
+            return reason, None, f"{safe_text(day, limit=20)!r} is not a date; write it like 2027-01-31"
     return reason, day, ""
 
 
@@ -133,7 +133,7 @@ def prepared(
     try:
         there = path.exists()
     except OSError as error:  # of a name that is too long
-        raise UsageError(f"{safe_text(path, limit=60)!r} is no file name: {error.strerror}.") from error
+        raise UsageError(f"{safe_text(path, limit=60)!r} is not a file name: {error.strerror}.") from error
     if there and not name.endswith(OVER):
         raise UsageError(f"{str(path)!r} exists.", hint=f"Give another name, or {OVER} behind it to write over it.")
     if path.suffix == ".svg":

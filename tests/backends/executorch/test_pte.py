@@ -195,7 +195,7 @@ def test_a_file_that_is_no_program_is_refused(tmp_path, keep):
     whole = program(tmp_path, module(several)).read_bytes()
     path = tmp_path / "cut.pte"
     path.write_bytes(whole[:keep])
-    with pytest.raises((UsageError, BackendError), match=r"is no ExecuTorch program|cannot be read"):
+    with pytest.raises((UsageError, BackendError), match=r"is not an ExecuTorch program|cannot be read"):
         load_backend("executorch").open(path, options={})
 
 

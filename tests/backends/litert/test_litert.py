@@ -192,7 +192,7 @@ def test_a_recording_is_no_model(tmp_path, digits_inputs):
 def test_a_file_that_is_no_model_is_refused(tmp_path, content):
     path = tmp_path / "net.tflite"
     path.write_bytes(content)
-    with pytest.raises(UsageError, match=r"no LiteRT model|is damaged"):
+    with pytest.raises(UsageError, match=r"not a LiteRT model|is damaged"):
         load_backend("litert").open(path, options={})
 
 
@@ -201,7 +201,7 @@ def test_a_damaged_model_is_refused_wherever_it_is_cut(tmp_path):
     path = tmp_path / "net.tflite"
     for size in range(8, len(whole), len(whole) // 40):
         path.write_bytes(whole[:size])
-        with pytest.raises(UsageError, match=r"no LiteRT model|is damaged"):
+        with pytest.raises(UsageError, match=r"not a LiteRT model|is damaged"):
             load_backend("litert").open(path, options={})
 
 

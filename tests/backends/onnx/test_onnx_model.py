@@ -203,7 +203,7 @@ def test_external_data_outside_the_folder_is_refused(tmp_path):
 def test_a_file_that_is_no_model_is_refused(tmp_path, content):
     path = tmp_path / "net.onnx"
     path.write_bytes(content)
-    with pytest.raises(UsageError, match="is no ONNX model") as caught:
+    with pytest.raises(UsageError, match="is not an ONNX model") as caught:
         load_reader(path)
     assert caught.value.hint
 

@@ -221,7 +221,7 @@ def test_a_damaged_model_is_refused_wherever_it_is_cut(tmp_path):
     path = tmp_path / "net.tflite"
     for size in range(0, len(whole), len(whole) // 40):
         path.write_bytes(whole[:size])
-        with pytest.raises(UsageError, match=r"no LiteRT model|is damaged"):
+        with pytest.raises(UsageError, match=r"not a LiteRT model|is damaged"):
             load_backend("tflm").open(path, options={})
 
 

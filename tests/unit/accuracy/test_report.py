@@ -101,7 +101,7 @@ def test_few_classes_have_no_top_5_and_extents_of_1_are_no_classes():
         (np.where(LABELS == 3, np.nan, LABELS), "Label nan of row 3"),
         (LABELS + 0.5, "Label 0.5 of row 0"),
         (np.eye(10)[LABELS], "There are 4000 labels"),
-        (LABELS.astype(str), "are no class numbers"),
+        (LABELS.astype(str), "are not class numbers"),
         (None, "Top-k is counted against labels"),
     ],
 )

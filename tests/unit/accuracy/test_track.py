@@ -147,7 +147,7 @@ def test_there_is_no_history_of_nothing(tmp_path):
     (tmp_path / "empty.db").touch()
     with pytest.raises(UsageError, match="is empty"):
         history(tmp_path / "empty.db")
-    with pytest.raises(UsageError, match="no regular file"):
+    with pytest.raises(UsageError, match="not a regular file"):
         check_track(tmp_path)
     with pytest.raises(RecordingError, match="does not exist"):
         check_track(tmp_path / "none" / "runs.db")

@@ -81,7 +81,7 @@ GOOD = 'format = "qdebug.arithmetic"\n'
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("nonsense", "no TOML"),
+        ("nonsense", "not valid TOML"),
         ("a = 1", "its format is None"),
         ('format = "other"', "its format is 'other'"),
         (GOOD + "version = 2", "version 2"),
@@ -104,7 +104,7 @@ def test_a_file_that_cannot_be_read_is_refused(tmp_path):
     with pytest.raises(UsageError, match="No such file"):
         read_arithmetic(tmp_path / "none.toml")
     (tmp_path / "binary.toml").write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(UsageError, match="no TOML"):
+    with pytest.raises(UsageError, match="not valid TOML"):
         read_arithmetic(tmp_path / "binary.toml")
     (tmp_path / "huge.toml").write_bytes(b"#" * ((1 << 20) + 1))
     with pytest.raises(UsageError, match="more than"):
@@ -113,7 +113,11 @@ def test_a_file_that_cannot_be_read_is_refused(tmp_path):
 
 @pytest.mark.parametrize(
     ("line", "said"),
-    [(f"version = {'9' * 5000}", "no TOML"), (f"name = {'[' * 50_000}", "nested too deeply"), ("x = 1\0", "no TOML")],
+    [
+        (f"version = {'9' * 5000}", "not valid TOML"),
+        (f"name = {'[' * 50_000}", "nested too deeply"),
+        ("x = 1\0", "not valid TOML"),
+    ],
 )
 def test_numbers_and_nesting_of_any_size_are_refused_in_one_sentence(tmp_path, line, said):
     with pytest.raises(UsageError, match=said) as caught:

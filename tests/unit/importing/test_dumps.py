@@ -180,10 +180,10 @@ def header(shape, descr="'<f4'"):
         (header("(-1,)") + bytes(4), "bytes of elements"),
         (header("(1,)", "'|O'") + b"cos\nsystem\n", "Python objects, which are never read"),
         (header("(1,)", "[('a', '<f4')]") + bytes(4), None),
-        (b"\x93NUMPY\x01\x00\xff\xff", "no array that numpy wrote"),
-        (b"\x80\x04K\x01.", "no array that numpy wrote"),
-        (b"", "no array that numpy wrote"),
-        (b"\x93NUMPY\x09\x00" + bytes(20), "no array that numpy wrote"),
+        (b"\x93NUMPY\x01\x00\xff\xff", "not an array that numpy wrote"),
+        (b"\x80\x04K\x01.", "not an array that numpy wrote"),
+        (b"", "not an array that numpy wrote"),
+        (b"\x93NUMPY\x09\x00" + bytes(20), "not an array that numpy wrote"),
     ],
 )
 @pytest.mark.parametrize("ending", ["npy", "npz"])
@@ -233,7 +233,7 @@ def test_a_damaged_archive_is_refused(tmp_path):
     whole = (tmp_path / "a.npz").read_bytes()
     for content in (whole[:-30], b"PK\x03\x04", whole[:400] + b"\xff" * 100 + whole[500:]):
         (tmp_path / "a.npz").write_bytes(content)
-        with pytest.raises(UsageError, match="is no array that numpy wrote, or is damaged"):
+        with pytest.raises(UsageError, match="is not an array that numpy wrote, or is damaged"):
             listed(tmp_path / "a.npz")
 
 

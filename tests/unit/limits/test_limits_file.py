@@ -76,7 +76,7 @@ def test_an_empty_file_sets_nothing(file):
     [
         ("[default]\nmin_sqnr = 3\nmax_lbs = 1\n", r"line 3: default\.max_lbs means nothing.*Did you mean max_lsb\?"),
         ("[defaults]\n", r"line 1: defaults means nothing.*Did you mean default\?"),
-        ("default = 3\n", r"default is no table"),
+        ("default = 3\n", r"default is not a table"),
         ("\n[[limit]]\nop='a'\nmax_lsb=1\n[[limit]]\nop='b'\nmax_lsb = true\n", r"line 7: limit\[2\]\.max_lsb is True"),
         ("[[limit]]\nop='a'\nmax_lsb = -1\n", r"line 3: .*at least 0"),
         ("[[limit]]\nop='a'\nmax_lsb = nan\n", r"line 3: .*must be a number"),
@@ -88,13 +88,13 @@ def test_an_empty_file_sets_nothing(file):
         ("limit = [3]\n", r"limit is no array of tables"),
         ("[[acknowledged]]\nnode='a'\n", r"line 1: acknowledged\[1\]\.reason is missing"),
         ("[[acknowledged]]\nnode='a'\nreason=' '\n", r"line 3: .*reason is empty"),
-        ("[[acknowledged]]\nnode='a'\nreason='b'\nexpires='soon'\n", r"line 4: .*is no date.*without quotes"),
-        ("[[acknowledged]]\nnode='a'\nreason='b'\nexpires=2026-01-01T00:00:00\n", r"is no date"),
+        ("[[acknowledged]]\nnode='a'\nreason='b'\nexpires='soon'\n", r"line 4: .*is not a date.*without quotes"),
+        ("[[acknowledged]]\nnode='a'\nreason='b'\nexpires=2026-01-01T00:00:00\n", r"is not a date"),
         ("[allow]\npartial = 1\n", r"line 2: allow\.partial is 1"),
         ("[allow]\nuncompared = -1\n", r"line 2: allow\.uncompared"),
         ("[allow]\nuncompared = [1]\n", r"line 2: allow\.uncompared"),
-        ("[default\n", r"is no TOML: .*line 1"),
-        ("a = " + "[" * 5000, r"is no TOML|too deeply"),
+        ("[default\n", r"is not valid TOML: .*line 1"),
+        ("a = " + "[" * 5000, r"is not valid TOML|too deeply"),
     ],
 )
 def test_what_means_nothing_is_refused_with_line_and_key(text, said, file):
@@ -149,7 +149,7 @@ def test_a_project_that_does_not_speak_of_qdebug_may_be_broken(file, tmp_path):
     found = find_limits(tmp_path)
     assert found is None or tmp_path not in found.parents
     file("[tool.qdebug\n", "pyproject.toml")
-    with pytest.raises(LimitsError, match="no TOML"):
+    with pytest.raises(LimitsError, match="not valid TOML"):
         find_limits(tmp_path)
 
 
@@ -196,7 +196,7 @@ def test_any_name_comes_back_as_it_was_and_no_control_character_is_in_the_file(n
 
 def test_what_would_spoil_the_file_is_not_written(file):
     path = file("acknowledged = []\n")
-    with pytest.raises(LimitsError, match="no TOML"):
+    with pytest.raises(LimitsError, match="not valid TOML"):
         acknowledge(path, "n", reason="r")
     assert path.read_text() == "acknowledged = []\n"
 
@@ -319,7 +319,8 @@ def test_a_note_in_a_file_laid_out_otherwise_is_left_alone(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("line", "said"), [(f"max_lsb = {'9' * 5000}", "no TOML"), (f"max_lsb = {'[' * 50_000}", "nested too deeply")]
+    ("line", "said"),
+    [(f"max_lsb = {'9' * 5000}", "not valid TOML"), (f"max_lsb = {'[' * 50_000}", "nested too deeply")],
 )
 def test_numbers_and_nesting_of_any_size_are_refused_in_one_sentence(tmp_path, line, said):
     (tmp_path / "limits.toml").write_text(line)

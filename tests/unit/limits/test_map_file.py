@@ -51,8 +51,8 @@ def test_pairs_orders_and_what_stands_alone_are_read(tmp_path):
         ('[pair]\nbackend = "a"\n', "[[pair]]"),
         ('[[pairs]]\nbackend = "a"\n', "'pairs'"),
         ('[[alone]]\nbackend = "a"\n[[pair]]\nbackend = "a"\nreference = "x"\n', "twice"),
-        ("[[pair\n", "no TOML"),
-        ("\0", "no TOML"),
+        ("[[pair\n", "not valid TOML"),
+        ("\0", "not valid TOML"),
     ],
 )
 def test_what_means_nothing_is_refused_with_its_place(tmp_path, text, said):

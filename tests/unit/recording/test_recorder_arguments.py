@@ -157,7 +157,7 @@ def test_a_path_may_be_bytes_and_must_be_a_path(tmp_path):
     with qdebug.Recorder(bytes(tmp_path / "run.h5"), backend="test") as recorder:
         recorder.put("a", np.ones(2))
     assert FileRecording(tmp_path / "run.h5").names == ("a",)
-    with pytest.raises(UsageError, match="5 is no path"):
+    with pytest.raises(UsageError, match="5 is not a path"):
         qdebug.Recorder(5, backend="test")
 
 

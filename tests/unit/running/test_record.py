@@ -135,7 +135,7 @@ def test_what_a_recording_is_made_from_is_never_overwritten(tmp_path, x):
 @pytest.mark.parametrize(
     ("change", "error", "message"),
     [
-        ({"backend": "npu"}, UsageError, "no backend 'npu'; known are: interpreter"),
+        ({"backend": "npu"}, UsageError, "Unknown backend 'npu'; known backends: interpreter"),
         ({"options": {"speed": "high"}}, UsageError, "no option 'speed'"),
         ({"options": {"arithmetic": "odd"}}, UsageError, "no arithmetic 'odd'. Known are onnx-spec"),
         ({"taps": "some"}, UsageError, "faithful, all, outputs"),

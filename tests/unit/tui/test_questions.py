@@ -177,7 +177,8 @@ async def test_an_element_is_asked_for(make_app, make_session, settle, opened):
 
 
 @pytest.mark.parametrize(
-    ("text", "said"), [("", "a reason is needed"), ("fine until then", "is no day"), ("x until 2001-01-01", "is over")]
+    ("text", "said"),
+    [("", "a reason is needed"), ("fine until then", "is not a date"), ("x until 2001-01-01", "is over")],
 )
 async def test_what_is_no_reason_is_said(make_app, make_session, settle, opened, tmp_path, text, said):
     app = make_app(make_session())
@@ -423,12 +424,12 @@ async def test_notes_come_back_with_the_next_start(make_app, make_session, settl
 
 async def test_notes_that_cannot_be_read_are_no_reason_to_show_nothing(make_app, make_session, settle):
     def broken():
-        raise LimitsError("'x.toml' is no TOML.", hint="Correct it.")
+        raise LimitsError("'x.toml' is not valid TOML.", hint="Correct it.")
 
     app = make_app(make_session(pause_at=5))
     app._reader._comparisons[0].opening = replace(app._reader._comparisons[0].opening, notes=broken)
     async with app.run_test(size=SIZE) as pilot:
-        main = await settle(pilot, until=lambda main: "no TOML" in main.message)
+        main = await settle(pilot, until=lambda main: "not valid TOML" in main.message)
         app._reader._comparisons[0].source.resume.set()
         await settle(pilot)
         assert main.message.startswith("notes are not shown")
@@ -466,7 +467,7 @@ async def test_a_search_that_cannot_be_read_says_so_to_the_end(make_app, make_se
     async with app.run_test(size=SIZE) as pilot:
         main = await settle(pilot)
         await opened(pilot, "slash", list("~("), "enter")
-        assert main.message.startswith("no regular expression yet: missing )")
+        assert main.message.startswith("not a valid regular expression yet: missing )")
         await opened(pilot, "escape", "f", list("row>20"), "enter", "slash", list("add_9"), "enter")
         assert main.message.startswith("the filter hides every match")
         await opened(pilot, ":clear_filter", "slash", list("add_9"), "enter")

@@ -62,7 +62,7 @@ class TestWhatIsNoRecording:
     def test_other_hdf5(self, tmp_path):
         with h5py.File(tmp_path / "x.h5", "w") as file:
             file["data"] = np.zeros(3)
-        with pytest.raises(NotARecordingError, match="HDF5 file but no qdebug recording"):
+        with pytest.raises(NotARecordingError, match="HDF5 file but not a qdebug recording"):
             FileRecording(tmp_path / "x.h5")
 
     def test_hdf5_behind_a_user_block(self, tmp_path):

@@ -158,7 +158,7 @@ class TestTarget:
     def test_a_device_is_not_replaced(self, tmp_path):
         fifo = tmp_path / "pipe"
         os.mkfifo(fifo)
-        with pytest.raises(RecordingError, match="no regular file"):
+        with pytest.raises(RecordingError, match="not a regular file"):
             RecordingWriter(fifo, force=True)
         assert fifo.is_fifo()
 

@@ -121,7 +121,7 @@ def test_search_by_regex_sees_node_tensor_and_operator(make_table):
 
 
 def test_a_broken_regex_is_said(make_table):
-    with pytest.raises(ValueError, match="no regular expression yet"):
+    with pytest.raises(ValueError, match="not a valid regular expression yet"):
         make_table(4).search("~(")
 
 

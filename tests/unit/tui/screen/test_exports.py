@@ -42,7 +42,7 @@ def write(name, scene, view=ScreenId.NODES, **options):
         ("known, until 2027-01-31 ", ("known", "2027-01-31", "")),
         ("until 2027-01-31", ("", None, "a reason is needed")),
         ("  ", ("", None, "a reason is needed")),
-        ("known until easter", ("known", None, "'easter' is no day")),
+        ("known until easter", ("known", None, "'easter' is not a date")),
     ],
 )
 def test_a_reason_may_have_a_last_day(text, found):
@@ -229,7 +229,7 @@ def test_a_file_is_written_over_where_that_is_asked_for(make_scene, folder):
 
     with pytest.raises(UsageError, match=r"^'x\.svg' cannot be written: bad shape"):
         exports._write_over(None, Path("x.svg"), write=refused)
-    with pytest.raises(UsageError, match="is no file name"):
+    with pytest.raises(UsageError, match="is not a file name"):
         exports.prepared(f"{'x' * 300}.svg", make_scene(), screenshot=str, view=NODES)
 
     def broken(_, path):
