@@ -108,7 +108,7 @@ class DiffSession:
         told = told or _ignore
         told("reading both graphs")
         runs = IndexedRecording.of(reference), IndexedRecording.of(backend)
-        with one_thread(), np.errstate(all="ignore"):  # as where pairs are compared
+        with one_thread(), np.errstate(all="ignore"):  # as in the comparison of pairs
             alignment = align_runs(*runs, told=told, given=given)
         self.backend, self.alignment = in_order_of(reference, backend, alignment)
         if self.backend is not backend:
@@ -304,7 +304,7 @@ class DiffSession:
 
     def _cause(self, node: NodeResult) -> str | None:
         """Search why a node has codes that no known arithmetic reproduces."""
-        if node.tensor not in self._causes:  # the verdict asks for it, and the diagnosis
+        if node.tensor not in self._causes:  # verdict and diagnosis both need it
             make = partial(cause_of_codes, self.backend, node.tensor)
             with one_thread(), np.errstate(all="ignore"):
                 self._causes[node.tensor] = self.made_once(f"cause of {node.tensor}", CodeCause, make).sentence

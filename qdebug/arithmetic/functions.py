@@ -48,7 +48,7 @@ class Shape:
     columns: Mapping[HeavyPart, Columns]
 
     def __reduce__(self) -> tuple[object, ...]:
-        # Pickling writes zeros that take no memory out in full, so that only their shapes travel.
+        # Pickle would expand the zero-stride arrays of zeros: send their shapes instead.
         bare = tuple(replace(o, codes=np.zeros((), o.codes.dtype)) for o in self.unit.operands)
         shapes = tuple(o.codes.shape for o in self.unit.operands)
         return _restore_shape, (replace(self.unit, operands=bare), shapes, dict(self.columns))

@@ -290,11 +290,11 @@ def _translated_to_onnx(recording: Recording) -> tuple[Recording, Graph]:
 
         understood = with_understood_graph(recording)
         if understood.graph is not recording.graph:
-            return understood, _needed(understood.graph)
+            return understood, _without_dead_nodes(understood.graph)
     return recording, recording.graph
 
 
-def _needed(graph: Graph) -> Graph:
+def _without_dead_nodes(graph: Graph) -> Graph:
     """Return a graph without nodes that no output depends on."""
     needed, nodes = {*graph.inputs, *graph.outputs}, []
     for node in reversed(graph.nodes):

@@ -58,7 +58,7 @@ class ConstantPairs:
         unpaired = [
             name for name in constants if paired.isdisjoint({name, *self._be.members(name)}) and self._be.has(name)
         ]
-        return pairs_found, unpaired  # what is held in codes and as real numbers is one constant
+        return pairs_found, unpaired  # a constant may be held in codes and as reals: it counts once
 
     def main_name(self, tensor: str) -> str | None:
         """Return the reference's name of the node that a backend tensor's node corresponds to.

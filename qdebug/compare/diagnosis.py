@@ -349,7 +349,7 @@ def _with_path(fault: Diagnosis, result: RunComparison) -> Diagnosis:
     """Return a fault with the path that its NaN or infinity takes."""
     if not result.verdict.way_on or fault.kind is not FindingKind.NONFINITE:
         return fault
-    _, is_repeated, rest = result.verdict.way_on.partition(f"{fault.why}.")  # what is said already
+    _, is_repeated, rest = result.verdict.way_on.partition(f"{fault.why}.")  # drop the repeated sentence
     return replace(fault, why=f"{fault.why}. {(rest if is_repeated else result.verdict.way_on).strip()}")
 
 

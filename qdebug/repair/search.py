@@ -241,7 +241,7 @@ class EditCost:
     most: int | None = None
 
     def allows(self, edit: Edit) -> bool:
-        """Return whether an edit is allowed, with the exact sums or the rounding that it implies."""
+        """Return whether an edit's kind is allowed, and the kind of exact sums that it implies."""
         return self.kinds is None or {edit.kind, *([edit.exact] if edit.exact else [])} <= set(self.kinds)
 
     def of(self, edit: Edit) -> float:

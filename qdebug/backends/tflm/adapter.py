@@ -150,7 +150,7 @@ class _Interpreter:
         return np.asarray(self._net.get_output(self._model.graph.outputs.index(name)))
 
     def tensor(self, name: str) -> np.ndarray:
-        """Return a copy of the elements of any tensor; each must have memory of its own.
+        """Return a copy of the elements of a tensor; requires an arena in which no two tensors share memory.
 
         Raises:
             BackendError: TFLM cannot return it.

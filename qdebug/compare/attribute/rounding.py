@@ -109,7 +109,7 @@ class ConstantRounding:
             quant = recording.graph.tensors[form].quant
             if quant is not None:
                 steps = _steps(quant, values.shape)
-                needed = None if any_scale else _needed(quant, values)
+                needed = None if any_scale else _needed_step(quant, values)
                 steps = steps if needed is None else np.where(steps > COARSE_SCALE_RATIO * needed, needed, steps)
                 return np.broadcast_to(steps, values.shape) / np.float32(2)
         unit = self.unit(name)
@@ -140,7 +140,7 @@ def _whole(values: np.ndarray) -> bool:
     return all(np.array_equal(part, np.rint(part)) for part in (values.reshape(-1)[:64], values))
 
 
-def _needed(quant: QuantParams, values: np.ndarray) -> np.ndarray | None:
+def _needed_step(quant: QuantParams, values: np.ndarray) -> np.ndarray | None:
     """Return the step that a constant's range needs, in a shape that broadcasts; None where its scale is prescribed."""
     if (
         quant.qmin is None

@@ -312,7 +312,7 @@ class _Case:
         self._recording, self._node, self._tensor = recording, node, tensor
         self._form, self._opset = real_form(node, recording.graph.opset)
         self._short = _format_of(recording, self._form, tensor, at)
-        self._outside: dict[Place, OutOfRange] = {}  # results that the range of their format has no number for
+        self._outside: dict[Place, OutOfRange] = {}  # results outside the range of their format
         self._lone = False  # whether a precision of the inputs leaves few elements wrong: then no other explains them
 
     def compare(

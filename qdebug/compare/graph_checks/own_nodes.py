@@ -88,7 +88,7 @@ def unaccounted_node(facts: TensorFacts, place: tuple[int, int]) -> WrongElement
 
 
 def _is_known(facts: TensorFacts, node: Node) -> bool:
-    """Tell whether a known arithmetic gives a node's codes bit for bit, which can hardly be chance."""
+    """Return whether a known arithmetic reproduces a node's codes bit for bit, and hardly by chance."""
     output = next(name for name in node.outputs if name)
     if facts.backend.graph.tensors[output].quant is None:
         return False

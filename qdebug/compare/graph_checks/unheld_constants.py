@@ -114,14 +114,14 @@ def _candidates(facts: TensorFacts, short: ShortFormat) -> Iterator[_Unheld]:
                 continue
             wide = array.astype(np.float64)
             size = np.abs(wide)
-            beyond = (size >= short.beyond) if name in arrays else np.zeros(size.shape, bool)
+            overflows = (size >= short.beyond) if name in arrays else np.zeros(size.shape, bool)
             gone = (size > 0) & (size <= short.vanishing)
-            lost = beyond | gone
+            lost = overflows | gone
             if not lost.any():
                 continue
             first = tuple(each[0] for each in np.nonzero(lost)) if lost.ndim else ()
-            for end in (short.largest, math.inf) if beyond.any() else (0.0,):
-                held = np.where(beyond, np.copysign(end, wide), np.where(gone, 0.0, wide))
+            for end in (short.largest, math.inf) if overflows.any() else (0.0,):
+                held = np.where(overflows, np.copysign(end, wide), np.where(gone, 0.0, wide))
                 yield _Unheld(
                     node=node,
                     name=name,

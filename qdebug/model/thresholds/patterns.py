@@ -137,7 +137,7 @@ SCALED_MIN_CODES = threshold(
     "SCALED_MIN_CODES",
     4,
     unit="elements, and codes",
-    why="Fewer elements, or only smaller codes, do not tell a factor.",
+    why="A factor cannot be determined from fewer elements, or from smaller codes alone.",
 )
 SCALED_CHANNEL_MIN_WRONG = threshold(
     "SCALED_CHANNEL_MIN_WRONG",

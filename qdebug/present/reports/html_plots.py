@@ -352,7 +352,7 @@ def _shade(sqnr: float | None) -> str:
 
 
 def channel_map(channels: ChannelErrors) -> Element:
-    """Draw the SQNR of each channel as a strip, stronger is worse; of many channels, the worst of each few.
+    """Draw the SQNR of each channel as a strip, darker for worse; a cell of several channels shows the worst.
 
     Args:
         channels: The error of each channel.

@@ -119,7 +119,7 @@ def _check_sizes(index: np.ndarray) -> None:
 
 
 def _itemsizes(codes: np.ndarray) -> np.ndarray:
-    """Return the bytes of an element for the number of each dtype, which is checked."""
+    """Return the element size in bytes for each dtype code; all codes must be valid."""
     sizes = np.zeros(len(LOGICAL_DTYPES), np.uint64)
     present = np.bincount(codes).nonzero()[0]  # np.unique would load all of numpy.ma
     for code in present.tolist():  # some dtypes need a library, which most recordings can do without

@@ -287,7 +287,7 @@ class NodeTable:
         self.diagnosis: Mapping[int, Diagnosis] = {}
         """SQNR in dB that the error of a row alone leaves an output, the least first; see `conclude`."""
         self.pending = size
-        self.announced = False  # whether the screen is told of results that it has not looked at
+        self.announced = False  # whether an event for unread results is on its way to the screen
         self._lock = RLock()
         self._numbers: dict[str, np.ndarray] = {}
         self._of_sample: tuple[int, dict[str, np.ndarray]] = (-1, {})

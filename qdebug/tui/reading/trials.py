@@ -226,7 +226,7 @@ def _run(done: int, places: Sequence[tuple[int, int]]) -> str:
 
 
 def _counted(places: Sequence[tuple[int, int]]) -> str:
-    """Count the places of an output."""
+    """Return the number of samples or steps in words."""
     steps = len({sample for sample, _ in places}) < len(places)
     return f"{len(places)} {'steps' if steps else 'sample' if len(places) == 1 else 'samples'}"
 

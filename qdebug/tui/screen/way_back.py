@@ -37,7 +37,7 @@ class WayBack:
         self._done.append(view)
 
     def did(self, what: str) -> None:
-        """Note that a search or a filter was set: the way back takes the last thing back first."""
+        """Note that a search or a filter was set; esc undoes the latest first."""
         self._done = [*(each for each in self._done if each != what), what]
 
     def step(self) -> ScreenId | str | None:

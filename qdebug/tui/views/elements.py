@@ -371,7 +371,7 @@ def judged(scene: Scene) -> str:
 
 
 def _places(scene: Scene, shape: tuple[int, ...]) -> list[tuple[int, ...]]:
-    """Return where the worst elements of the step that is shown are; those of other steps have other values there."""
+    """Return the positions of the worst elements of the current step."""
     worst = () if scene.ready is None else scene.ready.worst
     step = scene.navigator.step
     return [element.index for element in worst if element.step == step and _inside(element.index, shape)]
