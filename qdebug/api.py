@@ -237,7 +237,7 @@ def _record_models(
     )
     if first is None and second is None:
         if inputs is not None:
-            raise UsageError("inputs is for model files, and both of these are recordings.", hint="Leave it out.")
+            raise UsageError("inputs= needs a model file; both sides are recordings.", hint="Leave it out.")
         return reference, backend
     from qdebug.running.model_runs import choose_backend, record_model
 

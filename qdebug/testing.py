@@ -108,7 +108,7 @@ def assert_close(
     if sides[0] and (scale is not None or axis is not None):
         raise UsageError("A scale is for arrays: a recording knows its own.", hint="Leave out scale= and axis=.")
     if scale is None and (axis is not None or np.any(np.asarray(zero_point) != 0)):
-        raise UsageError("A zero point or an axis says nothing without a scale.", hint="Give scale= too.")
+        raise UsageError("A zero point or an axis needs a scale.", hint="Give scale= too.")
     if sides[0]:
         check_close(_openable(reference), _openable(backend), limits=limits_in_force)
         return

@@ -137,7 +137,7 @@ class ReproductionCheck:
             raise KernelError(f"No arithmetic is known for node {node.name!r}.")
         computed, codes = self.compute(node, tensor, place, variants[0]), self._recording.load(tensor, *place)
         if computed.dtype.kind not in "iu" or computed.size != codes.size:
-            raise KernelError(f"Node {node.name!r} gives other codes than were recorded.")
+            raise KernelError(f"Node {node.name!r} does not reproduce the recorded codes.")
         return int(np.max(np.abs(computed.reshape(codes.shape).astype(np.int64) - codes.astype(np.int64)), initial=0))
 
     def _answer(self, node: Node, tensor: str) -> _Answer | None:

@@ -583,7 +583,7 @@ class _Search:
         rivals = rejected[:RUNNER_UP_CANDIDATES]
         shares, missed = self._shares(rivals if matching else dict.fromkeys([simplest, *rivals]))
         finding = replace(finding, elements=self._elements)  # every sample was read by now
-        places = {variant: place for place, variant in enumerate(self._rates)}  # of equals the first, the simplest
+        places = {variant: place for place, variant in enumerate(self._rates)}  # ties go to the first, the simplest
         order = sorted(((shares[v], v) for v in rivals), key=lambda pair: (-pair[0], places[pair[1]]))
         if matching:
             shape = shape_of(self._unit, {sums: self._columns[sums] for sums in {v.sums for v in matching}})

@@ -236,7 +236,7 @@ def load_reader(path: str | Path) -> ModelSource:
     entry = READERS.get(path.suffix.lower())
     if entry is None:
         raise UsageError(
-            f"Nothing reads the model file {path.name!r}; known are files that end in: {', '.join(READERS)}.",
+            f"Unknown kind of model file {path.name!r}; known endings: {', '.join(READERS)}.",
             hint="Give a model file of one of these kinds, or a recording.",
         )
     _require(entry, purpose=f"Reading {path.suffix.lower()} files")
@@ -276,7 +276,7 @@ def write_model(graph: Graph, constants: Mapping[str, np.ndarray], path: Path) -
     entry = WRITERS.get(path.suffix.lower())
     if entry is None:
         raise UsageError(
-            f"Nothing writes the model file {path.name!r}; known are files that end in: {', '.join(WRITERS)}.",
+            f"Models of the kind {path.name!r} cannot be written; known endings: {', '.join(WRITERS)}.",
             hint="Give the file another ending.",
         )
     _require(entry, purpose=f"Writing {path.suffix.lower()} files")
@@ -335,7 +335,7 @@ def _editor(model: Path) -> Any:
     entry = EDITORS.get(model.suffix.lower())
     if entry is None:
         raise UsageError(
-            f"Nothing changes the model {model.name!r}; known are files that end in: {', '.join(EDITORS)}.",
+            f"Models of the kind {model.name!r} cannot be edited; known endings: {', '.join(EDITORS)}.",
             hint="Hand the edits to your quantizer instead: --json has them.",
         )
     _require(entry, purpose=f"Changing {model.suffix.lower()} files")

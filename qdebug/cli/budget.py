@@ -71,7 +71,7 @@ def _run(arguments: argparse.Namespace) -> int:
     options = typed(BudgetOptions, arguments)
     check_target(options.output, force=options.force, sources=[options.reference, options.backend])
     if not 0 <= options.least <= 1:
-        raise UsageError(f"A least share of {options.least:g} is none.", hint="Give one from 0 to 1: --least 0.01.")
+        raise UsageError(f"--least {options.least:g} is not a share.", hint="Give one from 0 to 1: --least 0.01.")
     options = options.as_recordings()
     with open_compared(options) as session, progress("replaying") as note:
         budget = session.budget(least=options.least, progress=note)

@@ -299,13 +299,13 @@ def _check_options(options: DiffOptions) -> None:
     if options.write_map is not None and len(options.backends) > 1:
         raise UsageError("--write-map writes the pairs of one backend.", hint="Give one BACKEND.")
     if options.node is not None and options.form in ("junit", "csv"):
-        raise UsageError(f"-f {options.form} has no form for one node.", hint="Leave out --node, or use -f json.")
+        raise UsageError(f"-f {options.form} cannot show a single node.", hint="Leave out --node, or use -f json.")
     if options.budget and (options.form in ("json", "junit", "csv") or options.node is not None or options.quiet):
         raise UsageError(
-            "--budget is a part of a report for people.", hint="For all else: qdebug budget REF BACKEND, with --json."
+            "--budget adds to text reports only.", hint="For all else: qdebug budget REF BACKEND, with --json."
         )
     if options.form == "html" and options.output is None and terminal_width() is not None:
-        raise UsageError("A page is not for a terminal to show.", hint="Write it to a file: -o diff.html.")
+        raise UsageError("An HTML page cannot be shown in a terminal.", hint="Write it to a file: -o diff.html.")
 
 
 def _compare_backend(

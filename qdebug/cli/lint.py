@@ -113,7 +113,7 @@ def _run(arguments: argparse.Namespace) -> int:
 
     if options.needs is not None and options.needs not in SYMMETRIC:
         known = ", ".join(SYMMETRIC)
-        raise UsageError(f"Nothing is known of what {options.needs!r} needs.", hint=f"Choose of: {known}.")
+        raise UsageError(f"No needs of {options.needs!r} are known.", hint=f"Choose of: {known}.")
     before = _open_model(options.model, options)
     after = None if options.after is None else _open_model(options.after, options)
     inputs = None if options.inputs is None else read_inputs(options.inputs)
@@ -134,7 +134,7 @@ def _open_model(path: Path, options: LintArguments) -> LintModel:
     if not is_model(path):
         return open_model(path, open_source(path))
     if options.untrusted:
-        raise UsageError(f"{str(path)!r} is a model, and --untrusted reads none.", hint="Record it first.")
+        raise UsageError(f"{str(path)!r} is a model; --untrusted reads recordings only.", hint="Record it first.")
     return open_model(path)
 
 

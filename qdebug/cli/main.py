@@ -162,7 +162,7 @@ def _run_verb(
             verify_sources(arguments)
             return run_guarded(arguments, words)
         elif hasattr(arguments, "untrusted_sources") and (arguments.memory or arguments.seconds):
-            raise UsageError("Only a guarded process is held to --memory and --seconds.", hint="Add --untrusted.")
+            raise UsageError("--memory and --seconds limit a guarded process only.", hint="Add --untrusted.")
         with interrupts_resent(), sources_closed():
             return int(arguments.run(arguments))
     except KeyboardInterrupt as interrupt:

@@ -115,7 +115,7 @@ def record_models(options: ModelOptions) -> tuple[Path, list[Path]]:
         return options.reference, list(options.backends)
     if options.untrusted:
         raise UsageError(
-            f"{str(models[0])!r} is a model, and --untrusted runs none.",
+            f"{str(models[0])!r} is a model; --untrusted reads recordings only.",
             hint=f"Record it first: {command('qdebug', 'record', models[0], '--help')} says how.",
         )
     reference = options.reference
@@ -208,7 +208,7 @@ def _choices_by_path(options: ModelOptions) -> list[tuple[Path, BackendChoice | 
         return [(paths[0], choice) for choice in choices]
     if len(choices) not in (0, 1, len(models)):
         raise UsageError(
-            f"{len(choices)} times --backend for {len(models)} model files.",
+            f"{len(choices)} backends for {len(models)} model files.",
             hint="Give --backend once for all of them, or once for each.",
         )
     remaining = iter(choices if len(choices) == len(models) else choices * len(models))

@@ -120,7 +120,7 @@ def shape_choice(text: str) -> tuple[str, tuple[int, ...]]:
     name, _, shape_text = text.rpartition("=")
     extents = shape_text.split("x")
     if not name or not all(extent.isascii() and extent.isdecimal() and 0 < len(extent) < 10 for extent in extents):
-        raise argparse.ArgumentTypeError(f"{text!r} is no shape of an input; expected NAME=1x3x48x192")
+        raise argparse.ArgumentTypeError(f"{text!r} is not an input shape; expected NAME=1x3x48x192")
     return name, tuple(map(int, extents))
 
 

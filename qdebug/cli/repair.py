@@ -184,7 +184,7 @@ def _check_models(options: RepairArguments) -> None:
     """
     if (options.model is None) != (options.write_model is None):
         raise UsageError(
-            "A model is written from the quantized model.", hint="Give both: --model FILE.onnx --write-model OUT.onnx."
+            "--model and --write-model go together.", hint="Give both: --model FILE.onnx --write-model OUT.onnx."
         )
     check_target(options.write_model, force=options.force, sources=[options.model] if options.model else [])
     if options.model is not None:
@@ -227,7 +227,8 @@ def _earlier_edits(path: Path) -> list[str]:
             return [f"{edit['kind']} {edit['node']}" for edit in json.load(file)["edits"]]
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise UsageError(
-            f"{str(path)!r} is no result of a repair: {error}.", hint="Write one: qdebug repair ... -o repair.json."
+            f"{str(path)!r} is not the result of a repair: {error}.",
+            hint="Write one: qdebug repair ... -o repair.json.",
         ) from error
 
 

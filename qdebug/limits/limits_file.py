@@ -310,9 +310,7 @@ def acknowledge(
     if not entry.reason:
         raise LimitsError(f"No reason is given to accept {node!r}.", hint="Give one: who reads it later needs it.")
     if expires is not None and expires < day:
-        raise LimitsError(
-            f"To accept {node!r} until {expires} has no effect: that day is over.", hint="Give a later day."
-        )
+        raise LimitsError(f"{node!r} cannot be accepted until {expires}: that day is over.", hint="Give a later day.")
     text = read_text(path) if path.exists() else _NEW_FILE_HEAD
     _, limits_file = tables_of(path, text)
     if limits_file is not None:
@@ -346,7 +344,9 @@ def withdraw(path: str | Path, node: str, *, today: dt.date | None = None) -> Li
     before = LimitsText(str(path), text, prefix=prefix_of(path)).limits(tables, today or dt.date.today())
     remaining = tuple(entry for entry in before.acknowledged if entry.node != node)
     if remaining == before.acknowledged:
-        raise LimitsError(f"{str(path)!r} acknowledges no node {node!r}.", hint="Give the exact name of a node there.")
+        raise LimitsError(
+            f"{str(path)!r} does not acknowledge node {node!r}.", hint="Give the exact name of a node there."
+        )
     changed = without_entries(
         text, f"{prefix_of(path)}acknowledged", [entry.node == node for entry in before.acknowledged]
     )

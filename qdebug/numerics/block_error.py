@@ -178,7 +178,7 @@ class _QuotientSearch:
             place = int(np.subtract(sizes.view(np.uint32), _ONE, out=words).argmin())
         self._offer(place)
         least = sizes.item(place)
-        # With a larger reference even the largest difference has no larger quotient.
+        # Beyond this reference, even the largest difference cannot raise the maximum of the quotients.
         bound = largest * (1.0 + _QUOTIENT_SLACK) / tally.max_rel if tally.max_rel else math.inf
         if bound < least:
             return True

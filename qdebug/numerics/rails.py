@@ -81,7 +81,7 @@ class RailsCounter:
 
     def __init__(self, quant: QuantParams, *, relu_floor: bool = False) -> None:
         if quant.qmin is None or quant.qmax is None:
-            raise UsageError(f"Codes of dtype {quant.dtype} have no qmin and qmax to count at.")
+            raise UsageError(f"Codes of dtype {quant.dtype} have no known qmin and qmax.")
         self._quant = quant
         self._qmin, self._qmax = quant.qmin, quant.qmax
         self._relu_floor = relu_floor

@@ -205,7 +205,7 @@ def _unpacked(content: bytes, key: bytes) -> dict[str, np.ndarray]:
             columns[name] = np.frombuffer(view[start:end], dtype)
             start = end
     except (TypeError, RecursionError) as error:
-        raise ValueError("its header is no list of columns") from error
+        raise ValueError("its header is not a list of columns") from error
     if start != len(content):
         raise ValueError("there is something after the last column")
     return columns

@@ -129,7 +129,7 @@ class Recorder:
         check_kinds({"durable": durable}, (int, float), "True or a number of seconds")
         if not 0 <= durable < float("inf"):
             raise UsageError(
-                f"A recorder is opened with durable={durable!r}; expected a positive number of seconds.",
+                f"durable={durable!r} is not valid; expected a positive number of seconds.",
                 hint="Use durable=True, which is each second.",
             )
         if graph is not None:
@@ -476,7 +476,7 @@ class Recorder:
 
     def __reduce__(self) -> NoReturn:
         raise RecordingError(
-            "A recorder is of one process, and cannot be copied or passed to another one.",
+            "A recorder belongs to one process; it cannot be copied or passed to another one.",
             hint="Open a recorder on a file of its own in each process, and join the files: "
             "qdebug file join FILE FILE -o RUN.json.",
         )
@@ -644,7 +644,7 @@ class Recorder:
         if not self._any and self.failure is None:
             self.discard()
             raise RecordingError(
-                "Nothing was kept: what was said about how much to keep leaves out every tensor.",
+                "Nothing was kept: the rules of what to keep leave out every tensor.",
                 hint="Keep something of one, such as keep='stats' (qdebug record --keep stats).",
             )
         self._open = False

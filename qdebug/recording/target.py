@@ -80,7 +80,7 @@ def replacing_file(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def naming_file(path: Path | str, scratch: Path | None = None) -> Iterator[None]:
-    """Add a file name to an OSError inside the block: the error of a full disk is only a number.
+    """Add a file name to an OSError inside the block: a full disk raises one without a name.
 
     Args:
         path: The name that the user knows.

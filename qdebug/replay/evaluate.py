@@ -193,7 +193,7 @@ def softmaxed(unit: Unit, sums: HeavyPart) -> Columns:
     elif sums.columns in ("exp32", "exp64"):
         value = _probabilities(unit, rows, np.float32 if sums.columns == "exp32" else np.float64)
     else:
-        raise ValueError(f"softmax has no columns {sums.columns!r}")
+        raise ValueError(f"softmax does not support the columns {sums.columns!r}")
     restored = value.reshape(shape) if is_flattened else np.moveaxis(value, -1, axis)
     return Columns(sums=sums, values=(np.ascontiguousarray(restored),), shape=shape)
 

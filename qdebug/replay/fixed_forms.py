@@ -239,7 +239,7 @@ def squashed(unit: Unit, columns: Columns, variant: Variant) -> Start:
     width = _SHORT if variant.form == "fixed16" else _WORD + 1
     operand = unit.operands[0]
     if compute is None or unit.kind != "lookup" or (operand.codes.dtype.itemsize == 1) == (width == _SHORT):
-        raise ValueError("fixed point is for Sigmoid and Tanh, of 16 bits for codes of 16 bits")
+        raise ValueError("fixed point supports Sigmoid and Tanh only, with 16 bits for 16-bit codes")
     whole_bits = 3 if width == _SHORT else 4
     finest = width - 1 + _power(unit.out.scale)
     if width == _SHORT:

@@ -78,8 +78,7 @@ def check_expansion(path: Path, entries: Sequence[zipfile.ZipInfo]) -> None:
     size, total = path.stat().st_size, sum(entry.file_size for entry in entries)
     if len(entries) > MAX_ARRAYS or total > max(_MAX_RATIO * size, _MIN_LIMIT):
         raise InputError(
-            f"The archive {str(path)!r} has {size} bytes and says that it holds {len(entries)} arrays of {total} "
-            "bytes.",
+            f"The archive {str(path)!r} has {size} bytes and claims to hold {len(entries)} arrays of {total} bytes.",
             hint="Save it anew with numpy.savez, which does not compress, if that is true.",
         )
 
@@ -129,7 +128,7 @@ class ArrayFeeds:
         for noun, count in (("samples", samples), ("steps", steps)):
             if count is not None and count < 1:
                 raise UsageError(
-                    f"{count} {noun} make no run; expected at least 1.",
+                    f"{count} {noun} are too few; expected at least 1.",
                     hint=f"Give their number, --{noun} N, or leave it out.",
                 )
         self.samples = samples or 1

@@ -70,4 +70,4 @@ def test_a_result_is_where_the_next_one_begins(capsys, runs, tmp_path):
     assert json.loads(capsys.readouterr().out)["edits"] == json.loads(kept.read_text())["edits"]
     wrong.write_text('{"edits": [{"kind": "float"}]}')
     assert main([*words, str(wrong)]) == 2
-    assert "is no result of a repair" in capsys.readouterr().err
+    assert "is not the result of a repair" in capsys.readouterr().err

@@ -61,7 +61,7 @@ def test_several_backends_go_into_one_document(recordings, run):
 def test_a_form_for_all_nodes_is_not_taken_for_one(form, recordings, run):
     done = run("diff", recordings.reference, recordings.within, "-f", form, "--node", "conv1")
     assert done.code == 2
-    assert "has no form for one node" in done.err
+    assert "cannot show a single node" in done.err
 
 
 def test_what_has_no_such_form_says_so(recordings, run, tmp_path):

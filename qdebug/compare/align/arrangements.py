@@ -62,7 +62,7 @@ def arrangements(reference: Shape, backend: Shape) -> tuple[AxisOrder, ...]:
     if merges(reference_extents, backend_extents) or merges(backend_extents, reference_extents):
         moved = (
             len(reference) == len(backend) and reference != backend and reference_extents == backend_extents
-        )  # dimensions of one element
+        )  # ignore dimensions of size 1
         orders[AxisOrder(backend=_with_ones(range(len(backend_extents)), backend, reference) if moved else None)] = None
     turns_backend = len(backend_extents) >= len(reference_extents)
     turned, other = (backend_extents, reference_extents) if turns_backend else (reference_extents, backend_extents)

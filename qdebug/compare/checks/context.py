@@ -479,7 +479,7 @@ class NodeContext:
             for found in (other, own)
         ]
         if errors[0] is None or errors[1] is None or not errors[0] < SUBSTITUTE_REPLAY_MAX_ERROR_RATIO * errors[1]:
-            return None  # where both replays are off alike, it is the backend
+            return None  # equal errors of both replays mean a wrong backend
         other = graph.by_reference(rounding=True)
         return None if self._beyond(other, excused=False) else other
 

@@ -215,7 +215,7 @@ class PairReader:
         return profiler.profile()
 
     def accumulator(self) -> ErrorAccumulator:
-        """Return an empty sum of the errors of what `stored` gives."""
+        """Return an empty accumulator for the errors of the pairs that `stored` yields."""
         return ErrorAccumulator(
             reference_quant=self._quants[0],
             backend_quant=self._quants[1],

@@ -471,7 +471,7 @@ class FileRecording(Recording, Closable):
             try:
                 if datasets.agrees(container.payloads, row, what, expected):
                     continue
-                raise ValueError("its dataset shows other values than the index tells of")
+                raise ValueError("its dataset does not show the values of the index")
             except BAD_FILE as exc:
                 raise damaged(self.path, exc, at=f"payload {expected.number}: ") from None
 

@@ -295,6 +295,6 @@ _NO_BRAILLE = ("linux", "vt", "ansi", "cons25", "sun", "wsvt25")
 
 
 def locale_glyphs() -> GlyphSet:
-    """Choose the set that the locale's character encoding can carry, and the terminal's font."""
+    """Return the glyphs that the locale's encoding and the terminal's font support."""
     bare = os.environ.get("TERM", "").startswith(_NO_BRAILLE)  # noqa: TID251  what the terminal is
     return UNICODE if locale.getencoding().replace("-", "").lower() == "utf8" and not bare else ASCII

@@ -221,7 +221,7 @@ def _write_json(_: DiffSession, path: Path, *, result: RunComparison, notes: Seq
 
 def _write_over(source: DiffSession, path: Path, *, write: Write) -> str:
     """Write a file in the place of another one, which stays as it is until all of the new one is there."""
-    from shutil import copymode  # not before something is written over
+    from shutil import copymode  # imported only when a file is replaced
     from tempfile import TemporaryDirectory
 
     target = path.resolve()  # what a link stands for

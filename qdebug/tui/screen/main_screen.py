@@ -1093,7 +1093,9 @@ class MainScreen(Stage):
 
     def _draw_profile(self, width: int, height: int) -> Sequence[Line]:
         navigator, opened, strips = self.navigator, self.now.opened, self.arrangement.strips
-        if navigator is None or height - strips < 3 or width < LEAST_WIDTH:  # a size on its way to another one
+        if (
+            navigator is None or height - strips < 3 or width < LEAST_WIDTH
+        ):  # transient size while the terminal is resized
             return []
         limit = None if opened is None else opened.limits.get("min_sqnr", opened.limits.get("min_output_sqnr"))
         lines = self._error_profile.lines(navigator, width, height - strips, self.look.glyphs, limit=limit)

@@ -94,7 +94,7 @@ class GraphView(DrawnView):
         facts = _box_facts(scene)
         above = [_path(scene, width), _heads(around, scene, width)]
         most = max(min(height // 4, height - len(above) - len(facts) - 2), 1)
-        for lines in (most, 1):  # each in full, or as many as possible
+        for lines in (most, 1):  # all lines of each part if they fit, else one of each
             below = [*_chosen_words(scene, chosen, width, lines), *_below(scene, width, lines)]
             if len(below) <= most:
                 break

@@ -206,7 +206,7 @@ class MapView(ElementsView):
         return self.enter(scene) if at == here else self._cursor.put(index)
 
     def enter(self, _: Scene) -> Target | str:
-        """Look at the values there."""
+        """Go to the values under the cursor."""
         return ScreenId.VALUES
 
     def next_form(self, scene: Scene) -> str | None:

@@ -269,7 +269,7 @@ def test_a_file_in_which_the_entry_cannot_be_told_is_left_alone(text, file):
 
 
 def test_only_what_is_accepted_can_be_taken_back(file):
-    with pytest.raises(LimitsError, match="acknowledges no node 'conv'"):
+    with pytest.raises(LimitsError, match="does not acknowledge node 'conv'"):
         withdraw(file(FULL), "conv")
 
 
