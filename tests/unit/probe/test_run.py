@@ -120,7 +120,7 @@ def test_what_does_not_exist_is_refused():
         run_probe("interpreter", kinds=["cinema"])
     with pytest.raises(UsageError, match="no option 'speed'"):
         run_probe("interpreter", options={"speed": "high"}, kinds=QUICK)
-    with pytest.raises(UsageError, match="no backend 'npu'"):
+    with pytest.raises(UsageError, match="Unknown backend 'npu'"):
         run_probe("npu", kinds=QUICK)
 
 

@@ -38,5 +38,5 @@ def test_other_types_stay():
 def test_limits():
     assert limits(np.dtype(ml_dtypes.int4)) == (-8, 7)
     assert limits(np.dtype(np.uint8)) == (0, 255)
-    with pytest.raises(ValueError, match="no integer"):
+    with pytest.raises(ValueError, match="not an integer"):
         limits(np.dtype(np.float32))

@@ -188,7 +188,7 @@ def test_a_damaged_profile_is_refused(files, tmp_path, change):
 
 
 def test_what_is_no_profile_is_said(files, tmp_path):
-    with pytest.raises(NotARecordingError, match="no profile"):
+    with pytest.raises(NotARecordingError, match="not a profile"):
         read_profile(files[0])
     with pytest.raises(RecordingError, match="no file"):
         read_profile(tmp_path / "none.h5")
