@@ -65,7 +65,9 @@ def test_a_backend_of_core_packages_needs_no_extra(monkeypatch):
     assert load_backend("interpreter").name == "interpreter"
 
 
-@pytest.mark.parametrize(("name", "message"), [("gone.onnx", "There is no model file"), ("net.pb", r"end in: \.onnx")])
+@pytest.mark.parametrize(
+    ("name", "message"), [("gone.onnx", "There is no model file"), ("net.pb", r"known endings: \.onnx")]
+)
 def test_files_that_nothing_reads_are_refused(tmp_path, name, message):
     (tmp_path / "net.pb").write_bytes(b"")
     with pytest.raises(UsageError, match=message) as caught:

@@ -224,7 +224,7 @@ def test_an_archive_that_says_to_be_far_larger_than_its_file_is_refused(tmp_path
     with zipfile.ZipFile(tmp_path / "bomb.npz", "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("a.npy", header("(4,)") + bytes(16))
         archive.filelist[0].file_size = 1 << 31
-    with pytest.raises(UsageError, match="says that it holds 1 arrays of 2147483648 bytes"):
+    with pytest.raises(UsageError, match="claims to hold 1 arrays of 2147483648 bytes"):
         dumped(tmp_path / "bomb.npz")
 
 

@@ -113,7 +113,7 @@ def test_a_forked_child_does_not_wait_for_a_thread_of_its_parent(tmp_path):
 def test_a_recorder_is_of_one_process(copied):
     with qdebug.Recorder(None, backend="t") as rec:
         rec.put("a", [1.0])
-        with pytest.raises(RecordingError, match="of one process") as error:
+        with pytest.raises(RecordingError, match="to one process") as error:
             copied(rec)
     assert "qdebug file join" in error.value.hint
 

@@ -151,7 +151,7 @@ def test_what_a_recording_is_made_from_is_never_overwritten(tmp_path, x):
         ({"inputs": Path("missing.npz")}, InputError, "no input file"),
         ({"model": Path("missing.onnx")}, UsageError, "no model file"),
         ({"model": Path(__file__).parent}, UsageError, "is a folder"),
-        ({"model": Path(__file__)}, UsageError, "Nothing reads"),
+        ({"model": Path(__file__)}, UsageError, "Unknown kind of model file"),
         ({"out": Path("no/such/folder/run.h5")}, RecordingError, "no/such/folder"),
     ],
 )
