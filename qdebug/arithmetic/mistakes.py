@@ -138,7 +138,7 @@ def _misapplied_factors(node: Node, values: Mapping[str, np.ndarray]) -> Iterato
 def _wrong_broadcasts(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
     """Yield a smaller operand that is repeated along other axes than its own."""
     names = [name for name in node.inputs if name]
-    if len(names) != 2 or not operators.of(node.op).rounds_by_element:
+    if len(names) != 2 or not operators.of(node.op).elementwise:
         return
     for small, large in (names, names[::-1]):
         small_values, large_values = values[small], values[large]

@@ -1,6 +1,6 @@
-"""Operands that a kernel reads otherwise than they are: in another order, from other places, or in a part.
+"""Mistakes in reading operands: in another order, from other places, or only in part.
 
-Any node may have any of these mistakes, so that nothing here asks for its operator. Each costs a replay.
+They are possible for any operator. Each costs a replay.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from itertools import combinations, permutations
 import numpy as np
 
 from qdebug.arithmetic.layer_mistakes import Mistake
-from qdebug.model import Node, operators
+from qdebug.model import Node
 
 __all__ = ["readings"]
 
 Reading = tuple[str, np.ndarray]
-"""What is done to an operand, in words that begin with its name as `{}`, and the operand as it is read then."""
+"""A sentence with `{}` for the operand's name, and the values that the kernel reads by mistake."""
 
 
 def readings(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
-    """Yield the ways in which a kernel could read what a node reads otherwise, the likely first.
+    """Yield the mistakes that a kernel could make when it reads a node's operands, likely ones first.
 
     Args:
         node: The node on real numbers.
@@ -33,8 +33,6 @@ def readings(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
     yield from _ignored(node, values)
     yield from _exchanged(node, values, names)
     for name in names:
-        yield from _broadcasts(node, name, values)
-    for name in names:
         yield from _dealt_both(node, name, values[name])
     for name in names:
         for said, array in _other_readings(values[name]):
@@ -42,7 +40,7 @@ def readings(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
 
 
 def _other_readings(array: np.ndarray) -> Iterator[Reading]:
-    """Yield the ways in which one operand could be read otherwise, the likely first."""
+    """Yield the mistakes in reading one operand, likely ones first."""
     axes = [axis for axis in range(array.ndim) if array.shape[axis] > 1]
     yield from _orders(array, axes)
     yield from _pitches(array)
@@ -65,19 +63,6 @@ def _exchanged(node: Node, values: Mapping[str, np.ndarray], names: Sequence[str
         if values[one].shape == values[other].shape and values[one].dtype == values[other].dtype:
             said = f"{one!r} and {other!r} are exchanged"
             yield Mistake(likely=said, node=node, values={one: values[other], other: values[one]})
-
-
-def _broadcasts(node: Node, name: str, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
-    """Yield one number for each index of an axis that goes along another axis of as many."""
-    array, large = values[name], max(values.values(), key=lambda each: each.size)
-    if max(array.shape) != array.size or array.size == large.size or not operators.of(node.op).elementwise:
-        return
-    own = large.ndim - array.ndim + int(np.argmax(array.shape))
-    for axis, extent in enumerate(large.shape):
-        if extent == array.size and axis != own:
-            turned = array.reshape([-1 if at == axis else 1 for at in range(large.ndim)])
-            said = f"{name!r} goes along axis {axis}, not {own}"
-            yield Mistake(likely=said, node=node, values={name: turned}, about=name)
 
 
 def _dealt_both(node: Node, name: str, array: np.ndarray) -> Iterator[Mistake]:
@@ -193,4 +178,4 @@ _MOST_BLOCKS = 16
 _MOST_AXES = 4
 """Axes of which all orders are tried."""
 _LEAST_EXTENT = 3
-"""Places along an axis of which two are no whole."""
+"""Smallest extent of an axis along which a shift differs from an exchange."""

@@ -19,14 +19,14 @@ __all__ = ["Line", "Result", "line_of_codes", "relation_by_index", "relation_of"
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Result:
-    """A node's result beside what it should be.
+    """A node's recorded result, with the right one.
 
     Args:
-        right: What it should be.
-        recorded: What was recorded, of the same shape.
-        allowed: The norm that their difference may have; 0 if nothing is rounded.
-        operands: What the node reads, by name.
-        numbers: Single numbers that it reads beside them, such as a scale.
+        right: The right result.
+        recorded: The recorded result, of the same shape.
+        allowed: Norm of the difference that rounding explains; 0 if nothing is rounded.
+        operands: The node's inputs, by name.
+        numbers: Its scalar parameters, such as a scale, by name.
     """
 
     right: np.ndarray
@@ -309,9 +309,9 @@ def _narrowed(result: Result, right: np.ndarray, recorded: np.ndarray) -> Iterat
 
 
 _FINDERS = (_operand, _narrowed, _line, _function, _order, _clamp, _apart, _sum)
-"""What is looked for, in this order."""
+"""Searches for a relation, in order."""
 _TELLING = 8
-"""Different values that no relation gives by chance."""
+"""Number of different values at which a relation is no coincidence."""
 _FEW = 3
 _CLOSE = FLOAT32_UNIT_ROUNDOFF * 1024
 _MOSTLY = FURTHER_CAUSE_MIN_EQUAL_CODES

@@ -222,20 +222,16 @@ def _zero_point_mistakes(unit: Unit) -> Iterator[Suspect]:
     for position, (operand, name) in enumerate(zip(unit.operands, names, strict=False)):
         if operand.codes.dtype.kind not in "iu" or not np.any(operand.zero_point):
             continue
-        bare = replace(operand, zero_point=np.zeros_like(operand.zero_point))
-        yield Suspect(
-            name=f"no zero point {position}",
-            pattern="constant_per_channel" if unit.kind in ("conv", "linear") else "constant",
-            likely=f"{name} is dropped",
-            unit=_with_operand(unit, position, bare),
-        )
-        added = replace(operand, zero_point=-operand.zero_point.astype(np.int32))
-        yield Suspect(
-            name=f"zero point {position} added",
-            pattern="constant_per_channel" if unit.kind in ("conv", "linear") else "constant",
-            likely=f"{name} is added, not subtracted",
-            unit=_with_operand(unit, position, added),
-        )
+        for suspect, likely, zero_point in (
+            (f"no zero point {position}", "is dropped", np.zeros_like(operand.zero_point)),
+            (f"zero point {position} added", "is added, not subtracted", -operand.zero_point.astype(np.int32)),
+        ):
+            yield Suspect(
+                name=suspect,
+                pattern="constant_per_channel" if unit.kind in ("conv", "linear") else "constant",
+                likely=f"{name} {likely}",
+                unit=_with_operand(unit, position, replace(operand, zero_point=zero_point)),
+            )
         wrapped = _wrapped_to_8_bits(operand)
         if wrapped is not None:
             yield Suspect(

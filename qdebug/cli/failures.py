@@ -14,7 +14,7 @@ COULD_NOT_RUN = 2
 """Exit code of wrong usage, an unreadable file, a missing extra, or a bug of qdebug."""
 
 INCOMPLETE = 3
-"""Exit code of a comparison that is incomplete beyond what is allowed."""
+"""Exit code of an incomplete comparison, unless that is allowed."""
 
 CANCELLED = 130
 """Exit code after Ctrl-C: 128 + SIGINT, as shells count."""
@@ -31,7 +31,7 @@ def say(text: str) -> None:
 
 
 def report_failure(failure: BaseException) -> None:
-    """Print an error and what to do about it on stderr.
+    """Print an error and its hint on stderr.
 
     Args:
         failure: The exception.

@@ -249,7 +249,7 @@ def _prune(limit: int | None) -> None:
 
 
 def _report_recording(recorded: RecordedModel, seconds: float, *, own_inputs: bool) -> None:
-    """Print what was recorded and where, and a warning about random inputs unless they come from another run."""
+    """Print the path and duration of a recording, and a warning about random inputs that no other run had."""
     outcome = "used again" if recorded.reused else f"recorded in {seconds:.1f} s"
     model = recorded.run.model
     say(f"{safe_text(model)} on {safe_text(recorded.run.title)}: {outcome}: {command(recorded.path)}")

@@ -123,7 +123,7 @@ class Parser(argparse.ArgumentParser):
         return f". Did you mean {near[0]}?" if near else ""
 
     def error(self, message: str) -> NoReturn:
-        """Print what is wrong with the command line and exit with 2."""
+        """Print an error in the command line and exit with 2."""
         say(f"{self.prog}: {safe_text(message, limit=2000)}")
         say(f"  hint: {self.prog} --help explains it.")
         self.exit(COULD_NOT_RUN)

@@ -41,12 +41,14 @@ __all__ = ["further_cause", "with_further_cause"]
 
 Place = tuple[int, int]
 _LIKELY = "likely: "
+_EVERY, _ONE_OFF = "that reproduces every element", "that gives every code or the one next to it"
+"""What is said of a cause; of codes the second, where rounding is not known well enough for all of them."""
 
 
 def further_cause(recording: Recording, node: Node, tensor: str, places: Sequence[Place]) -> str | None:
-    """Say what accounts for all of a node's recorded output, where no known mistake gives all of it; None if nothing.
+    """Return the cause of a wrong output that no known mistake of the operator reproduces; None if none is found.
 
-    A mistake is said to be likely, a relation to the right result is a fact.
+    A mistake is called likely; a relation to the right result is a fact.
 
     Args:
         recording: The run.
@@ -73,29 +75,29 @@ def further_cause(recording: Recording, node: Node, tensor: str, places: Sequenc
 
 
 def with_further_cause(left: Residual, finding: SearchResult) -> Residual:
-    """Return what is wrong with codes with its cause, where a mistake on real numbers gives it.
+    """Return a residual of codes with its cause, if a mistake on real numbers reproduces the codes.
 
     Args:
-        left: What no known mistake on codes reproduces.
+        left: The residual, which no known mistake on codes reproduces.
         finding: The search for the node.
     """
     if left.reproduces or left.max_lsb <= 1 or left.pattern == "one_code":  # no rounding is further off
         return left
     source = finding.source
     said = further_cause(with_understood_graph(source.recording), source.node, source.tensor, source.places)
-    return left if said is None else replace(left, likely=said.removeprefix(_LIKELY), reproduces=True)
+    return left if said is None else replace(left, likely=said.removeprefix(_LIKELY), reproduces=_EVERY in said)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Sample:
-    """A node in one sample: what it reads, what it should give, and what was recorded.
+    """A node in one sample.
 
     Args:
-        result: The result, beside what it should be.
-        allowed: The norm that rounding may leave; 0 if nothing is rounded.
-        slack: How far a single element may be off.
-        wrong: Which elements are off by more.
-        exact: What it should give before it is rounded to codes.
+        result: Recorded and right result.
+        exact: The right result before it is rounded to codes.
+        allowed: Norm of the error that rounding explains; 0 if nothing is rounded.
+        slack: Largest error of a single element that counts as rounding.
+        wrong: Mask of the elements with a larger error.
     """
 
     result: Result
@@ -124,6 +126,8 @@ class _Case:
         self._form, self._opset = real_form(node, recording.graph.opset)
         self._quant = recording.graph.tensors[tensor].quant
         self._samples: dict[Place, _Sample] = {}
+        self._one_off = False
+        """Whether codes were taken for the recorded ones of which some are one off."""
         beside = [name for name in node.inputs if name and name not in self._form.inputs]
         self._constants = {name: recording.load(name) for name in beside if recording.graph.is_constant(name)}
         first = self._sample(places[0])
@@ -143,7 +147,10 @@ class _Case:
 
     def cause_of_codes(self) -> str | None:
         """Say what accounts for codes."""
-        return self.mistake() or self.codes_of_a_line() or self.count() or self.reading() or self.other_tensor()
+        found = self.mistake() or self.codes_of_a_line()
+        if found is None and (count := self.count()) is not None:
+            found = f"{count}: {self._claim()}"
+        return found or self.reading() or self.other_tensor()
 
     def cause_of_numbers(self) -> str | None:
         """Say what accounts for real numbers or integers."""
@@ -234,7 +241,9 @@ class _Case:
         """Tell whether codes are those that were recorded, but for one step in few of them."""
         off = np.abs(difference(sample.result.recorded, made))
         equal = np.count_nonzero(off <= sample.slack * LSB_SLACK)
-        return bool((off <= sample.slack).all()) and equal >= FURTHER_CAUSE_MIN_EQUAL_CODES * off.size
+        accepted = bool((off <= sample.slack).all()) and equal >= FURTHER_CAUSE_MIN_EQUAL_CODES * off.size
+        self._one_off |= accepted and bool(off.any())
+        return accepted
 
     def mistake(self) -> str | None:
         """Say which mistake of the operator gives every code, up to one step where numbers are rounded."""
@@ -257,7 +266,7 @@ class _Case:
         if step < 0:
             return f"what the codes stand for is about {stated / step:.2g} times what it should be"
         said = f"of about scale {step:.2g} and zero point {zero}, not of {stated:.4g} and {stated_zero}"
-        return f"{_LIKELY}its codes are {said}, another scale than the graph says: that reproduces every element"
+        return f"{_LIKELY}its codes are {said}, another scale than the graph says: {_ONE_OFF}"
 
     def reading(self) -> str | None:
         """Say how an operand is read otherwise, if that gives every element of every sample."""
@@ -288,9 +297,10 @@ class _Case:
 
     def _said(self, tried: Iterable[Mistake]) -> str | None:
         found = self._that_give(tried, whole=True) if self._telling else []
-        return (
-            f"{_LIKELY}{', or '.join(found)}: that reproduces every element" if 0 < len(found) <= _MOST_SAID else None
-        )
+        return f"{_LIKELY}{', or '.join(found)}: {self._claim()}" if 0 < len(found) <= _MOST_SAID else None
+
+    def _claim(self) -> str:
+        return _ONE_OFF if self._one_off else _EVERY
 
     def part(self) -> str | None:
         """Say which mistake gives the wrong elements, all others being right."""

@@ -113,7 +113,7 @@ def apart(array, pitch):
             node("PRelu", "x slope"),
             PICTURE,
             {"slope": lambda a: a.reshape(-1, 1, 1)},
-            "'slope' goes along axis 1, not 3",
+            "'slope' is broadcast along axis 1, not 3",
         ),
         (
             node("Conv", "x w", pads=(1, 1, 1, 1)),
@@ -396,7 +396,7 @@ def test_an_axis_that_codes_are_averaged_along():
     mean = (codes.astype(np.float64) - 4).mean(1) * 0.05
     made = np.clip(np.rint(mean / 0.02) + 7, -128, 127).astype(np.int8)
     (told,) = qdebug.explain(MemoryRecording.single(graph, {"x": codes, "axes": np.array([3]), "y": made})).nodes
-    assert told.residual.likely == "it goes along axis 1, not 3: that reproduces every element"
+    assert told.residual.likely == "it goes along axis 1, not 3: that gives every code or the one next to it"
 
 
 def test_codes_that_overflow_are_told_from_those_that_are_never_written():

@@ -72,6 +72,7 @@ async def test_results_that_came_before_the_screen_looked_are_gone_to(held, sett
         main.post_message(Computed())
         session.pause_at = 12
         await settle(pilot, until=lambda main: main.navigator.table.compared == 12 and main.navigator.cursor == 9)
+        assert main.message == "at the first divergence so far"
 
     await held(act)
 
