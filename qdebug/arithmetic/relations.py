@@ -10,7 +10,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from qdebug.model.thresholds.explanation import FURTHER_CAUSE_MIN_EQUAL_CODES
+from qdebug.model.thresholds.explanation import (
+    CAUSE_MIN_DISTINCT_REALS,
+    CAUSE_MIN_DISTINCT_VALUES,
+    FURTHER_CAUSE_MIN_EQUAL_CODES,
+)
 from qdebug.model.thresholds.patterns import SCALED_ROUNDING_SLACK
 from qdebug.model.thresholds.rounding import FLOAT32_UNIT_ROUNDOFF
 
@@ -55,7 +59,7 @@ def relation_of(result: Result) -> str | None:
         result: The result, of finite numbers.
     """
     right, recorded = result.right.astype(np.float64), result.recorded.astype(np.float64)
-    if np.unique(recorded).size < _TELLING or np.unique(right).size < _TELLING:
+    if np.unique(recorded).size < CAUSE_MIN_DISTINCT_VALUES or np.unique(right).size < CAUSE_MIN_DISTINCT_VALUES:
         return None
     found = (said for find in _FINDERS for said in find(result, right, recorded))
     return next(found, None)
@@ -92,7 +96,10 @@ def line_of_codes(exact: np.ndarray, codes: np.ndarray, span: tuple[int, int]) -
         span: Lowest and highest code.
     """
     inside = (codes > span[0]) & (codes < span[1])
-    if np.unique(codes[inside]).size < _TELLING or np.unique(exact[inside]).size < _TELLING:
+    if (
+        np.unique(codes[inside]).size < CAUSE_MIN_DISTINCT_VALUES
+        or np.unique(exact[inside]).size < CAUSE_MIN_DISTINCT_VALUES
+    ):
         return None
     factor, zero = np.polyfit(exact[inside], codes[inside], 1)
     zero = float(np.rint(zero))
@@ -116,7 +123,7 @@ def share_of(result: Result, without: np.ndarray) -> str | None:
     right, recorded, base = (each.astype(np.float64) for each in (result.right, result.recorded, without))
     own = right - base
     power = float(np.vdot(own, own))
-    if not power or not np.isfinite(power) or np.unique(own).size < _FEW:
+    if not power or not np.isfinite(power) or np.unique(own).size < CAUSE_MIN_DISTINCT_REALS:
         return None
     share = float(np.vdot(own, recorded - base)) / power
     if not share or _written(share) == "1" or not result.fits(base + share * own, share):
@@ -216,7 +223,7 @@ def _clamp(result: Result, right: np.ndarray, recorded: np.ndarray) -> Iterator[
     """Find results that are held to a range."""
     low, high = float(recorded.min()), float(recorded.max())
     beyond = (right < low) | (right > high)
-    if np.count_nonzero(beyond) >= _TELLING and result.fits(np.clip(right, low, high)):
+    if np.count_nonzero(beyond) >= CAUSE_MIN_DISTINCT_VALUES and result.fits(np.clip(right, low, high)):
         ends = [f"below {_written(low)}"] * bool((right < low).any())
         ends += [f"above {_written(high)}"] * bool((right > high).any())
         yield f"the result is cut off {' and '.join(ends)}"
@@ -229,7 +236,7 @@ def _sum(result: Result, right: np.ndarray, recorded: np.ndarray) -> Iterator[st
         columns = [np.broadcast_to(result.operands[name], right.shape).reshape(-1) for name in names]
     except ValueError:
         return
-    if not 1 < len(columns) <= _MOST_OPERANDS or right.size < _TELLING * len(columns):
+    if not 1 < len(columns) <= _MOST_OPERANDS or right.size < CAUSE_MIN_DISTINCT_VALUES * len(columns):
         return
     table = np.stack(columns, axis=1).astype(np.float64)
     own, found = (np.linalg.lstsq(table, each.reshape(-1), rcond=None)[0] for each in (right, recorded))
@@ -244,7 +251,7 @@ def _sum(result: Result, right: np.ndarray, recorded: np.ndarray) -> Iterator[st
 def _by_index(result: Result, right: np.ndarray, recorded: np.ndarray) -> Iterator[str]:
     """Find a factor, or a constant that is added, for each index of an axis, and the operand that it goes with."""
     for axis in range(right.ndim if right.ndim > 1 else 0):
-        if right.shape[axis] < _FEW or right.size < _TELLING * right.shape[axis]:
+        if right.shape[axis] < CAUSE_MIN_DISTINCT_REALS or right.size < CAUSE_MIN_DISTINCT_VALUES * right.shape[axis]:
             continue
         others = tuple(other for other in range(right.ndim) if other != axis)
         power = np.square(right).sum(others, keepdims=True)
@@ -267,7 +274,7 @@ def _like(result: Result, found: np.ndarray) -> str:
     """Say which operand has one number for each index in proportion to constants, or to their reciprocals."""
     flat = found.reshape(-1)
     for name, array in result.operands.items():
-        if array.size != flat.size or array.dtype.kind != "f" or np.unique(array).size < _FEW:
+        if array.size != flat.size or array.dtype.kind != "f" or np.unique(array).size < CAUSE_MIN_DISTINCT_REALS:
             continue
         own = array.reshape(-1).astype(np.float64)
         for one, said in ((own, "in proportion to"), (1 / own if own.all() else own, "in inverse proportion to")):
@@ -282,11 +289,14 @@ def _apart(result: Result, right: np.ndarray, recorded: np.ndarray) -> Iterator[
     """Find wrong elements that are off by the same amount, and integers that were kept in fewer bits."""
     del result
     off = recorded - right
-    wrong = np.abs(off) > FLOAT32_UNIT_ROUNDOFF * np.abs(right).max() * _TELLING
-    if np.count_nonzero(wrong) < _TELLING or wrong.all():
+    wrong = np.abs(off) > FLOAT32_UNIT_ROUNDOFF * np.abs(right).max() * CAUSE_MIN_DISTINCT_VALUES
+    if np.count_nonzero(wrong) < CAUSE_MIN_DISTINCT_VALUES or wrong.all():
         return
     shift = float(np.median(off[wrong]))
-    if np.allclose(off[wrong], shift, rtol=_CLOSE, atol=0) and np.unique(recorded[wrong]).size >= _FEW:
+    if (
+        np.allclose(off[wrong], shift, rtol=_CLOSE, atol=0)
+        and np.unique(recorded[wrong]).size >= CAUSE_MIN_DISTINCT_REALS
+    ):
         first, last = (np.argwhere(wrong)[at] for at in (0, -1))
         whole = wrong.ndim == 1 and np.count_nonzero(wrong) == last[0] - first[0] + 1
         where = f" from place {first[0]} to {last[0]}" if whole else ""
@@ -310,9 +320,6 @@ def _narrowed(result: Result, right: np.ndarray, recorded: np.ndarray) -> Iterat
 
 _FINDERS = (_operand, _narrowed, _line, _function, _order, _clamp, _apart, _sum)
 """Searches for a relation, in order."""
-_TELLING = 8
-"""Number of different values at which a relation is no coincidence."""
-_FEW = 3
 _CLOSE = FLOAT32_UNIT_ROUNDOFF * 1024
 _MOSTLY = FURTHER_CAUSE_MIN_EQUAL_CODES
 _MOST_STEPS = 9

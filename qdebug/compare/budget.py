@@ -268,6 +268,57 @@ def _power(values: np.ndarray) -> float:
     return norm(values) ** 2 if np.isfinite(values).all() else math.nan
 
 
+class _InThisProcess:
+    """Replays the tasks of an output one after another in this process.
+
+    Args:
+        graphs: Holds the two graphs against each other.
+        output: The output.
+    """
+
+    def __init__(self, graphs: GraphCheck, output: PlannedNode) -> None:
+        self._graphs = graphs
+        # Consecutive tasks are mostly of the same sample and step.
+        self._replay_at = lru_cache(maxsize=1)(partial(ErrorReplay, graphs, output))
+
+    def __call__(self, tasks: Sequence[BudgetTask]) -> Iterator[BudgetPowers]:
+        return (budget_powers(self._graphs, task, self._replay_at(task.place)) for task in tasks)
+
+
+class _TaskRunner:
+    """Runs tasks whose results are not kept yet, and sums the powers of all.
+
+    Args:
+        compute: Replays tasks, and yields their results in order.
+        kept: Results of earlier replays; new ones are added.
+        progress: Called with the number of finished tasks and of all.
+    """
+
+    def __init__(self, compute: ShareOut, kept: KeptPowers, progress: Callable[[int, int], None]) -> None:
+        self.sums = _Sums()
+        self._compute, self._kept, self._progress = compute, kept, progress
+        self._done = self._total = 0
+
+    def run(self, tasks: Sequence[BudgetTask]) -> Iterator[BudgetPowers]:
+        """Yield the result of each task, in order."""
+        self._total += len(tasks)
+        keys = [task.key for task in tasks]
+        pending = {key: task for key, task in zip(keys, tasks, strict=True) if key not in self._kept}
+        computed = self._compute([*pending.values()])
+        for key in keys:
+            powers = self._kept.get(key)
+            if powers is None:
+                powers = self._kept[key] = next(computed)
+            self.sums.add(powers.powers)
+            yield powers
+            self._done += 1
+            self._progress(self._done, self._total)
+
+
+def _ignore_progress(done: int, total: int) -> None:
+    """Report nothing."""
+
+
 def budget_of_output(
     graphs: GraphCheck,
     plan: Sequence[PlannedNode],
@@ -301,30 +352,12 @@ def budget_of_output(
     recorded = recorded_places(graphs.replays.ref.recording, graphs.replays.be.recording, output)
     places = [place for place in recorded if places is None or place in places]
     entries = above_output(graphs, plan, output)
-    sums, task, done, total = _Sums(), partial(BudgetTask, output=output), 0, 0
-    replay_in = lru_cache(maxsize=1)(partial(ErrorReplay, graphs, output))  # the next task is mostly in the same place
-
-    def computed_here(tasks: Sequence[BudgetTask]) -> Iterator[BudgetPowers]:
-        return (budget_powers(graphs, item, replay_in(item.place)) for item in tasks)
-
-    def computed(tasks: Sequence[BudgetTask]) -> Iterator[BudgetPowers]:
-        nonlocal done, total
-        total += len(tasks)
-        keys = [item.key for item in tasks] if kept is not None else []
-        pending = [item for at, item in enumerate(tasks) if kept is None or keys[at] not in kept]
-        nodes_above = iter((share_out or computed_here)(pending))
-        for at in range(len(tasks)):
-            earlier = None if kept is None else kept.get(keys[at])
-            powers = next(nodes_above) if earlier is None else earlier
-            if kept is not None:
-                kept[keys[at]] = powers
-            sums.add(powers.powers)
-            yield powers
-            done += 1
-            if progress is not None:
-                progress(done, total)
-
-    measured = list(computed([task(place=place, sizes=entries) for place in places]))
+    task = partial(BudgetTask, output=output)
+    runner = _TaskRunner(
+        share_out or _InThisProcess(graphs, output), {} if kept is None else kept, progress or _ignore_progress
+    )
+    measured = list(runner.run([task(place=place, sizes=entries) for place in places]))
+    sums = runner.sums
     base = OutputBudget(
         output=output.tensor,
         reference_tensor=output.reference_tensor,
@@ -339,7 +372,7 @@ def budget_of_output(
         entries, measured, table, share_reaching(graphs.replays.be.recording.graph, output.tensor, table), least
     )
     replays = list(
-        computed([task(place=place, alone=item) for place in places for item in _in_chunks(nodes_above.alone)])
+        runner.run([task(place=place, alone=item) for place in places for item in _in_chunks(nodes_above.alone)])
     )
     stopped = {node: reason for item in reversed(replays) for node, reason in item.stopped.items()}
     shares = {entry.tensor: sums.share(entry.tensor, "") for entry in nodes_above.alone}
@@ -349,7 +382,7 @@ def budget_of_output(
     if parts:
         ranked = sorted(large, key=lambda entry: -(shares[entry.tensor] or 0.0))
         tasks += _detail_tasks(task, ranked, places)
-    for _ in computed(tasks):
+    for _ in runner.run(tasks):
         pass
     return _with_shares(base, sums, replace(nodes_above, stopped=stopped), large, small)
 

@@ -349,8 +349,11 @@ def finite_norm(values: np.ndarray) -> float:
     total = 0.0
     for (part,) in stretches(np.asarray(values)):
         flat = np.asarray(part, np.float64)
-        flat = flat[np.isfinite(flat)]
-        total += float(np.dot(flat, flat))
+        power = float(np.dot(flat, flat))
+        if not math.isfinite(power):
+            finite = flat[np.isfinite(flat)]
+            power = float(np.dot(finite, finite))
+        total += power
     return math.sqrt(total)
 
 

@@ -18,15 +18,17 @@ from qdebug.arithmetic.patterns.residual import Residual
 from qdebug.arithmetic.readings import readings
 from qdebug.arithmetic.relations import Result, line_of_codes, relation_by_index, relation_of, share_of
 from qdebug.arithmetic.search import SearchResult
-from qdebug.compare.attribute.band import difference, finite_norm, sum_terms
+from qdebug.compare.attribute.band import difference, finite_norm, norm, sum_terms
 from qdebug.compare.explaining.float_band import wrong_place
 from qdebug.compare.explaining.fused import WithFused
-from qdebug.compare.explaining.mistaken import TELLING, made_by, mistake_inside, read_inputs, rounding_of
+from qdebug.compare.explaining.mistaken import made_by, mistake_inside, read_inputs, rounding_of
 from qdebug.compare.measure.recordings import with_understood_graph
 from qdebug.errors import KernelError, NotRecordedError, UsageError
 from qdebug.model import Node, Recording
 from qdebug.model.recording import shape_of
 from qdebug.model.thresholds.explanation import (
+    CAUSE_MIN_DISTINCT_REALS,
+    CAUSE_MIN_DISTINCT_VALUES,
     FURTHER_CAUSE_MAX_SUMS,
     FURTHER_CAUSE_MIN_EQUAL_CODES,
     OUTLIER_ERROR_RATIO,
@@ -98,6 +100,7 @@ class _Sample:
         allowed: Norm of the error that rounding explains; 0 if nothing is rounded.
         slack: Largest error of a single element that counts as rounding.
         wrong: Mask of the elements with a larger error.
+        few: Flat indices of elements that are compared first, wrong ones among them.
     """
 
     result: Result
@@ -105,6 +108,7 @@ class _Sample:
     allowed: float
     slack: float
     wrong: np.ndarray
+    few: np.ndarray
 
 
 class _Case:
@@ -135,9 +139,9 @@ class _Case:
         terms = sum_terms(self._form, {name: each.shape for name, each in operands.items()}, right.shape)
         sums = max(terms * right.size, sum(each.size for each in operands.values()))
         self._most = int(FURTHER_CAUSE_MAX_SUMS / sums)
-        least = _FEW_REALS if first.result.allowed else TELLING
+        least = CAUSE_MIN_DISTINCT_REALS if first.result.allowed else CAUSE_MIN_DISTINCT_VALUES
         self._telling = np.unique(first.result.recorded).size >= least and (
-            not self.coded or np.count_nonzero(first.wrong) >= TELLING
+            not self.coded or np.count_nonzero(first.wrong) >= CAUSE_MIN_DISTINCT_VALUES
         )
 
     @property
@@ -185,8 +189,9 @@ class _Case:
                 operands=values,
                 numbers={name: each for name, each in self._constants.items() if each.size == 1},
             )
+            wrong = ~(off <= slack)
             self._samples[place] = _Sample(
-                result=result, exact=exact, allowed=allowed, slack=slack, wrong=~(off <= slack)
+                result=result, exact=exact, allowed=allowed, slack=slack, wrong=wrong, few=_few_elements(wrong)
             )
         return self._samples[place]
 
@@ -280,7 +285,7 @@ class _Case:
         recording, operands = self._recording, self._sample(place).result.operands
         own = {self._tensor, *self._node.inputs}
         for name, array in operands.items():
-            if array.size < TELLING or recording.graph.is_constant(name):
+            if array.size < CAUSE_MIN_DISTINCT_VALUES or recording.graph.is_constant(name):
                 continue
             alike = (
                 other
@@ -305,7 +310,7 @@ class _Case:
     def part(self) -> str | None:
         """Say which mistake gives the wrong elements, all others being right."""
         first = self._sample(self._places[0])
-        if np.unique(first.result.recorded[first.wrong]).size < TELLING or first.wrong.all():
+        if np.unique(first.result.recorded[first.wrong]).size < CAUSE_MIN_DISTINCT_VALUES or first.wrong.all():
             return None
         own = mistakes(self._form, first.result.operands, self._opset)
         found = self._that_give(chain(own, readings(self._form, first.result.operands)), whole=False)
@@ -336,6 +341,8 @@ class _Case:
             made = made_by(mistake, sample.result.operands, self._opset, None if self.coded else sample.result.right)
         if made is None or made.shape != sample.wrong.shape:
             return False
+        if whole and not self._are_few_right(sample, made):
+            return False
         if self.coded:
             return self._are_equal(sample, on_grid(made, self._quant))
         off = np.abs(difference(sample.result.recorded, made))
@@ -343,9 +350,24 @@ class _Case:
             return bool((off[sample.wrong] <= sample.slack).all())
         return finite_norm(off) <= sample.allowed and bool(np.isfinite(off).all())
 
+    def _are_few_right(self, sample: _Sample, made: np.ndarray) -> bool:
+        """Tell whether some elements agree with what was recorded; if not, all elements do not either."""
+        few, recorded = (array.reshape(-1)[sample.few] for array in (made, sample.result.recorded))
+        if self._quant is not None:
+            if self._quant.scale.size > 1:  # these elements alone do not tell their channels
+                return True
+            return bool((np.abs(difference(recorded, on_grid(few, self._quant))) <= sample.slack).all())
+        return norm(difference(recorded, few)) <= sample.allowed
 
-_FEW_REALS = 3
-"""Different real numbers that no reading of an operand gives by chance, as each has many digits."""
+
+def _few_elements(wrong: np.ndarray) -> np.ndarray:
+    """Return indices of some wrong elements, and of some that are spread evenly."""
+    spread = np.arange(0, wrong.size, max(wrong.size // _FEW_ELEMENTS, 1))
+    return np.union1d(spread, np.flatnonzero(wrong)[:_FEW_ELEMENTS])
+
+
+_FEW_ELEMENTS = 1 << 12
+"""Elements that are compared first."""
 _MOST_SAID = 3
 """Mistakes that give the same, and are said together."""
 _MOST_TENSORS = 64

@@ -14,7 +14,7 @@ from qdebug.compare.attribute.band import allowed_error, difference, norm
 from qdebug.compare.explaining.fused import WithFused
 from qdebug.errors import KernelError, NotRecordedError, UsageError
 from qdebug.model import Node, Recording, operators
-from qdebug.model.thresholds.explanation import FURTHER_CAUSE_MIN_EQUAL_CODES
+from qdebug.model.thresholds.explanation import CAUSE_MIN_DISTINCT_VALUES, FURTHER_CAUSE_MIN_EQUAL_CODES
 from qdebug.model.thresholds.rounding import FLOAT32_UNIT_ROUNDOFF, LSB_SLACK
 from qdebug.numerics.affine import dequantize
 from qdebug.numerics.short_formats import format_of
@@ -22,7 +22,7 @@ from qdebug.replay.extents import recorded_limits
 from qdebug.replay.real_form import real_form
 from qdebug.replay.registry import run_node
 
-__all__ = ["TELLING", "made_by", "mistake_inside", "mistake_of", "read_inputs", "rounding_of"]
+__all__ = ["made_by", "mistake_inside", "mistake_of", "read_inputs", "rounding_of"]
 
 
 def mistake_of(recording: Recording, node: Node, tensor: str, places: Sequence[tuple[int, int]]) -> str | None:
@@ -41,7 +41,7 @@ def mistake_of(recording: Recording, node: Node, tensor: str, places: Sequence[t
     try:
         for place in places:
             values, recorded = read_inputs(recording, form, place), recording.load(tensor, *place)
-            if wanted is None and np.unique(recorded).size < TELLING:
+            if wanted is None and np.unique(recorded).size < CAUSE_MIN_DISTINCT_VALUES:
                 return None
             with recorded_limits(recording, place), np.errstate(all="ignore"):
                 right = run_node(form, values, opset)[form.outputs[0]]
@@ -106,10 +106,12 @@ def _of_nodes(layers: WithFused, nodes: Sequence[Node], tensor: str, place: tupl
             known.update(give(node, known))
         right = dequantize(known[tensor], quant)
         off = difference(recorded, right) if recorded.shape == right.shape else np.zeros(0)
-        if np.unique(recorded).size < TELLING or not norm(off) > _FAR * norm(recorded.astype(np.float64)):
+        if np.unique(recorded).size < CAUSE_MIN_DISTINCT_VALUES or not norm(off) > _FAR * norm(
+            recorded.astype(np.float64)
+        ):
             return
         step = 0.0 if quant is None else float(np.max(quant.scale)) * (1 + LSB_SLACK)
-        if quant is not None and not np.count_nonzero(np.abs(off) > step) >= TELLING:
+        if quant is not None and not np.count_nonzero(np.abs(off) > step) >= CAUSE_MIN_DISTINCT_VALUES:
             return
         allowed = 0.0 if quant is not None else layers.rounding(nodes[-1], *place) * unit / FLOAT32_UNIT_ROUNDOFF
         for at, node in enumerate(nodes):
@@ -206,10 +208,6 @@ _LANES = (2, 4, 8)
 
 def _along(values: np.ndarray, axis: int, axes: int) -> np.ndarray:
     return values.reshape([-1 if at == axis % axes else 1 for at in range(axes)])
-
-
-TELLING = 8
-"""Different values of the output that no mistake gives by chance."""
 
 
 _FAR = 0.01

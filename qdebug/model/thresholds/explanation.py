@@ -150,6 +150,20 @@ OUTLIER_ERROR_RATIO = threshold(
     decides="cause",
     why="Elements of a float node with a larger error are looked at for a place that they have in common.",
 )
+CAUSE_MIN_DISTINCT_VALUES = threshold(
+    "CAUSE_MIN_DISTINCT_VALUES",
+    8,
+    unit="values",
+    decides="cause",
+    why="A result with fewer distinct values may follow from a mistake by chance.",
+)
+CAUSE_MIN_DISTINCT_REALS = threshold(
+    "CAUSE_MIN_DISTINCT_REALS",
+    3,
+    unit="values",
+    decides="cause",
+    why="Real numbers have many digits, so that fewer of them are enough.",
+)
 FURTHER_CAUSE_MAX_SUMS = threshold(
     "FURTHER_CAUSE_MAX_SUMS",
     2**31,
