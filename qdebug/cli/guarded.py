@@ -127,6 +127,7 @@ def limit_process(memory: int, seconds: int | None, largest: int) -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     if sys.platform == "linux":  # has no effect on other systems, or breaks the loader
         resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
+    sys.dont_write_bytecode = True  # the limit would cut off a .pyc, and later imports would fail
     resource.setrlimit(resource.RLIMIT_FSIZE, (largest, largest))
     if seconds is not None:
         resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + _GRACE_SECONDS))

@@ -72,7 +72,6 @@ def test_untrusted_checks_before_anything_is_read(run, recordings, rotten, tmp_p
 
 def test_untrusted_lets_a_sound_one_pass(run, recordings):
     assert run("info", recordings.reference, "--untrusted").code == 0
-    assert run("diff", recordings.reference, recordings.diverged, "--untrusted").code == 1
 
 
 def left_behind(path):

@@ -22,19 +22,15 @@ def run_alone(*words, cwd=None):
     )
 
 
-def test_it_prints_and_ends_as_without(recordings):
-    words = ["diff", recordings.reference, recordings.diverged, "--json"]
-    plain, alone = run_alone(*words), run_alone(*words, "--untrusted")
-    assert plain.returncode == alone.returncode == 1
-    assert alone.stdout == plain.stdout
-
-
-def test_no_results_are_kept_or_read_beside_the_files(recordings, tmp_path):
+def test_it_prints_and_ends_as_without_and_keeps_nothing(recordings, tmp_path):
     copies = [tmp_path / path.name for path in (recordings.reference, recordings.diverged)]
     for copy, path in zip(copies, (recordings.reference, recordings.diverged), strict=True):
         copy.write_bytes(path.read_bytes())
-    assert run_alone("diff", *copies, "--untrusted").returncode == 1
-    assert sorted(tmp_path.iterdir()) == sorted(copies)
+    alone = run_alone("diff", *copies, "--json", "--untrusted")
+    assert sorted(tmp_path.iterdir()) == sorted(copies), "results were kept beside the files"
+    plain = run_alone("diff", *copies, "--json")
+    assert plain.returncode == alone.returncode == 1
+    assert alone.stdout == plain.stdout
 
 
 def test_too_little_memory_is_called_that(recordings):

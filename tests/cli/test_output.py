@@ -41,6 +41,7 @@ FULL_DISK = """
 import resource, signal, sys
 from qdebug.cli.start import main
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+sys.dont_write_bytecode = True
 resource.setrlimit(resource.RLIMIT_FSIZE, (1024, 1024))
 sys.exit(main())
 """

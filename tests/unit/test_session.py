@@ -208,14 +208,14 @@ def test_the_error_of_each_sample_is_split():
 
 def test_results_do_not_depend_on_the_threads_of_blas():
     rng = np.random.default_rng(0)
-    a, b = (rng.standard_normal((64, 4096)).astype(np.float32) for _ in range(2))
+    a, b = (rng.standard_normal((64, 1024)).astype(np.float32) for _ in range(2))
     node = Node(name="sum", op="Add", inputs=("a", "b"), outputs=("y",))
     graph = Graph([node], inputs=("a", "b"), outputs=("y",))
     wrong = a + b
     wrong[3, 7] += 1
     sides = [MemoryRecording.single(graph, {"a": a, "b": b, "y": y}) for y in (a + b, wrong)]
     found = set()
-    for threads in (1, 2, 3, 4):
+    for threads in (1, 2, 4):
         with threadpool_limits(threads, user_api="blas"):
             found.add(diff(*sides).to_json())
     assert len(found) == 1

@@ -137,6 +137,7 @@ def main() -> None:
     resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + _GRACE))
     if sys.platform == "linux":  # elsewhere it does not hold, or hits the loader
         resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
+    sys.dont_write_bytecode = True  # the limit would cut off a .pyc, and later imports would fail
     resource.setrlimit(resource.RLIMIT_FSIZE, (memory, memory))  # of what is made in temporary files instead
     parts = []
     try:

@@ -57,7 +57,7 @@ def test_an_output_whose_codes_were_kept_is_judged_by_them():
     assert [node.tensor for node in result.nodes] == ["xq", "yq"]
 
 
-@pytest.mark.parametrize("factor", [0.25, 3.0])
+@pytest.mark.parametrize("factor", [0.25, pytest.param(3.0, marks=pytest.mark.slow)])
 def test_another_scale_is_no_other_operator_to_diff_nor_to_explain(factor):
     wrong = device(factor=factor)
     (told,) = [each for each in qdebug.explain(wrong).nodes if each.tensor == "yq"]

@@ -23,6 +23,7 @@ SIZES = [3, 700, 0, 5000, 1, 20_000, 17, 9000]
 
 def host(path, limit):
     """Record and be disturbed by nothing; give how many arrays are said to be safe, or -1 if it could not begin."""
+    sys.dont_write_bytecode = True  # the limit would cut off a .pyc, and later imports would fail
     resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")

@@ -250,7 +250,7 @@ def slowly_opened(terminal):
 
 
 @pytest.mark.parametrize(
-    "early", [b"!jjq", b"\x03", *(pytest.param(each, marks=pytest.mark.slow) for each in (b"q", b"!/q\x03"))]
+    "early", [b"!jjq", *(pytest.param(each, marks=pytest.mark.slow) for each in (b"\x03", b"q", b"!/q\x03"))]
 )
 def test_quitting_before_the_recordings_are_open_quits(slowly_opened, early):
     if b"\x03" in early:  # before, it is a signal, which needs a terminal of the program's own

@@ -89,7 +89,7 @@ def test_every_dtype(tmp_path, samples):
     assert assert_shown(write(tmp_path / "run.h5", arrays)) == len(arrays)
 
 
-@pytest.mark.parametrize(("samples", "steps"), [(1, 1), (4, 1), (1, 4), (3, 70)])
+@pytest.mark.parametrize(("samples", "steps"), [(1, 1), (4, 1), (3, 5), pytest.param(3, 70, marks=pytest.mark.slow)])
 def test_every_shape(tmp_path, samples, steps):
     rng = np.random.default_rng(0)
     shapes = [(), (1,), (0,), (3, 0, 2), (2, 3), (1,) * 9, (1, 2) * 15, (1,) * 31, (1,) * 32]

@@ -214,10 +214,11 @@ def test_without_the_package(tmp_path, monkeypatch):
 def test_no_room_leaves_everything_as_it_was(tmp_path):
     path = write(tmp_path / "run.h5", {"x": RNG.random(200_000)})
     code = f"""
-import resource
+import resource, sys
 from pathlib import Path
 from qdebug.errors import RecordingError
 from qdebug.recording.writing.pack import pack
+sys.dont_write_bytecode = True
 resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
 try:
     pack(Path({str(path)!r}))

@@ -32,6 +32,7 @@ FULL = """
 
     path, limit, size = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
     writer = RecordingWriter(path)
+    sys.dont_write_bytecode = True
     resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
     count = 0
     try:

@@ -105,7 +105,7 @@ def state(app, main):
     }
 
 
-QUICK = {"filter that is narrowed on its way", "all at once"}
+QUICK = {"all at once"}
 
 
 @pytest.mark.parametrize("name", [n if n in QUICK else pytest.param(n, marks=pytest.mark.slow) for n in STREAMS])
