@@ -64,6 +64,7 @@ def layer_mistakes(node: Node, values: Mapping[str, np.ndarray], opset: Mapping[
     yield from _ignored_inputs(node, values)
     yield from _gate_orders(node, values)
     yield from _other_statistics(node, values)
+    yield from _padded_softmax(node, values)
     yield from _wrong_indices(node, values)
     yield from _wrong_arrangements(node, values)
     yield from _reordered_lists(node, values)
@@ -344,6 +345,7 @@ def _other_statistics(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[
                 "the mean is not subtracted before squaring",
                 np.sqrt(np.square(shaped).mean(axes, keepdims=True) + epsilon),
             ),
+            *_deviations_with_lanes(mean, variance, count, epsilon),
         ):
             with np.errstate(all="ignore"):
                 result = ((shaped - mean) / divisor).reshape(data.shape)
@@ -364,6 +366,43 @@ def _other_statistics(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[
             values=moved,
             after=lambda result: np.asarray(result[:, back]),
         )
+
+
+def _deviations_with_lanes(
+    mean: np.ndarray, variance: np.ndarray, count: int, epsilon: float
+) -> Iterator[tuple[str, np.ndarray]]:
+    """Yield deviations that count empty lanes, where a kernel's block is longer than the row: they hold -mean."""
+    for lanes in _empty_lanes(count):
+        total = variance * count + lanes * mean**2
+        for divisor in (count, count + lanes):
+            likely = f"the variance counts {lanes} empty lanes beyond the {count} elements, and is divided by {divisor}"
+            yield likely, np.sqrt(total / divisor + epsilon)
+
+
+def _empty_lanes(count: int) -> list[int]:
+    """Return how many lanes are empty in the last block of a row, for common sizes of blocks."""
+    return sorted({-count % block for block in _BLOCKS} - {0})
+
+
+_BLOCKS = (4, 8, 16, 32, 64, 128, 256, 512, 1024)
+"""Elements that kernels work on at once."""
+
+
+def _padded_softmax(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
+    """Yield probabilities whose sum counts empty lanes, which hold 0, as exp(0)."""
+    data, axis = values.get(node.inputs[0]) if node.inputs else None, node.attrs.get("axis", -1)
+    if node.op not in ("Softmax", "LogSoftmax") or data is None or data.dtype.kind != "f" or not isinstance(axis, int):
+        return
+    if not -data.ndim <= axis < data.ndim:
+        return
+    for lanes in _empty_lanes(data.shape[axis]):
+        with np.errstate(all="ignore"):
+            most = np.maximum(data.max(axis, keepdims=True), 0).astype(np.float64)
+            shares = np.exp(data - most)
+            result = shares / (shares.sum(axis, keepdims=True) + lanes * np.exp(-most))
+            result = np.log(result) if node.op == "LogSoftmax" else result
+        likely = f"the sum counts {lanes} empty lanes beyond the {data.shape[axis]} elements, each as exp(0)"
+        yield Mistake(likely=likely, node=node, values={}, after=partial(_replaced, result=result.astype(data.dtype)))
 
 
 def _scaled_and_biased(node: Node, values: Mapping[str, np.ndarray], result: np.ndarray) -> np.ndarray:

@@ -8,7 +8,7 @@ three wrong elements therefore has no place.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -19,6 +19,7 @@ from qdebug.model.thresholds.patterns import (
     FEW_ARE_ONE_IN,
     FLOAT64_COMPARISON_SLACK,
     KERNEL_BLOCKS,
+    MEMORY_PART_MAX_SHARE,
     PLACE_MAX_PROBABILITY,
 )
 from qdebug.replay.unit import Unit
@@ -146,7 +147,25 @@ def places(wrong: np.ndarray, layout: Layout) -> tuple[WrongPlace, ...]:
             replace(each, pattern=as_channels.get(each.pattern, each.pattern), channels=True) for each in channel_places
         ]
     result += _in_positions(wrong, layout, count)
+    least = min((place.share for place in result), default=1.0)
+    result += [place for place in _in_memory_order(wrong, count) if place.share <= MEMORY_PART_MAX_SHARE * least]
     return tuple(sorted(result, key=lambda place: place.share))
+
+
+def _in_memory_order(wrong: np.ndarray, count: int) -> Iterator[WrongPlace]:
+    """Find the first or the last part of a tensor in memory, as a loop that starts late or ends early leaves it."""
+    if wrong.ndim < 2:
+        return
+    flat = np.flatnonzero(wrong)
+    first, last = int(flat[0]), int(flat[-1])
+    for pattern, size, at, text in (
+        ("tail", wrong.size - first, first, "only from element {} on"),
+        ("head", last + 1, last, "only up to element {}"),
+    ):
+        mostly_wrong = count > size - count
+        if mostly_wrong and size < wrong.size and not chance(size / wrong.size, count, wrong.size):
+            index = [int(part) for part in np.unravel_index(at, wrong.shape)]
+            yield WrongPlace(pattern=pattern, detail=f"{text.format(index)}, in memory order", share=size / wrong.size)
 
 
 def _in_samples(wrong: np.ndarray, name: str, count: int) -> list[WrongPlace]:
@@ -156,6 +175,9 @@ def _in_samples(wrong: np.ndarray, name: str, count: int) -> list[WrongPlace]:
     in_order = affected[-1] - affected[0] + 1 == affected.size
     side = "first" if in_order and affected[0] == 0 else "last" if in_order and affected[-1] == total - 1 else ""
     is_few = affected.size <= max(1, total // FEW_ARE_ONE_IN)
+    period = None if in_order else _block_part(affected, total)
+    if period is not None and not chance(share, count, sum(KERNEL_BLOCKS)):
+        return [WrongPlace(pattern="block_tail", detail=f"only in {period} of the {name}s", share=share)]
     if (
         affected.size == total
         or not (is_few or side)
@@ -243,9 +265,11 @@ def _block_part(indices: np.ndarray, total: int) -> str | None:
     best: tuple[float, int, np.ndarray] | None = None
     for block in KERNEL_BLOCKS:
         residues = np.unique(indices % block)
-        log_choices = math.log(math.comb(block, residues.size))
+        in_order = int(residues[-1] - residues[0]) + 1 == residues.size
+        log_choices = math.log(block if in_order else math.comb(block, residues.size))
         repeats = indices.size * math.log(residues.size / block) + log_choices < math.log(BLOCK_PART_MAX_PROBABILITY)
-        is_small_part = residues.size <= block // FEW_ARE_ONE_IN and total >= 2 * block
+        is_small_part = residues.size <= block // (2 if in_order else FEW_ARE_ONE_IN) and total >= 2 * block
+        is_small_part &= indices[0] // block < indices[-1] // block
         if repeats and is_small_part and (best is None or residues.size / block < best[0]):
             best = (residues.size / block, block, residues)
     if best is None:
@@ -253,6 +277,8 @@ def _block_part(indices: np.ndarray, total: int) -> str | None:
     _, block, residues = best
     if residues[0] == block - residues.size:
         return f"the last{f' {residues.size}' if residues.size > 1 else ''} of every {block}"
+    if residues.size > 1 and int(residues[-1] - residues[0]) + 1 == residues.size:
+        return f"numbers {residues[0]} to {residues[-1]} of every {block}"
     part = ", ".join(str(residue) for residue in residues[:4]) + (", ..." if residues.size > 4 else "")
     return f"number {part} of every {block}"
 

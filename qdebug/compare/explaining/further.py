@@ -158,14 +158,17 @@ class _Case:
 
     def cause_of_numbers(self) -> str | None:
         """Say what accounts for real numbers or integers."""
-        return (
-            self.relation(relation_of)
-            or self.count()
-            or self.reading()
-            or self.other_tensor()
-            or self.part()
-            or self.relation(relation_by_index)
-        )
+        found = self.relation(relation_of) or self.count()
+        if found is not None or self._is_unwritten:
+            return found
+        return self.reading() or self.other_tensor() or self.part() or self.relation(relation_by_index)
+
+    @property
+    def _is_unwritten(self) -> bool:
+        """Whether the wrong elements all hold one number: their place says more than how it may come about."""
+        first = self._sample(self._places[0])
+        wrong = first.result.recorded[first.wrong]
+        return wrong.size >= CAUSE_MIN_DISTINCT_VALUES and bool((wrong == wrong[0]).all())
 
     def _sample(self, place: Place) -> _Sample:
         if place not in self._samples:
@@ -314,16 +317,21 @@ class _Case:
             return None
         own = mistakes(self._form, first.result.operands, self._opset)
         found = self._that_give(chain(own, readings(self._form, first.result.operands)), whole=False)
-        if not 0 < len(found) <= _MOST_SAID:
+        if len(found) != 1:
             return None
         where = wrong_place(self._recording, self._node, self._tensor, self._places)
         place = where or f"{np.count_nonzero(first.wrong)} of {first.wrong.size} elements"
-        return f"{_LIKELY}{', or '.join(found)}: that reproduces all wrong elements, {place}"
+        return f"{_LIKELY}{found[0]}: that reproduces all wrong elements, {place}"
 
     def _that_give(self, tried: Iterable[Mistake], *, whole: bool) -> list[str]:
         """Return the mistakes, in words, that give all elements, or all wrong ones, of every sample."""
-        few = islice(tried, self._most)
-        found = [each.likely for each in few if self._gives(each, self._places[0], whole=whole)]
+        fitting_mistakes: list[Mistake] = []
+        for mistake in islice(tried, self._most):
+            if self._gives(mistake, self._places[0], whole=whole) and not any(
+                _is_same(mistake, other) for other in fitting_mistakes
+            ):
+                fitting_mistakes.append(mistake)
+        found = [mistake.likely for mistake in fitting_mistakes]
         for place in self._places[1:] if found else ():
             values = self._sample(place).result.operands
             again = chain(
@@ -360,6 +368,17 @@ class _Case:
         return norm(difference(recorded, few)) <= sample.allowed
 
 
+def _is_same(one: Mistake, other: Mistake) -> bool:
+    """Tell whether two mistakes compute the same from the same values, though their words differ."""
+    return (
+        one.node == other.node
+        and one.after is other.after
+        and one.opset == other.opset
+        and one.values.keys() == other.values.keys()
+        and all(np.array_equal(array, other.values[name]) for name, array in one.values.items())
+    )
+
+
 def _few_elements(wrong: np.ndarray) -> np.ndarray:
     """Return indices of some wrong elements, and of some that are spread evenly."""
     spread = np.arange(0, wrong.size, max(wrong.size // _FEW_ELEMENTS, 1))
@@ -368,7 +387,7 @@ def _few_elements(wrong: np.ndarray) -> np.ndarray:
 
 _FEW_ELEMENTS = 1 << 12
 """Elements that are compared first."""
-_MOST_SAID = 3
-"""Mistakes that give the same, and are said together."""
+_MOST_SAID = 2
+"""Mistakes that nothing recorded tells apart, as the channels of a sum that are one off in one operand or the other."""
 _MOST_TENSORS = 64
 """Other tensors of the shape of an operand that are tried in its place, the last ones first."""

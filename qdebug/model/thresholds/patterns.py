@@ -61,6 +61,13 @@ FEW_ARE_ONE_IN = threshold(
     unit="samples, or indices of a block",
     why="Few samples, or a part of a block, are at most one in so many.",
 )
+MEMORY_PART_MAX_SHARE = threshold(
+    "MEMORY_PART_MAX_SHARE",
+    0.75,
+    unit="times the smallest part along an axis",
+    why="The first or the last part of a tensor in memory is named only where it is clearly smaller than any other "
+    "part with all wrong elements.",
+)
 OTHER_ROUNDING_LEAST = threshold(
     "OTHER_ROUNDING_LEAST",
     0.25,

@@ -481,3 +481,13 @@ def test_scales_of_groups_that_are_confused(order, said):
     made = run_node(right, {**values, "sw": scale[order]}, OPSET)["y"]
     (told,) = qdebug.explain(recorded(right, values, made)).nodes
     assert said in told.residual.likely
+
+
+def test_results_that_were_never_written_are_called_that_and_not_readings_of_zeros():
+    values = {"x": real(1, 4, 6, 8), "c": real(1, 6, 4), "s": real(1, 6, 4)}
+    right = node("RotaryEmbedding", "x c s", num_heads=4)
+    made = run_node(right, values, OPSET)["y"].copy()
+    made[:, 1:] = 0
+    for said in said_of(right, values, made):
+        assert "only in the last 3 channels of 4, which hold 0: they may never be written" in said
+        assert "read" not in said

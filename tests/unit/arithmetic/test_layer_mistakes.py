@@ -373,3 +373,24 @@ def test_a_constant_in_float64_may_be_picked_in_float32():
     picked[3] = np.nextafter(picked[3], np.float32(9))
     (told,) = qdebug.explain(recorded(right, values, picked)).nodes
     assert told.status == "unexplained"
+
+
+@pytest.mark.parametrize("divisor", [24, 32])
+def test_empty_lanes_count_in_the_variance(divisor):
+    values = {"x": real(6, 24) + np.float32(0.7), "g": real(24), "b": real(24)}
+    right, data = node("LayerNormalization", "x g b", axis=-1), values["x"].astype(np.float64)
+    mean = data.mean(-1, keepdims=True)
+    variance = (((data - mean) ** 2).sum(-1, keepdims=True) + 8 * mean**2) / divisor
+    made = ((data - mean) / np.sqrt(variance + 1e-5) * values["g"] + values["b"]).astype(np.float32)
+    for said in named(right, values, made):
+        assert f"the variance counts 8 empty lanes beyond the 24 elements, and is divided by {divisor}" in said
+
+
+@pytest.mark.parametrize("op", ["Softmax", "LogSoftmax"])
+def test_empty_lanes_count_in_the_sum_of_a_softmax(op):
+    values = {"x": real(5, 12)}
+    shares = np.exp(values["x"].astype(np.float64))
+    made = shares / (shares.sum(-1, keepdims=True) + 4)
+    made = (np.log(made) if op == "LogSoftmax" else made).astype(np.float32)
+    for said in named(node(op, "x", axis=-1), values, made):
+        assert "the sum counts 4 empty lanes beyond the 12 elements, each as exp(0)" in said

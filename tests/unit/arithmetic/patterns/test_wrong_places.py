@@ -51,7 +51,10 @@ def test_a_probability_at_the_limit_is_no_chance():
         ([30, 31], 32, 128, "the last 2 of every 32"),
         ([0], 32, 128, "number 0 of every 32"),
         ([7], 8, 24, "the last of every 8"),
-        ([1, 2, 3], 8, 64, None),  # more than a quarter of each block
+        ([1, 2, 4], 8, 64, None),  # more than a quarter of each block
+        ([1, 2, 3], 8, 64, "numbers 1 to 3 of every 8"),
+        ([4, 5, 6, 7], 8, 32, "the last 4 of every 8"),
+        ([0, 1, 2, 3, 4], 8, 64, None),  # more than half of each block
         ([3], 16, 32, "number 3 of every 16"),
         ([3], 16, 31, None),  # less than two blocks
         ([3], 8, 16, None),  # two elements have the same place in 8 by chance
@@ -229,3 +232,26 @@ def test_all_samples_but_the_first_or_the_last_are_a_place(part, said):
     few = np.zeros((6, 16), bool)
     few[1, 3] = few[3, 7] = few[5, 2] = True
     assert places(few, Layout(channel=0, first="row", vectors=True)) == ()
+
+
+@pytest.mark.parametrize(
+    ("shape", "part", "said"),
+    [
+        ((2, 14, 10), np.s_[200:], ["only from element [1, 6, 0] on, in memory order", "only in sample 1 of 2"]),
+        ((3, 8, 10), np.s_[:35], ["only up to element [0, 3, 4], in memory order", "only in sample 0 of 3"]),
+        ((2, 14, 10), np.s_[150:], ["only in sample 1 of 2"]),  # hardly smaller than that
+        ((4, 30), np.s_[37::9], []),  # few elements of that part are wrong
+        ((2, 40), np.s_[79:], []),  # a single element
+    ],
+)
+def test_the_end_or_the_beginning_in_memory_is_a_place(shape, part, said):
+    wrong = np.zeros(shape, bool)
+    wrong.reshape(-1)[part] = True
+    assert [place.detail for place in places(wrong, Layout())] == said
+
+
+def test_rows_of_a_tile_are_a_place():
+    wrong = np.zeros((32, 24), bool)
+    wrong[np.arange(32) % 8 >= 4] = True
+    vectors = Layout(channel=0, spatial=(), first="row", vectors=True)
+    assert [place.detail for place in places(wrong, vectors)] == ["only in the last 4 of every 8 of the rows"]
