@@ -90,11 +90,14 @@ class Line(NamedTuple):
 def line_of_codes(exact: np.ndarray, codes: np.ndarray, span: tuple[int, int]) -> Line | None:
     """Return the line that codes lie on within rounding, but for those at the ends of their range; None if none is.
 
+    A device may use less than the range of the type: the ends are those of the codes that occur.
+
     Args:
         exact: Real numbers, flat.
         codes: Their codes, flat.
         span: Lowest and highest code.
     """
+    span = max(span[0], codes.min()), min(span[1], codes.max())
     inside = (codes > span[0]) & (codes < span[1])
     if (
         np.unique(codes[inside]).size < CAUSE_MIN_DISTINCT_VALUES

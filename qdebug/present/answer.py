@@ -72,7 +72,7 @@ _CLASSES: Mapping[FaultClass, str] = MappingProxyType(
 )
 _NARROW = ("float16", "bfloat16", "float8")
 """Types whose largest number a result may exceed."""
-_CLAUSE = re.compile(r";| \(|\. |, and rounding|: that reproduces")
+_CLAUSE = re.compile(r";| \(|\. |, and rounding|: that (?:reproduces|gives every)")
 """The end of the first clause of a reason."""
 _CLAUSE_MOST = 140
 

@@ -24,11 +24,9 @@ class CodeCause:
 
     Args:
         sentence: One clause; None if nothing is known.
-        certain: Whether a mistake gives every element.
     """
 
     sentence: str | None = None
-    certain: bool = False
 
 
 def cause_of_codes(recording: Recording, tensor: str) -> CodeCause:
@@ -48,7 +46,7 @@ def cause_of_codes(recording: Recording, tensor: str) -> CodeCause:
             places = units.places(node, tensor)
             cause = further_cause(recording, node, tensor, places)
             if cause is not None:
-                return CodeCause(sentence=cause.removeprefix("likely: "), certain=True)
+                return CodeCause(sentence=cause.removeprefix("likely: "))
             place = wrong_place(recording, node, tensor, places)
             return CodeCause(sentence=None if place is None else f"wrong elements: {place}")
         if units.missing(node, tensor) is not None:
@@ -57,14 +55,14 @@ def cause_of_codes(recording: Recording, tensor: str) -> CodeCause:
         if not isinstance(source, UnitSource):
             return CodeCause()
         found = search(source, unknown=False)
-        left = None if found.matching or found.plain is None else residual_of(found, found.plain)
-        left = None if left is None else with_further_cause(left, found)
+        known = None if found.matching or found.plain is None else residual_of(found, found.plain)
+        left = None if known is None else with_further_cause(known, found)
     except (KernelError, NotRecordedError, UsageError):
         return CodeCause()
     if left is None:
         return CodeCause()
-    if left.reproduces:
-        return CodeCause(sentence=left.likely, certain=True)
+    if left.reproduces or left is not known:
+        return CodeCause(sentence=left.likely)
     if left.pattern == _SAYS_NOTHING:
         return CodeCause()
     are = "is" if left.wrong == 1 else "are"

@@ -19,6 +19,7 @@ from qdebug.arithmetic.readings import readings
 from qdebug.arithmetic.relations import Result, line_of_codes, relation_by_index, relation_of, share_of
 from qdebug.arithmetic.search import SearchResult
 from qdebug.compare.attribute.band import difference, finite_norm, norm, sum_terms
+from qdebug.compare.attribute.graph_walk import downstream
 from qdebug.compare.explaining.float_band import wrong_place
 from qdebug.compare.explaining.fused import WithFused
 from qdebug.compare.explaining.mistaken import made_by, mistake_inside, read_inputs, rounding_of
@@ -286,7 +287,7 @@ class _Case:
 
     def _other_tensors(self, place: Place) -> Iterator[Mistake]:
         recording, operands = self._recording, self._sample(place).result.operands
-        own = {self._tensor, *self._node.inputs}
+        own = {*self._node.inputs, *downstream(recording.graph, [self._tensor])}
         for name, array in operands.items():
             if array.size < CAUSE_MIN_DISTINCT_VALUES or recording.graph.is_constant(name):
                 continue

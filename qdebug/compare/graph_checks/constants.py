@@ -205,7 +205,8 @@ def _different_elements(
     backend_values = backend_values.unpadded(reference_values.values.shape)
     if operand.title in ("bias", "constant") and backend_values.values.shape != reference_values.values.shape:
         backend_values, reference_values = _in_common_shape(backend_values, reference_values)
-    return _wrong_elements(facts, operand, backend_values, reference_values)
+    reference_levels = facts.replays.reference.levels(reference_name)
+    return _wrong_elements(facts, operand, backend_values, reference_values, reference_levels=reference_levels)
 
 
 def _wrong_elements(
@@ -214,6 +215,7 @@ def _wrong_elements(
     backend_values: _RoundedValues,
     reference_values: _RoundedValues,
     *,
+    reference_levels: tuple[int, int] | None = None,
     slack: np.ndarray | float = 0.0,
     suffix: str = "",
 ) -> Finding | None:
@@ -224,6 +226,7 @@ def _wrong_elements(
         operand: The constant.
         backend_values: Its real values.
         reference_values: The reference's real values.
+        reference_levels: How many codes the reference's constant uses, and how many there are; None if it has none.
         slack: Further allowed error of each element.
         suffix: Text to append to the finding.
     """
@@ -236,9 +239,11 @@ def _wrong_elements(
     if not beyond.any():
         return None
     levels = facts.replays.backend.levels(operand.name)
-    whole_half_steps = facts.replays.backend.half_steps(operand.name, any_scale=True)
-    if levels is not None and not np.any(difference > (1 + LSB_SLACK) * whole_half_steps + COARSE_CONSTANT_SLACK):
-        return coarse_constant(operand.node, operand.title, operand.name, *levels)
+    is_as_coarse = levels is not None and reference_levels is not None and levels[0] >= reference_levels[0]
+    if levels is not None and not is_as_coarse:
+        half_steps_of_codes = facts.replays.backend.half_steps(operand.name, any_scale=True)
+        if not np.any(difference > (1 + LSB_SLACK) * half_steps_of_codes + COARSE_CONSTANT_SLACK):
+            return coarse_constant(operand.node, operand.title, operand.name, *levels)
     return _other_scale(facts, operand, backend_values, reference_values) or _elements_finding(operand, beyond, suffix)
 
 

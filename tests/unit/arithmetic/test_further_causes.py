@@ -309,7 +309,7 @@ def test_codes_of_another_scale_and_zero_point(factor, zero, said):
     right = node("QLinearConv", "x sx zx w sw zw sy zy", pads=(1, 1, 1, 1))
     values = {
         **CODED,
-        "x": RNG.integers(100, 140, (1, 6, 12, 12)).astype(np.uint8),
+        "x": np.random.default_rng(1).integers(100, 140, (1, 6, 12, 12)).astype(np.uint8),
         "w": CODED["w"] // 4,
         "sy": np.float32(0.03),
     }
@@ -491,3 +491,41 @@ def test_results_that_were_never_written_are_called_that_and_not_readings_of_zer
     for said in said_of(right, values, made):
         assert "only in the last 3 channels of 4, which hold 0: they may never be written" in said
         assert "read" not in said
+
+
+def verdict_on_codes(right, values, made, *names):
+    """Return the reason that a comparison with the right codes gives."""
+    pair = [coded(right, values, codes, *names) for codes in (run_node(right, values, OPSET)["y"], made)]
+    return qdebug.diff(*pair).diagnosis[0].why
+
+
+def test_a_cause_that_gives_nearly_all_codes_is_named_by_a_comparison_too():
+    """Codes are wrong all over the tensor, and some of them one off what the mistake gives."""
+    right = node("QLinearConv", "x sx zx w sw zw sy zy", pads=(1, 1, 1, 1))
+    cut = np.where(np.arange(6).reshape(1, 6, 1, 1) < 3, CODED["x"], np.uint8(120))
+    made = run_node(right, {**CODED, "x": cut}, OPSET)["y"]
+    made[0, 0, 0, :3] += 1
+    why = verdict_on_codes(right, CODED, made, *CONVOLVED)
+    assert "'x' counts as 0 from place 3 on along axis 1" in why
+    assert "that gives every code or the one next to it" in why
+
+
+def test_a_fixed_scale_that_clips_is_named_and_not_a_tensor_made_of_its_codes():
+    values = {"x": RNG.normal(size=(8, 32)).astype(np.float32) * np.float32(2.6), "s": np.float32(8.24 / 127)}
+    values["z"] = np.int8(0)
+    runs = []
+    for scale in (8.24 / 127, 5 / 127):
+        codes = np.clip(np.rint(values["x"] / np.float32(scale)), -127, 127).astype(np.int8)
+        quant = qdebug.QuantParams(scale=values["s"], zero_point=0, dtype="int8")
+        nodes = [
+            Node(name="q", op="QuantizeLinear", inputs=("x", "s", "z"), outputs=("c",)),
+            Node(name="d", op="DequantizeLinear", inputs=("c", "s", "z"), outputs=("y",)),
+        ]
+        tensors = [TensorInfo(name=name, role=Role.CONSTANT) for name in ("s", "z")]
+        tensors.append(TensorInfo(name="c", quant=quant))
+        graph = Graph(nodes, tensors=tensors, inputs=["x"], outputs=["y"], opset=OPSET)
+        arrays = {**values, "c": codes, "y": codes.astype(np.float32) * values["s"]}
+        runs.append(MemoryRecording.single(graph, arrays))
+    fault = qdebug.diff(*runs).diagnosis[0]
+    assert fault.node == "q"
+    assert "of about scale 0.039 and zero point 0, not of 0.06488 and 0" in fault.why

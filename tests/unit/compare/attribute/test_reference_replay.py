@@ -170,6 +170,27 @@ def test_weights_rounded_far_too_coarsely_are_a_finding_of_their_own(times):
     assert f"its weight 'w' is rounded far too coarsely: it uses {used} of 256 codes" in result.verdict.sentence
 
 
+def test_a_wrong_weight_is_not_called_coarse_where_the_reference_has_the_same_codes():
+    """A table of the backend makes the largest of its few codes 3 % too large."""
+    codes = RNG.integers(-7, 8, W.shape).astype(np.int8)
+    runs = []
+    for largest in (1.0, 62 / 60):
+        weight = (codes * STEP * np.where(codes == 7, largest, 1)).astype(np.float32)
+        nodes = [
+            Node(name="dq", op="DequantizeLinear", inputs=("c", "s"), outputs=("w",)),
+            Node(name="fc", op="MatMul", inputs=("x", "w"), outputs=("y",)),
+        ]
+        quant = QuantParams(dtype="int8", scale=STEP)
+        tensors = [TensorInfo(name=name, role=Role.CONSTANT) for name in ("s", "w")]
+        tensors.append(TensorInfo(name="c", role=Role.CONSTANT, quant=quant))
+        graph = Graph(nodes, tensors=tensors, inputs=("x",), outputs=("y",), opset={"": 17})
+        arrays = {"x": X, "c": codes, "s": np.float32(STEP), "w": weight, "y": X @ weight}
+        runs.append(MemoryRecording.single(graph, arrays))
+    fault = DiffSession(*runs).result().diagnosis[0]
+    wrong = int(np.count_nonzero(codes == 7))
+    assert f"{wrong} of {codes.size} elements of weight 'w' differ from the reference" in fault.why
+
+
 def with_table(weight, factor, *, turned=False):
     """Make a net that multiplies with a table of cosines, which it computes of a constant, and with a weight."""
     places = np.outer(np.arange(K), np.arange(N)).astype(np.float32)
