@@ -65,6 +65,7 @@ def layer_mistakes(node: Node, values: Mapping[str, np.ndarray], opset: Mapping[
     yield from _gate_orders(node, values)
     yield from _other_statistics(node, values)
     yield from _padded_softmax(node, values)
+    yield from _ranges_of_parts(node, values)
     yield from _wrong_indices(node, values)
     yield from _wrong_arrangements(node, values)
     yield from _reordered_lists(node, values)
@@ -355,6 +356,7 @@ def _other_statistics(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[
                 values={},
                 after=partial(_replaced, result=_scaled_and_biased(node, values, result)),
             )
+        yield from _statistics_of_part(node, values, shaped, axes, epsilon)
     groups = node.attrs.get("num_groups")
     if node.op == "GroupNormalization" and isinstance(groups, int) and 1 < groups < data.shape[1]:
         order = np.arange(data.shape[1]).reshape(-1, groups).T.reshape(-1)
@@ -366,6 +368,27 @@ def _other_statistics(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[
             values=moved,
             after=lambda result: np.asarray(result[:, back]),
         )
+
+
+def _statistics_of_part(
+    node: Node, values: Mapping[str, np.ndarray], shaped: np.ndarray, axes: tuple[int, ...], epsilon: float
+) -> Iterator[Mistake]:
+    """Yield statistics of the first elements alone, as many as a kernel works on at once, or can count."""
+    rows = shaped.reshape(*shaped.shape[: shaped.ndim - len(axes)], -1)
+    count = rows.shape[-1]
+    for end in sorted({count // 2, *(block for block in (*_BLOCKS, _UINT16_NUMBERS) if block < count)} - {0}):
+        first = rows[..., :end]
+        deviation = np.sqrt(first.var(-1, keepdims=True) + epsilon)
+        result = ((rows - first.mean(-1, keepdims=True)) / deviation).reshape(values[node.inputs[0]].shape)
+        yield Mistake(
+            likely=f"the statistics are those of the first {end} of {count} elements",
+            node=node,
+            values={},
+            after=partial(_replaced, result=_scaled_and_biased(node, values, result)),
+        )
+
+
+_UINT16_NUMBERS = 1 << 16
 
 
 def _deviations_with_lanes(
@@ -403,6 +426,34 @@ def _padded_softmax(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mi
             result = np.log(result) if node.op == "LogSoftmax" else result
         likely = f"the sum counts {lanes} empty lanes beyond the {data.shape[axis]} elements, each as exp(0)"
         yield Mistake(likely=likely, node=node, values={}, after=partial(_replaced, result=result.astype(data.dtype)))
+
+
+def _ranges_of_parts(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
+    """Yield codes whose scale was chosen for a part of the data, as by one of several groups of threads."""
+    data = values.get(node.inputs[0]) if node.inputs else None
+    if node.op != "DynamicQuantizeLinear" or data is None or data.dtype != np.float32:
+        return
+    for axis, extent in enumerate(data.shape):
+        ends = {extent // 2, extent // 4, extent - extent // 4, *(block for block in _BLOCKS if block < extent)}
+        for end in sorted(ends - {0}):
+            for part, where in ((slice(end), f"before place {end}"), (slice(end, None), f"from place {end} on")):
+                range_data = np.moveaxis(data, axis, 0)[part]
+                scale, zero_point = _chosen_scale(range_data)
+                if scale > 0 and (scale, zero_point) != _chosen_scale(data):
+                    codes = np.clip(np.rint(data / scale) + zero_point, 0, 255).astype(np.uint8)
+                    yield Mistake(
+                        likely=f"its scale is chosen for the data {where} along axis {axis} alone",
+                        node=node,
+                        values={},
+                        after=partial(_replaced, result=codes),
+                    )
+
+
+def _chosen_scale(data: np.ndarray) -> tuple[np.float32, float]:
+    """Return the scale and the zero point that ONNX's DynamicQuantizeLinear chooses for some data."""
+    low, high = min(data.min(), np.float32(0)), max(data.max(), np.float32(0))
+    scale = np.float32((high - low) / np.float32(255))
+    return scale, float(np.clip(np.rint(-low / scale), 0, 255)) if scale else 0.0
 
 
 def _scaled_and_biased(node: Node, values: Mapping[str, np.ndarray], result: np.ndarray) -> np.ndarray:

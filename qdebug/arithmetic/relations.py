@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import permutations
 from types import MappingProxyType
 from typing import NamedTuple
@@ -14,6 +14,7 @@ from qdebug.model.thresholds.explanation import (
     CAUSE_MIN_DISTINCT_REALS,
     CAUSE_MIN_DISTINCT_VALUES,
     FURTHER_CAUSE_MIN_EQUAL_CODES,
+    OUTLIER_ERROR_RATIO,
 )
 from qdebug.model.thresholds.patterns import SCALED_ROUNDING_SLACK
 from qdebug.model.thresholds.rounding import FLOAT32_UNIT_ROUNDOFF
@@ -58,11 +59,15 @@ def relation_of(result: Result) -> str | None:
     Args:
         result: The result, of finite numbers.
     """
+    return _first_relation(result, _FINDERS)
+
+
+def _first_relation(result: Result, finders: Sequence[Finder]) -> str | None:
+    """Return the first relation that one of some searches finds; None if none does."""
     right, recorded = result.right.astype(np.float64), result.recorded.astype(np.float64)
-    if np.unique(recorded).size < CAUSE_MIN_DISTINCT_VALUES or np.unique(right).size < CAUSE_MIN_DISTINCT_VALUES:
+    if min(np.unique(recorded).size, np.unique(right).size) < CAUSE_MIN_DISTINCT_VALUES:
         return None
-    found = (said for find in _FINDERS for said in find(result, right, recorded))
-    return next(found, None)
+    return next((relation for find in finders for relation in find(result, right, recorded)), None)
 
 
 def relation_by_index(result: Result) -> str | None:
@@ -73,6 +78,10 @@ def relation_by_index(result: Result) -> str | None:
     """
     right, recorded = result.right.astype(np.float64), result.recorded.astype(np.float64)
     return next(_by_index(result, right, recorded), None)
+
+
+Finder = Callable[[Result, np.ndarray, np.ndarray], Iterator[str]]
+"""Yields relations of a result, given the right and the recorded values in float64."""
 
 
 class Line(NamedTuple):
@@ -219,7 +228,30 @@ def _order(result: Result, right: np.ndarray, recorded: np.ndarray) -> Iterator[
     for order in permutations(range(right.ndim)) if 1 < right.ndim <= _MOST_AXES else ():
         if order != tuple(range(right.ndim)) and result.fits(right.transpose(order).reshape(right.shape)):
             yield f"the result is stored with its axes in the order {', '.join(map(str, order))}"
-    yield "its elements are those that it should have, in another order"
+
+
+def _of_part(result: Result, right: np.ndarray, recorded: np.ndarray) -> Iterator[str]:
+    """Find a relation in the one part along an axis that holds all wrong elements."""
+    slack = OUTLIER_ERROR_RATIO * result.allowed / np.sqrt(max(right.size, 1))
+    wrong = ~(np.abs(recorded - right) <= slack)
+    for axis in range(right.ndim if right.ndim > 1 else 0):
+        places = np.flatnonzero(wrong.any(axis=tuple(other for other in range(right.ndim) if other != axis)))
+        if not 0 < places.size < right.shape[axis] or places[-1] - places[0] + 1 != places.size:
+            continue
+        part = replace(
+            result, right=result.right.take(places, axis), recorded=result.recorded.take(places, axis), operands={}
+        )
+        found = _first_relation(part, (_line, _function, _order))
+        if found is not None:
+            where = f"at index {places[0]}" if places.size == 1 else f"at indices {places[0]} to {places[-1]}"
+            yield f"{where} of axis {axis}, {found}"
+
+
+def _shuffled(result: Result, right: np.ndarray, recorded: np.ndarray) -> Iterator[str]:
+    """Find the right elements in an order that is none of the usual ones."""
+    ordered = [np.sort(each, axis=None) for each in (right, recorded)]
+    if np.linalg.norm(ordered[0] - ordered[1]) <= result.allowed:
+        yield "its elements are those that it should have, in another order"
 
 
 def _clamp(result: Result, right: np.ndarray, recorded: np.ndarray) -> Iterator[str]:
@@ -321,7 +353,7 @@ def _narrowed(result: Result, right: np.ndarray, recorded: np.ndarray) -> Iterat
                 yield f"integers beyond {dtype.name} saturate"
 
 
-_FINDERS = (_operand, _narrowed, _line, _function, _order, _clamp, _apart, _sum)
+_FINDERS = (_operand, _narrowed, _line, _function, _order, _clamp, _apart, _sum, _of_part, _shuffled)
 """Searches for a relation, in order."""
 _CLOSE = FLOAT32_UNIT_ROUNDOFF * 1024
 _MOSTLY = FURTHER_CAUSE_MIN_EQUAL_CODES

@@ -18,7 +18,7 @@ from qdebug.compare.result.node_result import blamed, cost_of, is_beyond
 from qdebug.compare.result.result import Contributions, NodeResult, RunComparison
 from qdebug.compare.result.result_table import ResultTable
 from qdebug.compare.weight_channels import WeightReason
-from qdebug.model import Fidelity, Graph
+from qdebug.model import Fidelity, Graph, Node
 from qdebug.model.thresholds.verdict import CAUSES_SOUGHT, DIAGNOSED_NODES, WEIGHTS_MIN_SHARE
 from qdebug.plural import agreeing, plural
 
@@ -104,7 +104,7 @@ def diagnosed(
     if result.different_inputs and not inputs_allowed:
         entries = [maker.of_input(node) for node in result.different_inputs]
     elif table.beyond.any():
-        faults = _with_causes(_failing_nodes(result, table, graph), cause)
+        faults = maker.one_of_each_node(_with_causes(_failing_nodes(result, table, graph), cause))
         entries = [_with_path(entry, result) for entry in maker.grouped(faults)]
         named = {entry.tensor for entry in entries}
         costs = [maker.of_cost(node) for node in table.nodes if cost_of(node) is not None and node.tensor not in named]
@@ -184,6 +184,20 @@ class _DiagnosisMaker:
         finding = input_finding(node)
         why = "differs between the two runs" + ("" if finding is None else f": {finding.sentence}")
         return replace(self._of_node(node, FaultClass.RECORDING, why), share={})
+
+    def one_of_each_node(self, faults: Sequence[tuple[NodeResult, Finding]]) -> list[tuple[NodeResult, Finding]]:
+        """Return faults without those of a node's further outputs, which fail together; one with a cause stays.
+
+        The share of such a node is unknown: the errors of its outputs depend on each other, and may cancel.
+        """
+        by_node: dict[str, list[tuple[NodeResult, Finding]]] = {}
+        for node, finding in faults:
+            producer = self._graph.producer(node.tensor)
+            by_node.setdefault(node.tensor if producer is None else producer.outputs[0], []).append((node, finding))
+        for outputs in by_node.values():
+            if len(outputs) > 1:
+                self._shares.update({node.tensor: None for node, _ in outputs})
+        return [min(outputs, key=lambda fault: fault[1].role is FindingRole.BREACH) for outputs in by_node.values()]
 
     def grouped(self, faults: Sequence[tuple[NodeResult, Finding]]) -> list[Diagnosis]:
         """Return the entries of some faults.
@@ -284,12 +298,17 @@ class _DiagnosisMaker:
         if model_name is not None:
             return model_name
         reference_producer = self._reference.producer(node.reference_tensor)
-        if reference_producer is not None:
+        if reference_producer is not None and not _is_unnamed(reference_producer):
             return reference_producer.name
         producer = self._graph.producer(node.tensor)
         if producer is not None and producer.origin:
             return producer.origin[0]
         return None
+
+
+def _is_unnamed(node: Node) -> bool:
+    """Tell whether a node has no name of its own but one of its operator and its output."""
+    return any(node.name == f"{node.op}:{output}" for output in node.outputs[:1])
 
 
 def _names_text(nodes: Sequence[str]) -> str:

@@ -317,19 +317,31 @@ def _same_entries(context: Context, tensor: str, reference: str) -> tuple[bool, 
     reference_part = between(context.ref, reference, fed)
     if reference_part is None or reference_part[1] != fed:
         return False, False
-    makers = context.be.graph.producer(tensor), context.ref.graph.producer(reference)
+    makers = _maker(context.be, tensor), _maker(context.ref, reference)
     all_known = not any(node is not None and operators.is_unknown(node) for node in makers)
+    moves = [None if node is None else operators.plain(node).moves for node in makers]
     backend_rows, reference_rows = (
         _rows(context.be, tensor, backend_part[0]),
         _rows(context.ref, reference, reference_part[0]),
     )
     if (
         all_known
-        and backend_rows[0].moves != reference_rows[0].moves
+        and moves[0] != moves[1]
         and sorted(row.name for row in backend_rows) != sorted(row.name for row in reference_rows)
     ):
         return False, False
     return True, bool(backend_part[0] or reference_part[0])
+
+
+def _maker(run: IndexedRecording, tensor: str) -> Node | None:
+    """Return the node that makes a tensor's values, be it in another shape; None for an input."""
+    node = run.graph.producer(tensor)
+    while node is not None and operators.plain(node).moves is operators.Move.RESHAPE:
+        before = run.graph.producer(run.data_inputs(node)[0])
+        if before is None:
+            break
+        node = before
+    return node
 
 
 def _rows(run: IndexedRecording, tensor: str, inside: Iterable[str]) -> list[operators.Operator]:

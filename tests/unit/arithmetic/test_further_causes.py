@@ -529,3 +529,12 @@ def test_a_fixed_scale_that_clips_is_named_and_not_a_tensor_made_of_its_codes():
     fault = qdebug.diff(*runs).diagnosis[0]
     assert fault.node == "q"
     assert "of about scale 0.039 and zero point 0, not of 0.06488 and 0" in fault.why
+
+
+def test_a_part_along_an_axis_may_have_an_order_of_its_own():
+    values = {"x": real(8, 2, 6), "w": real(2, 20, 6), "r": real(2, 20, 5), "b": real(2, 40)}
+    right = node("LSTM", "x w r b", hidden_size=5, direction="bidirectional")
+    made = run_node(right, values, OPSET)["y"].copy()
+    made[:, 1] = made[::-1, 1]
+    for said in said_of(right, values, made):
+        assert "at index 1 of axis 1, the result is in reverse along axis 0" in said

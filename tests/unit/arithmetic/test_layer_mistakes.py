@@ -394,3 +394,33 @@ def test_empty_lanes_count_in_the_sum_of_a_softmax(op):
     made = (np.log(made) if op == "LogSoftmax" else made).astype(np.float32)
     for said in named(node(op, "x", axis=-1), values, made):
         assert "the sum counts 4 empty lanes beyond the 12 elements, each as exp(0)" in said
+
+
+def test_statistics_of_the_first_elements_alone():
+    values = {"x": real(2, 4, 6, 8) * np.linspace(0.5, 2, 6, dtype=np.float32)[:, None], "g": real(4), "b": real(4)}
+    right = node("GroupNormalization", "x g b", num_groups=2)
+    rows = values["x"].reshape(2, 2, -1).astype(np.float64)
+    first = rows[..., :64]
+    made = (rows - first.mean(-1, keepdims=True)) / np.sqrt(first.var(-1, keepdims=True) + 1e-5)
+    made = made.reshape(2, 4, 6, 8) * values["g"].reshape(-1, 1, 1) + values["b"].reshape(-1, 1, 1)
+    for said in named(right, values, made.astype(np.float32)):
+        assert "the statistics are those of the first 64 of 96 elements" in said
+
+
+def test_a_dynamic_scale_of_a_part_of_the_data_is_one_fault_of_one_node():
+    x = (RNG.normal(size=(4, 64)) * np.where(np.arange(64) < 32, 0.5, 1.5)).astype(np.float32)
+    right = Node(name="n", op="DynamicQuantizeLinear", inputs=("x",), outputs=("y", "s", "z"))
+    tensors = [TensorInfo(name="x", role=Role.INPUT)]
+    graph = Graph([right], tensors=tensors, inputs=("x",), outputs=("y", "s", "z"), opset=OPSET)
+    low, high = x[:, :32].min(), x[:, :32].max()
+    scale = np.float32((high - low) / np.float32(255))
+    zero = np.rint(-low / scale)
+    codes = np.clip(np.rint(x / scale) + zero, 0, 255).astype(np.uint8)
+    exact = run_node(right, {"x": x}, OPSET)
+    pair = [
+        MemoryRecording.single(graph, {"x": x, **made})
+        for made in (exact, {"y": codes, "s": np.asarray(scale), "z": np.asarray(np.uint8(zero))})
+    ]
+    (fault,) = qdebug.diff(*pair).diagnosis
+    assert (fault.node, fault.nodes) == ("n", ("n",))
+    assert "its scale is chosen for the data before place 32 along axis 1 alone" in fault.why

@@ -161,3 +161,30 @@ def test_a_column_is_not_a_row():
     assert entry.status is Status.INCOMPARABLE
     assert "shape (2, 1)" in entry.reason
     assert result.exit_code != 0
+
+
+def test_a_function_that_one_side_expands_keeps_the_name_of_its_result():
+    """A runtime without a kernel for a normalization computes it in several nodes, a reshape the last of them."""
+    weights = {"g": np.ones(3, np.float32), "w": WEIGHTS["w0"], "shape": np.array([1, 3, 6, 6])}
+    whole = run(
+        node("Relu", "x", "r"),
+        node("InstanceNormalization", "r g g", "n"),
+        conv("n", "w", "y"),
+        weights=weights,
+        outputs=("y",),
+    )
+    expanded = run(
+        node("Relu", "x", "r"),
+        node("ReduceMean", "r", "mean", axes=(2, 3), keepdims=1),
+        node("Sub", "r mean", "centred"),
+        node("Mul", "centred centred", "squares"),
+        node("ReduceMean", "squares", "variance", axes=(2, 3), keepdims=1),
+        node("Sqrt", "variance", "deviation"),
+        node("Div", "centred deviation", "quotient"),
+        node("Reshape", "quotient shape", "n"),
+        conv("n", "w", "y"),
+        weights=weights,
+        outputs=("y",),
+    )
+    assert partners(expanded, whole)["n"] == "n"
+    assert partners(whole, expanded)["n"] == "n"
