@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from qdebug.errors import QdebugError, RecordingError
 from qdebug.plural import plural
-from qdebug.tui.terminal import require_terminal, say_waiting, skeleton
+from qdebug.tui.terminal import require_terminal, skeleton
 
 if TYPE_CHECKING:
     from qdebug.compare.align.pairs import PairList
@@ -23,9 +23,6 @@ if TYPE_CHECKING:
     from qdebug.tui.reading.messages import Opening
 
 __all__ = ["TuiChoices", "run_tui"]
-
-_PATIENCE_SECONDS = 1.0
-"""A wait that is longer is explained."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,7 +100,7 @@ def run_tui(reference: Path, backends: Sequence[Path], *, choices: TuiChoices | 
         from qdebug.tui.application import LIMITS_FILE, MAP_FILE, QdebugApp
         from qdebug.tui.drawing.glyphs import locale_glyphs
         from qdebug.tui.drawing.palette import LIGHT, named_palette
-        from qdebug.tui.screen.desk import StartPlace
+        from qdebug.tui.screen.start_place import StartPlace
 
         in_force = None if chosen.limits_file is None else chosen.limits_file()
         limits_file = in_force or LIMITS_FILE
@@ -120,12 +117,7 @@ def run_tui(reference: Path, backends: Sequence[Path], *, choices: TuiChoices | 
             command_words=chosen.command,
             files=[str(reference), *map(str, backends)],
         )
-    try:
-        code = app.run(mouse=chosen.mouse)
-    finally:
-        if not app.join_reader(_PATIENCE_SECONDS):
-            say_waiting()
-            app.join_reader()
+    code = app.run(mouse=chosen.mouse)
     if isinstance(app.failure, OSError) and not isinstance(app.failure, QdebugError):
         raise RecordingError(f"A recording cannot be read any further: {app.failure}.") from app.failure
     if app.failure is not None:
@@ -138,7 +130,7 @@ def run_tui(reference: Path, backends: Sequence[Path], *, choices: TuiChoices | 
 
 
 def _opening(reference: Path, backend: Path, choices: TuiChoices, limits_file: Path, *, apart: bool = False) -> Opening:
-    """Tell how to open a comparison; all of it happens on the reader thread.
+    """Tell how to open a comparison; all of it happens on a worker thread.
 
     Args:
         reference: The reference run.

@@ -1,12 +1,16 @@
-"""The Textual application: it starts the reader thread, passes its news on, and ends when it fails."""
+"""The Textual application: keys, the terminal's size, the palette, and the end of the program."""
 
 from __future__ import annotations
 
+import asyncio
 import gc
 from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
+from threading import Timer as ThreadTimer
+from typing import Any
 
 from textual.app import App, ScreenStackError, SystemCommand
 from textual.binding import Binding
@@ -24,17 +28,25 @@ from qdebug.tui.drawing.palette import DARK, PALETTES, Palette
 from qdebug.tui.keys import KeyRow
 from qdebug.tui.nodes.rows import METRIC_CHOICES
 from qdebug.tui.reading.messages import Opening
-from qdebug.tui.screen.desk import StartPlace
-from qdebug.tui.screen.main_screen import Files, MainScreen, all_key_rows
+from qdebug.tui.reading.turns import short_switches
+from qdebug.tui.screen.bindings import COMMANDS_WITHOUT_KEY, all_key_rows
+from qdebug.tui.screen.files import Files
+from qdebug.tui.screen.main_screen import MainScreen
 from qdebug.tui.screen.other_screens import CommandScreen
+from qdebug.tui.screen.start_place import StartPlace
 from qdebug.tui.screens import LEAST_HEIGHT, LEAST_WIDTH
-from qdebug.tui.terminal import INTERRUPTED, TerminalWatch, size_now
+from qdebug.tui.terminal import INTERRUPTED, TerminalWatch, say_waiting, size_now
 from qdebug.tui.views.answer import VERDICT
 
 __all__ = ["LIMITS_FILE", "QdebugApp"]
 
 _SETTLE_SECONDS = 0.1
 """How long a terminal's size has to stay to count as the one that it has now."""
+
+_THREADS = 16
+"""Maximum number of workers at a time; a job that waits for a long computation keeps its thread."""
+_PATIENCE_SECONDS = 1.0
+"""A wait for the threads at the end that is longer is explained."""
 
 _CUT_SECONDS = 0.15
 """How long an escape is held for the rest of an arrow, beyond the 0.1 s of the driver."""
@@ -52,7 +64,7 @@ class QdebugApp(App[int]):
     """Walks through the comparison of a reference with one or more backends.
 
     Args:
-        openings: Each opens and aligns the reference and a backend, on the reader thread.
+        openings: Each opens and aligns the reference and a backend, on a worker thread.
         titles: What the two recordings of each are called.
         begin: Where to start.
         glyphs: Characters to draw with.
@@ -113,7 +125,7 @@ class QdebugApp(App[int]):
             openings=openings,
             fail=self._fail,
         )
-        self._reader = self._main.reader
+        self._reader = self._main.loader.reader
 
     async def on_event(self, event: Event) -> None:
         """Do each key on the screen to its end before the next one is looked at; leave all else to Textual.
@@ -218,18 +230,21 @@ class QdebugApp(App[int]):
         self._watch.stop()
         gc.unfreeze()
 
-    def join_reader(self, seconds: float | None = None) -> bool:
-        """Wait until the reader thread has ended and closed both recordings; tell whether it has.
+    async def run_async(self, **options: Any) -> int | None:
+        """Run until the screen is closed and all worker threads have ended, which may finish a tensor at hand.
 
         A program that ends while a thread still closes HDF5 files crashes or hangs.
-
-        Args:
-            seconds: How long to wait; None for as long as it takes.
         """
-        self._reader.stop()
-        if self._reader.ident is not None:
-            self._reader.join(seconds)
-        return not self._reader.is_alive()
+        with ThreadPoolExecutor(_THREADS, "qdebug") as threads, short_switches():
+            asyncio.get_running_loop().set_default_executor(threads)
+            code = await super().run_async(**options)
+            patience = ThreadTimer(_PATIENCE_SECONDS, say_waiting)
+            patience.start()
+            try:
+                threads.shutdown()
+            finally:
+                patience.cancel()
+        return code
 
     async def action_quit(self) -> None:
         """End as the key of the table does; Textual binds a key to this before any screen can."""
@@ -263,7 +278,7 @@ class QdebugApp(App[int]):
                 continue
             where = f"on {views}" if views else "on every screen"
             yield SystemCommand(row.help, f"key {row.label}, {where}", partial(self._perform, row))
-        for action, said in MainScreen.COMMANDS_WITHOUT_KEY:
+        for action, said in COMMANDS_WITHOUT_KEY:
             yield SystemCommand(said, "no key", partial(self._main.perform, action))
         for metric in METRIC_CHOICES:
             said = f"metric {metric_title(metric)}: show it in the list and the profile"

@@ -331,7 +331,7 @@ class NodeTable:
         return name if number is None else f"#{number} {name}"
 
     def prepare(self) -> None:
-        """Build the indexes that the first search or sort needs; called on the reader thread."""
+        """Build the indexes that the first search or sort needs; called on a worker thread."""
         _ = self._row_of, self._row_of_left, self._row_of_reference, self.by_name, self.by_op
         for name in ("introduced", "clipped"):
             self.values(name)

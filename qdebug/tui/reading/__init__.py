@@ -1,1 +1,1 @@
-"""The reader threads, which open, compare and answer, and their messages to and from the screen."""
+"""What worker threads do: open, compare and answer; and their messages to and from the screen."""

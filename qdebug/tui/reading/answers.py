@@ -1,4 +1,4 @@
-"""Answers to the screen's requests about one tensor, computed in parts on the reader thread."""
+"""Answers to the screen's requests about one tensor, computed in parts on a worker thread."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ __all__ = [
 
 
 def recorded_facts(source: DiffSession, result: NodeResult, *, sample: int, step: int) -> Recorded | None:
-    """Read the statistics of a pair; called on the reader thread.
+    """Read the statistics of a pair; called on a worker thread.
 
     Args:
         source: The comparison.
@@ -55,7 +55,7 @@ def recorded_facts(source: DiffSession, result: NodeResult, *, sample: int, step
 
 
 def recorded_side(recording: Recording, tensor: str, sample: int, step: int) -> RecordedSide:
-    """Read the statistics of one side, or take them of its values; called on the reader thread.
+    """Read the statistics of one side, or take them of its values; called on a worker thread.
 
     Args:
         recording: The side.
@@ -87,15 +87,14 @@ _MOST_HELD = 64 << 20
 
 
 class Answers:
-    """Answers in parts, the quick ones first; called on the reader thread.
+    """Answers in parts, the quick ones first; called on a worker thread.
 
     Args:
         pairs: Opens pairs of tensors.
-        outdated: Tells whether nobody waits for the answer any more: then it ends early.
     """
 
-    def __init__(self, pairs: OpenPairs, outdated: Callable[[], bool]) -> None:
-        self._pairs, self._outdated = pairs, outdated
+    def __init__(self, pairs: OpenPairs) -> None:
+        self._pairs = pairs
         self._begun: tuple[DiffSession, tuple[object, ...], Summing] | None = None
 
     def answer(
@@ -103,22 +102,26 @@ class Answers:
         source: DiffSession,
         request: DetailRequest,
         result: NodeResult,
+        is_over: Callable[[], bool],
         *,
+        known: DetailReady | None = None,
         changed: Callable[[], str] | None = None,
     ) -> Iterator[DetailReady]:
         """Compute the missing parts of an answer.
 
         Args:
             source: The comparison.
-            request: What was asked.
+            request: The tensor, and the facts that are wanted.
             result: The comparison of its tensor.
+            is_over: Returns whether the request was cancelled: then the answer ends early.
+            known: The parts from an earlier time; None for none.
             changed: Says which file is no longer what was opened; "" if all are. None if they may change.
         """
-        known = request.known or DetailReady(request=request, values_sample=request.sample or 0)
-        known = replace(known, request=replace(request, known=None), complete=False, problem="")
+        known = known or DetailReady(request=request, values_sample=request.sample or 0)
+        known = replace(known, request=request, complete=False, problem="")
         try:
             check_unchanged(changed)
-            for known in self._parts(source, result, known):  # noqa: B020  each part has all that was known before
+            for known in self._parts(source, result, known, is_over):  # noqa: B020  each part has all that was known before
                 yield known
         except Cancelled:
             if self._begun is not None and self._begun[2].held > _MOST_HELD:
@@ -129,7 +132,9 @@ class Answers:
         else:
             yield replace(known, complete=True)
 
-    def _parts(self, source: DiffSession, result: NodeResult, known: DetailReady) -> Iterator[DetailReady]:
+    def _parts(
+        self, source: DiffSession, result: NodeResult, known: DetailReady, is_over: Callable[[], bool]
+    ) -> Iterator[DetailReady]:
         """Yield all that is known whenever it is more.
 
         Raises:
@@ -146,24 +151,24 @@ class Answers:
             if wanted:
                 summing = self._summing(source, (tensor, sample, request.step), pair)
                 slow = False
-                while not summing.more(self._outdated, seconds=_OFTEN):
+                while not summing.more(is_over, seconds=_OFTEN):
                     slow, known = True, replace(known, whole=summing.whole())
                     yield known
                 self._begun, known = None, replace(known, whole=summing.whole())
                 if slow and known.values is None:  # which takes as long again
                     yield known
             known = replace(known, values=known.values or value_facts(pair))
-            if self._outdated():
+            if is_over():
                 raise Cancelled
             yield known
         if known.profile is None and result.status not in {Status.INCOMPARABLE, Status.IDENTICAL}:
-            profile = source.profile(tensor, sample=sample, k=_WORST, cancelled=self._outdated)
+            profile = source.profile(tensor, sample=sample, k=_WORST, cancelled=is_over)
             if profile is None:
                 raise Cancelled
             known = replace(known, profile=profile)
             yield known
         if request.explain and known.explained is None:
-            yield replace(known, explained=_explained(source, result.node, self._outdated))
+            yield replace(known, explained=_explained(source, result.node, is_over))
 
     def _summing(self, source: DiffSession, key: tuple[object, ...], pair: OpenPair) -> Summing:
         """Return the sums of a pair; the previous ones if they are of this pair, so that nothing is read twice."""
@@ -183,7 +188,7 @@ def check_unchanged(changed: Callable[[], str] | None) -> None:
         raise RecordingError(f"{why}.", hint="Open it again: q, and the same command.")
 
 
-def _explained(source: DiffSession, node: str, outdated: Callable[[], bool]) -> Sequence[NodeExplanation]:
+def _explained(source: DiffSession, node: str, is_over: Callable[[], bool]) -> Sequence[NodeExplanation]:
     """Look for the arithmetic of a node.
 
     Raises:
@@ -193,7 +198,7 @@ def _explained(source: DiffSession, node: str, outdated: Callable[[], bool]) -> 
     from qdebug.running.explain_file import explain
 
     def look(*_: object) -> None:
-        if outdated():
+        if is_over():
             raise Cancelled
 
     try:
@@ -208,7 +213,7 @@ def _explained(source: DiffSession, node: str, outdated: Callable[[], bool]) -> 
 def answer_alone(
     source: DiffSession, request: DetailRequest, *, changed: Callable[[], str] | None = None
 ) -> DetailReady:
-    """Sum up the values of one side; called on the reader thread.
+    """Sum up the values of one side; called on a worker thread.
 
     Args:
         source: The comparison.
@@ -216,7 +221,7 @@ def answer_alone(
         changed: Says which file is no longer what was opened; "" if all are. None if they may change.
     """
     recording, sample = recording_of(source, request.side), first_sample(source, request)
-    told = DetailReady(request=replace(request, known=None), values_sample=sample, complete=True)
+    told = DetailReady(request=request, values_sample=sample, complete=True)
     try:
         check_unchanged(changed)
         side = recorded_side(recording, request.tensor, sample, request.step)

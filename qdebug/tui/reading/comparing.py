@@ -1,9 +1,8 @@
-"""One backend on its way from closed to compared: filled by the reader thread, seen by the screen."""
+"""One backend on its way from closed to compared: filled by worker threads, seen by the screen."""
 
 from __future__ import annotations
 
 import gc
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -31,13 +30,12 @@ class ComparisonInProgress:
     Args:
         at: Its number.
         opening: How it is opened.
-        lock: Guards what both threads touch.
-        post: Takes each event; called on the reader thread, must not block.
+        post: Takes each event; called on worker threads, must not block.
         load: Called once the graphs are aligned: loads what the screen will soon need.
 
     Attributes:
         done: Whether nothing is left to compare.
-        told: Whether the screen knows what all of it comes to.
+        pending: Yields the results that are still to be computed; None if there are none.
     """
 
     def __init__(
@@ -45,17 +43,15 @@ class ComparisonInProgress:
         at: int,
         opening: Opening,
         *,
-        lock: threading.Condition,
         post: Callable[[Event], object],
         load: Callable[[], object] = lambda: None,
     ) -> None:
         self.at = at
         self.opening = opening
         self.named = self.opened = False
-        self.done = self.told = False
+        self.done = False
         self.why = ""
         self.begun, self.took = time.monotonic(), 0.0
-        self._lock = lock
         self._post, self._load = post, load
         self._forget()
 
@@ -65,7 +61,7 @@ class ComparisonInProgress:
         self.results: dict[str, NodeResult] = {}
         self._constants: dict[str, NodeResult] = {}
         self._rows = 0
-        self.left: Iterator[NodeResult] | None = None
+        self.pending: Iterator[NodeResult] | None = None
 
     @property
     def all_compared(self) -> bool:
@@ -79,10 +75,9 @@ class ComparisonInProgress:
         Args:
             why: What became of the recordings; "" if they have grown.
         """
-        with self._lock:
-            self._forget()
+        self._forget()
         self.why = why
-        self.done = self.told = False
+        self.done = False
         self.begun = time.monotonic()
 
     def name(self, names: Callable[[], Sequence[str]]) -> None:
@@ -108,16 +103,14 @@ class ComparisonInProgress:
         opened.table.prepare()
         self._load()
         _set_aside(opened.table.size)
-        self.table, self.left = opened.table, source.results()
+        self.table, self.pending = opened.table, source.results()
         self.results = {}
         self.opened = True
         self._post(opened)
 
     def next_result(self) -> NodeResult | None:
         """Compare one more pair; None if there is none. With the first come all that were kept from an earlier time."""
-        if self.results:
-            return next(self.left, None) if self.left is not None else None
-        return None if self.left is None else next(self.left, None)
+        return None if self.pending is None else next(self.pending, None)
 
     def result_of(self, tensor: str) -> NodeResult | None:
         """Return the result of a tensor, or of a constant that was asked for; None if there is none yet."""
@@ -137,11 +130,11 @@ class ComparisonInProgress:
         if side == "reference":
             rows = constant_rows(source.reference.graph, (), _constants_of(source.reference, tensor), side=side)
             return self._numbered(rows)
-        found, alone = source.constants(tensor)
-        self._constants |= {each.tensor: each for each in found}
-        named = [(each, source.folded_in(each.tensor)) for each in found]
-        table = self._numbered(constant_rows(source.backend.graph, named, alone))
-        table.put(*found)
+        compared, unmatched = source.constants(tensor)
+        self._constants |= {result.tensor: result for result in compared}
+        folded = [(result, source.folded_in(result.tensor)) for result in compared]
+        table = self._numbered(constant_rows(source.backend.graph, folded, unmatched))
+        table.put(*compared)
         return table
 
     def _numbered(self, rows: Sequence[PlannedRow]) -> NodeTable:

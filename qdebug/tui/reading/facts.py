@@ -46,7 +46,7 @@ class TrialFacts:
     """Facts of a tensor whose scale is tried, independent of the scale.
 
     Args:
-        bench: Checks parameters; nothing else of it may be used on another thread than the reader's.
+        bench: Checks parameters; nothing else of it may be used on the screen's thread.
         values: The tensor that the values are of.
         histogram: The values.
         now_error: What the parameters in use lose, exactly; None without, or not known yet.

@@ -17,7 +17,7 @@ __all__ = ["Following"]
 
 
 class Following:
-    """Reads data that recorders append, and reopens rewritten files; called on the reader thread.
+    """Reads data that recorders append, and reopens rewritten files; called on worker threads.
 
     Args:
         sides: The open recordings, by side.

@@ -1,17 +1,19 @@
-"""The elements around the one looked at, read at once on a thread of its own, whatever the reader is busy with."""
+"""The elements around the one looked at: read at once, without a turn, whatever else is being computed."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from qdebug.errors import QdebugError
 from qdebug.tui.elements.slab import slab_of
 from qdebug.tui.elements.summing import Cancelled, Summing
-from qdebug.tui.reading.messages import Failed, Glimpsed, LookRequest, TensorRequest
+from qdebug.tui.reading.messages import Glimpsed, LookRequest, TensorRequest
 
 if TYPE_CHECKING:
+    from textual.worker import Worker
+
     from qdebug.compare.measure.pair_values import OpenPair
     from qdebug.model import Recording
     from qdebug.session import DiffSession
@@ -101,70 +103,46 @@ _OFTEN = 0.2
 """Seconds after which is shown what is read so far."""
 
 
-class Glimpser(threading.Thread):
-    """Reads a window for the newest request, and a map of the plane; older ones are dropped.
+class Glimpser:
+    """Reads a window of a tensor, and a map of its plane.
 
     Args:
         find: Gives the open comparison that a request is of; None if none is open. Raises RecordingError where its
             files must not be read any more.
-        post: Takes each event; called on this thread, must not block.
+        post: Takes each event; called on a worker thread, must not block.
         pairs: Opens pairs of tensors.
     """
 
     def __init__(
         self,
         find: Callable[[LookRequest], DiffSession | None],
-        post: Callable[[Glimpsed | Failed], object],
+        post: Callable[[Glimpsed], object],
         pairs: OpenPairs,
     ) -> None:
-        super().__init__(name="qdebug-glimpse", daemon=True)
         self._find, self._post, self._pairs = find, post, pairs
-        self._wake = threading.Condition()
-        self._request: LookRequest | None = None
-        self._stopped = self._away = False
+        self._lock = threading.Lock()  # a worker that was cancelled may still be at it
         self._plane: tuple[tuple[object, ...], DiffSession, Summing] | None = None
 
-    def ask(self, request: LookRequest | None) -> None:
-        """Read this window next, in place of a waiting one; None cancels. The first request starts the thread."""
-        with self._wake:
-            self._request, self._away = request, request is None
-            self._wake.notify()
-        if request is not None and not self.is_alive() and not self._stopped:
-            self.start()
+    def look(self, request: LookRequest | None, worker: Worker[Any]) -> None:
+        """Post the window of a request, and its map as it fills; for None free those of the last request.
 
-    def stop(self) -> None:
-        """End soon."""
-        with self._wake:
-            self._stopped = True
-            self._wake.notify()
-
-    def run(self) -> None:
-        """Wait for requests and answer them."""
-        try:
-            self._work()
-        except BaseException as error:  # noqa: BLE001  whatever ends this thread must be seen by the screen
-            self._post(Failed(error=error, fatal=True))
-
-    def _work(self) -> None:
-        while True:
-            with self._wake:
-                self._wake.wait_for(lambda: self._stopped or self._away or self._request is not None)
-                request, self._request, self._away = self._request, None, False
-            if self._stopped:
+        Args:
+            request: The element.
+            worker: The worker that asks; ends early once it is cancelled.
+        """
+        with self._lock:
+            if worker.is_cancelled:
                 return
             if request is None:
                 self._plane = None
                 self._pairs.forget()
-                continue
-            for seen in self._look(request):
-                if self._outdated():
-                    break
-                self._post(seen)
+                return
+            for glimpse in self._glimpses(request, worker):
+                if worker.cancelled_event.is_set():
+                    return
+                self._post(glimpse)
 
-    def _outdated(self) -> bool:
-        return self._stopped or self._away or self._request is not None
-
-    def _look(self, request: LookRequest) -> Iterator[Glimpsed]:
+    def _glimpses(self, request: LookRequest, worker: Worker[Any]) -> Iterator[Glimpsed]:
         sample = request.sample or 0
         try:
             source = self._find(request)
@@ -182,7 +160,7 @@ class Glimpser(threading.Thread):
                 return
             sums, done, seconds = self._plane_of(source, request, (sample, element[:-2]), pair), False, _AT_ONCE
             while not done:
-                done, seconds = sums.more(self._outdated, seconds=seconds), _OFTEN
+                done, seconds = sums.more(lambda: worker.is_cancelled, seconds=seconds), _OFTEN
                 yield Glimpsed(request=request, part=part, sample=sample, plane=sums.whole())
         except Cancelled:
             return

@@ -1,4 +1,4 @@
-"""Requests of the screen, events of the reader thread, and how a comparison is opened."""
+"""Requests of the screen, events of the worker threads, and how a comparison is opened."""
 
 from __future__ import annotations
 
@@ -43,7 +43,6 @@ __all__ = [
     "Glimpsed",
     "Job",
     "Key",
-    "LookAway",
     "LookRequest",
     "LookedAt",
     "NamesLoaded",
@@ -51,15 +50,12 @@ __all__ = [
     "NoteRequest",
     "Opened",
     "Opening",
-    "Request",
     "ScaleWish",
     "StatusMessage",
     "TensorRequest",
-    "TrialAway",
     "TrialReady",
     "TrialRequest",
     "TrialWish",
-    "Withdraw",
     "worst_first",
 ]
 
@@ -69,7 +65,7 @@ Key = tuple[int, int, int | None, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Opening:
-    """How a comparison is opened; both parts are called on the reader thread, in this order.
+    """How a comparison is opened; both parts are called on a worker thread, in this order.
 
     Args:
         compare: Opens both recordings, where that is not done yet, and aligns them.
@@ -102,7 +98,6 @@ class TensorRequest:
     """Ask for something about one row.
 
     Args:
-        id: Grows with each request; an answer to an older one is dropped.
         backend: Which comparison.
         row: The row of the list.
         tensor: Its backend tensor; the reference's, if that alone has it.
@@ -111,7 +106,6 @@ class TensorRequest:
         side: "reference" or "backend" where that one alone has the tensor; "" of one that is compared.
     """
 
-    id: int
     backend: int = 0
     row: int
     tensor: str
@@ -132,12 +126,10 @@ class DetailRequest(TensorRequest):
     Args:
         elements: Whether what the elements come to is wanted too.
         explain: Whether an arithmetic is to be looked for.
-        known: What need not be found out again; None if nothing is known.
     """
 
     elements: bool = False
     explain: bool = False
-    known: DetailReady | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,11 +156,6 @@ class LookRequest(TensorRequest):
 
     element: tuple[int, ...] | None = None
     plane: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LookAway:
-    """Nobody looks at elements any more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -211,23 +198,16 @@ class TrialRequest:
     """Ask for something that takes a replay.
 
     Args:
-        id: Grows with each request; an answer to an older one is dropped.
         backend: Which comparison.
         row: The row of the list.
         tensor: Its backend tensor.
         wish: What is to be found out.
     """
 
-    id: int
     backend: int = 0
     row: int
     tensor: str
     wish: TrialWish
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TrialAway:
-    """Nobody tries anything any more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -237,7 +217,7 @@ class ExportRequest:
     Args:
         backend: Which comparison.
         path: A file that does not exist.
-        write: Writes it and says what was written; called on the reader thread.
+        write: Writes it and says what was written; called on a worker thread.
     """
 
     backend: int
@@ -262,11 +242,6 @@ class AcceptRequest:
     reason: str
     expires: str | None
     path: Path
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Withdraw:
-    """Cancel the last request about a row."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -304,12 +279,9 @@ class ConstantsRequest:
 Job = ExportRequest | AcceptRequest | NoteRequest | ConstantsRequest
 """What is done however much else is asked."""
 
-Request = DetailRequest | Withdraw | LookRequest | LookAway | TrialRequest | TrialAway | Job
-"""Whatever the screen asks for."""
 
-
-class Event(Message, bubble=False):
-    """Whatever the reader thread has to say; posted to the screen."""
+class Event(Message):
+    """News of a worker thread for the screen."""
 
 
 @dataclass(kw_only=True)
@@ -515,7 +487,7 @@ class Failed(Event):
     Args:
         backend_at: Which comparison.
         error: Why.
-        fatal: Whether the reader thread has ended.
+        fatal: Whether a worker broke: there is no going on with other backends.
     """
 
     backend_at: int = 0

@@ -39,7 +39,7 @@ _FIRST = 2
 
 
 class Trials:
-    """Serves trials on the reader thread, and keeps the latest results.
+    """Serves trials on a worker thread, and keeps the latest results.
 
     Args:
         post: Takes each part of an answer.
@@ -50,7 +50,7 @@ class Trials:
         self._key: tuple[DiffSession, str] | None = None
         self._facts: TrialFacts | None = None
         self._ready: TrialReady | None = None
-        self._outdated: Callable[[], bool] = lambda: False
+        self._is_over: Callable[[], bool] = lambda: False
         self._told = 0.0
         self._bench: tuple[DiffSession, EditBench] | None = None
         self._effect: tuple[EditWish, EditEffect] | None = None
@@ -63,7 +63,7 @@ class Trials:
         self,
         source: DiffSession,
         request: TrialRequest,
-        outdated: Callable[[], bool],
+        is_over: Callable[[], bool],
         *,
         changed: Callable[[], str] | None = None,
     ) -> None:
@@ -72,14 +72,14 @@ class Trials:
         Args:
             source: The comparison.
             request: What was asked.
-            outdated: Tells whether something newer was asked.
+            is_over: Returns whether the request was cancelled.
             changed: Says which file is no longer what was opened; "" if all are. None if they may change.
 
         Raises:
             Cancelled: Nobody waits for the rest any more.
         """
         ready = self._ready = TrialReady(request=request)
-        self._outdated, self._told = outdated, 0.0
+        self._is_over, self._told = is_over, 0.0
         try:
             check_unchanged(changed)
             if isinstance(request.wish, BudgetWish):
@@ -99,7 +99,7 @@ class Trials:
 
     def _progress(self, done: int, total: int, *_: object) -> None:
         """Report the progress of a replay at intervals; cancel it for a newer request."""
-        if self._outdated():
+        if self._is_over():
             raise Cancelled
         if self._ready is not None and time.monotonic() - self._told > _OFTEN:
             self._told = time.monotonic()

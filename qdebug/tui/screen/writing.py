@@ -8,24 +8,24 @@ from pathlib import Path
 
 from qdebug.errors import QdebugError
 from qdebug.present.text import safe_text
-from qdebug.tui.reading.messages import AcceptRequest, ExportRequest, NoteRequest, Request
+from qdebug.tui.reading.messages import AcceptRequest, ExportRequest, Job, NoteRequest
 from qdebug.tui.screen import exports
 from qdebug.tui.views.view import Scene, View
 from qdebug.tui.widgets.prompt import Question
 
 __all__ = ["Exporting", "acknowledgement", "note", "pairing"]
 
-Ask = Callable[[Request], object]
-"""Sends a request to the reader thread, which says what becomes of it."""
+Submit = Callable[[Job], object]
+"""Starts a job, which reports its end."""
 
 
-def acknowledgement(scene: Scene, path: Path, ask: Ask) -> Question | str:
+def acknowledgement(scene: Scene, path: Path, submit: Submit) -> Question | str:
     """Ask why the node's error is acceptable; say why not, if there is nothing to accept.
 
     Args:
         scene: The node.
         path: The limits file.
-        ask: Sends a request to the reader thread.
+        submit: Starts the job.
     """
     if scene.planned.missing is not None or not scene.planned.tensor:
         return "this tensor is not compared: there is nothing to acknowledge"
@@ -37,7 +37,7 @@ def acknowledgement(scene: Scene, path: Path, ask: Ask) -> Question | str:
             reason = ""
         if problem:
             return problem
-        ask(AcceptRequest(backend=scene.backend, node=node, reason=reason, expires=expires, path=path))
+        submit(AcceptRequest(backend=scene.backend, node=node, reason=reason, expires=expires, path=path))
         return _is_written(scene, path)
 
     return Question(
@@ -47,16 +47,16 @@ def acknowledgement(scene: Scene, path: Path, ask: Ask) -> Question | str:
     )
 
 
-def note(scene: Scene, path: Path, ask: Ask) -> Question:
+def note(scene: Scene, path: Path, submit: Submit) -> Question:
     """Ask for a note on the node."""
     node = scene.planned.node or scene.planned.tensor
 
     def given(text: str) -> str:
-        kept = "" if text.strip() == exports.TAKE_BACK else text.strip()
+        content = "" if text.strip() == exports.TAKE_BACK else text.strip()
         if not text.strip():
             return f"nothing noted; {exports.TAKE_BACK} takes a note out"
-        ask(NoteRequest(backend=scene.backend, node=node, text=kept, path=path))
-        return _is_written(scene, path)
+        submit(NoteRequest(backend=scene.backend, node=node, text=content, path=path))
+        return f"writing {safe_text(path, limit=60)} .."
 
     return Question(
         label=f"note on {safe_text(node, limit=24)}",
@@ -66,7 +66,7 @@ def note(scene: Scene, path: Path, ask: Ask) -> Question:
     )
 
 
-def pairing(scene: Scene, path: Path, ask: Ask) -> Question | str:
+def pairing(scene: Scene, path: Path, submit: Submit) -> Question | str:
     """Ask which tensor of the reference the tensor answers to."""
     tensor, partner = scene.planned.tensor, scene.planned.reference_tensor
     if not tensor:
@@ -77,7 +77,7 @@ def pairing(scene: Scene, path: Path, ask: Ask) -> Question | str:
         if not text.strip():
             return f"no pair made; {exports.TAKE_BACK} says that it has no partner"
         write = partial(exports.write_pair, tensor=tensor, partner=name)
-        ask(ExportRequest(backend=scene.backend, path=path, write=write))
+        submit(ExportRequest(backend=scene.backend, path=path, write=write))
         return _is_written(scene, path)
 
     return Question(
@@ -92,11 +92,11 @@ class Exporting:
     """Writes a screen into a file, and keeps a name that failed for correction.
 
     Args:
-        ask: Sends a request to the reader thread.
+        submit: Starts the job.
     """
 
-    def __init__(self, ask: Ask) -> None:
-        self._ask = ask
+    def __init__(self, submit: Submit) -> None:
+        self._submit = submit
         self._refused: tuple[object, str] = (None, "")
 
     def question(self, scene: Scene, view: View, given: Callable[[str], str]) -> Question:
@@ -127,7 +127,7 @@ class Exporting:
             self._refused = (view.view, scene.place), text.strip()
             return f"{error.message} {error.hint or ''}"
         self._refused = (None, "")
-        self._ask(ExportRequest(backend=scene.backend, path=path, write=write))
+        self._submit(ExportRequest(backend=scene.backend, path=path, write=write))
         return _is_written(scene, path)
 
 

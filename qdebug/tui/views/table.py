@@ -27,7 +27,6 @@ class Views(dict[ScreenId, View]):
     def __init__(self, elements: ElementCursor, look: Look | None = None) -> None:
         super().__init__()
         self._elements, self._look = elements, look or Look(UNICODE)
-        self._side: View | None = None
 
     def __missing__(self, view: ScreenId) -> View:
         """Make the view of a screen."""
@@ -36,20 +35,13 @@ class Views(dict[ScreenId, View]):
         self[view] = make(self._elements, self._look) if issubclass(made, ElementsView) else make(self._look)
         return self[view]
 
-    @property
     def side(self) -> View:
-        """The facts of the tensor, to stand beside another view."""
-        if self._side is None:
-            from qdebug.tui.views.tensor import TensorView  # not before there is room for it
+        """Make the facts of the tensor, to stand beside another view."""
+        from qdebug.tui.views.tensor import TensorView  # not before there is room for it
 
-            self._side = TensorView(self._look, id="side")
-            self._side.can_focus = False
-        return self._side
-
-    @property
-    def known_side(self) -> View | None:
-        """The same, if it was ever shown."""
-        return self._side
+        side = TensorView(self._look, id="side")
+        side.can_focus = False
+        return side
 
 
 def view_class(view: ScreenId) -> type[View]:

@@ -1,0 +1,20 @@
+"""Sizes that are out of date by the time a screen hears of them."""
+
+from typing import Any
+
+from textual.events import Resize
+from textual.screen import Screen
+
+__all__ = ["is_of_terminal"]
+
+
+def is_of_terminal(event: Resize, screen: Screen[Any]) -> bool:
+    """Tell whether a screen is told the size that the terminal has now; else prevent that it is laid out for it.
+
+    A layout tells the screen itself the size that it was made for. Of two sizes in a row, as at the start, each layout
+    would bring the other size back, for ever and at full load (Textual 8.2.8).
+    """
+    if event.size == screen.app.size:
+        return True
+    event.prevent_default()
+    return False
