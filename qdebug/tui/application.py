@@ -65,13 +65,13 @@ class QdebugApp(App[int]):
 
     Args:
         openings: Each opens and aligns the reference and a backend, on a worker thread.
-        titles: What the two recordings of each are called.
+        titles: Names of the two recordings of each comparison.
         begin: Where to start.
         glyphs: Characters to draw with.
         palette: Colours to begin with.
         limits_file: Where acknowledgements are written.
         map_file: Where pairs made by hand are written.
-        limits_apart: Whether that file is not in force unless it is asked for.
+        limits_apart: Whether that file applies only where it is named on the command line.
         command_words: The command that opens the same recordings again, without their files.
         files: The reference's file, and each backend's.
     """
@@ -106,15 +106,15 @@ class QdebugApp(App[int]):
         self.files = Files(
             limits=limits_file,
             map=map_file,
-            named=tuple(files) or ("REF", *("BACKEND" for _ in openings)),
+            recordings=tuple(files) or ("REF", *("BACKEND" for _ in openings)),
             command=tuple(command_words),
             limits_apart=limits_apart,
         )
-        self._held: list[Key] = []
+        self._pending_keys: list[Key] = []
         self._release: Timer | None = None
         self.look = Look(glyphs=glyphs, palette=palette)
-        for each in PALETTES:
-            self.register_theme(each.theme())
+        for colours in PALETTES:
+            self.register_theme(colours.theme())
         self.theme = self.look.palette.name
         begin = StartPlace() if begin is None else begin
         self._main = MainScreen(
@@ -138,8 +138,8 @@ class QdebugApp(App[int]):
                 await self._release_keys()
             await super().on_event(event)
             return
-        for each in _apart(event):
-            for whole in self._whole(each):
+        for key in _apart(event):
+            for whole in self._whole(key):
                 await self._do(whole)
 
     async def _do(self, event: Key | Paste) -> None:
@@ -158,24 +158,24 @@ class QdebugApp(App[int]):
         if self._release is not None:
             self._release.stop()
             self._release = None
-        held = [*self._held, event]
-        self._held = []
-        kinds = [each.character if isinstance(each, Key) else None for each in held]
+        keys = [*self._pending_keys, event]
+        self._pending_keys = []
+        kinds = [each.character if isinstance(each, Key) else None for each in keys]
         if kinds[0] == "\x1b" and not self.is_headless:
-            if len(held) == 3 and kinds[1] in {"[", "O"} and kinds[2] in _ARROWS:
+            if len(keys) == 3 and kinds[1] in {"[", "O"} and kinds[2] in _ARROWS:
                 yield Key(_ARROWS[kinds[2]], None)
                 return
-            if len(held) == 1 or (len(held) == 2 and kinds[1] in {"[", "O"}):
-                self._held = [each for each in held if isinstance(each, Key)]
+            if len(keys) == 1 or (len(keys) == 2 and kinds[1] in {"[", "O"}):
+                self._pending_keys = [each for each in keys if isinstance(each, Key)]
                 self._release = self.set_timer(_CUT_SECONDS, self._release_keys)
                 return
-        yield from held
+        yield from keys
 
     async def _release_keys(self) -> None:
-        """Do the keys that were held: nothing has followed that makes them another one."""
-        held, self._held = self._held, []
-        for each in held:
-            await self._do(each)
+        """Do the keys that were held back: no letter has followed that makes them an arrow."""
+        keys, self._pending_keys = self._pending_keys, []
+        for key in keys:
+            await self._do(key)
 
     def get_default_screen(self) -> Screen[None]:
         """Start with the only screen there is."""
@@ -278,11 +278,11 @@ class QdebugApp(App[int]):
                 continue
             where = f"on {views}" if views else "on every screen"
             yield SystemCommand(row.help, f"key {row.label}, {where}", partial(self._perform, row))
-        for action, said in COMMANDS_WITHOUT_KEY:
-            yield SystemCommand(said, "no key", partial(self._main.perform, action))
+        for action, description in COMMANDS_WITHOUT_KEY:
+            yield SystemCommand(description, "no key", partial(self._main.perform, action))
         for metric in METRIC_CHOICES:
-            said = f"metric {metric_title(metric)}: show it in the list and the profile"
-            yield SystemCommand(said, "key d walks them", partial(self._main.perform, f"metric('{metric}')"))
+            description = f"metric {metric_title(metric)}: show it in the list and the profile"
+            yield SystemCommand(description, "key d walks them", partial(self._main.perform, f"metric('{metric}')"))
 
     async def _perform(self, row: KeyRow) -> None:
         """Run the action of a key in the view that binds it."""

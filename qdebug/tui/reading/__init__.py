@@ -1,1 +1,1 @@
-"""What worker threads do: open, compare and answer; and their messages to and from the screen."""
+"""Opening, comparing and answering on worker threads, and the messages to and from the screen."""

@@ -31,7 +31,7 @@ class ComparisonInProgress:
         at: Its number.
         opening: How it is opened.
         post: Takes each event; called on worker threads, must not block.
-        load: Called once the graphs are aligned: loads what the screen will soon need.
+        load: Called once the graphs are aligned: imports modules that the screen will soon need.
 
     Attributes:
         done: Whether nothing is left to compare.
@@ -48,10 +48,10 @@ class ComparisonInProgress:
     ) -> None:
         self.at = at
         self.opening = opening
-        self.named = self.opened = False
-        self.done = False
+        self.has_names = self.was_opened = False
+        self.is_done = False
         self.why = ""
-        self.begun, self.took = time.monotonic(), 0.0
+        self.begun_at, self.seconds = time.monotonic(), 0.0
         self._post, self._load = post, load
         self._forget()
 
@@ -73,12 +73,12 @@ class ComparisonInProgress:
         """Discard the results, since there is more to compare.
 
         Args:
-            why: What became of the recordings; "" if they have grown.
+            why: How the recordings were replaced; "" if they have grown.
         """
         self._forget()
         self.why = why
-        self.done = False
-        self.begun = time.monotonic()
+        self.is_done = False
+        self.begun_at = time.monotonic()
 
     def name(self, names: Callable[[], Sequence[str]]) -> None:
         """Show the names of the tensors.
@@ -86,7 +86,7 @@ class ComparisonInProgress:
         Args:
             names: Opens the recordings and gives the names.
         """
-        self.named = True
+        self.has_names = True
         table = named_rows(names())
         self._post(NamesLoaded(backend_at=self.at, table=table))
 
@@ -94,7 +94,7 @@ class ComparisonInProgress:
         """Align two recordings, make the rows of the list and show them.
 
         Args:
-            notes: Gives what was noted on nodes earlier.
+            notes: Returns the notes of earlier sessions by node.
         """
         opening = self.opening
         source = self.source = opening.compare()
@@ -105,7 +105,7 @@ class ComparisonInProgress:
         _set_aside(opened.table.size)
         self.table, self.pending = opened.table, source.results()
         self.results = {}
-        self.opened = True
+        self.was_opened = True
         self._post(opened)
 
     def next_result(self) -> NodeResult | None:
@@ -113,7 +113,7 @@ class ComparisonInProgress:
         return None if self.pending is None else next(self.pending, None)
 
     def result_of(self, tensor: str) -> NodeResult | None:
-        """Return the result of a tensor, or of a constant that was asked for; None if there is none yet."""
+        """Return the result of a tensor, or of a constant that was compared; None if there is none yet."""
         return self.results.get(tensor) or self._constants.get(tensor)
 
     def constants(self, source: DiffSession, tensor: str, *, side: str = "") -> NodeTable:

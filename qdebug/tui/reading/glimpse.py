@@ -34,13 +34,13 @@ class OpenPairs:
     def __init__(self, least: int = 1 << 22) -> None:
         self._least = least
         self._lock = threading.Lock()
-        self._kept: tuple[DiffSession, tuple[str, str, int, int], OpenPair] | None = None
+        self._latest: tuple[DiffSession, tuple[str, str, int, int], OpenPair] | None = None
 
     @property
     def nbytes(self) -> int:
-        """Memory that the one that is kept takes."""
-        kept = self._kept
-        return 0 if kept is None else kept[2].held
+        """Bytes held by the pair that is kept open."""
+        latest = self._latest
+        return 0 if latest is None else latest[2].held
 
     def open(self, source: DiffSession, tensor: str, *, sample: int, step: int, side: str = "") -> OpenPair:
         """Open both sides of a tensor, for the thread that calls.
@@ -57,10 +57,10 @@ class OpenPairs:
         """
         key = side, tensor, sample, step
         with self._lock:
-            if self._kept is not None and (self._kept[0] is not source or self._kept[1] != key):
-                self._kept = None  # before the next one is decoded
-            if self._kept is not None:
-                return self._kept[2].again()
+            if self._latest is not None and (self._latest[0] is not source or self._latest[1] != key):
+                self._latest = None  # before the next one is decoded
+            if self._latest is not None:
+                return self._latest[2].again()
             if side:
                 from qdebug.compare.measure.pair_values import open_alone  # long loaded: there are two recordings
 
@@ -68,14 +68,14 @@ class OpenPairs:
             else:
                 pair = source.pair(tensor, sample=sample, step=step)
             if pair.made >= self._least:
-                self._kept = source, key, pair
+                self._latest = source, key, pair
                 pair = pair.again()
             return pair
 
     def forget(self) -> None:
-        """Keep none: nobody looks at one."""
+        """Close the pair that is kept open."""
         with self._lock:
-            self._kept = None
+            self._latest = None
 
 
 def recording_of(source: DiffSession, side: str) -> Recording:
@@ -84,12 +84,12 @@ def recording_of(source: DiffSession, side: str) -> Recording:
 
 
 def first_sample(source: DiffSession, request: TensorRequest) -> int:
-    """Return the sample that is asked for of a tensor that one side alone has; the first with values if none is."""
+    """Return the requested sample of a tensor that one side alone has, else the first with values."""
     if request.sample is not None:
         return request.sample
     recording = recording_of(source, request.side)
-    held = (at for at, step in recording.places(request.tensor) if step == request.step)
-    return next((at for at in held if recording.has(request.tensor, at, request.step)), 0)
+    samples = (at for at, step in recording.places(request.tensor) if step == request.step)
+    return next((at for at in samples if recording.has(request.tensor, at, request.step)), 0)
 
 
 EXTENTS = (512, 512)
@@ -158,9 +158,9 @@ class Glimpser:
             if not request.plane or part.has_plane(element):
                 yield Glimpsed(request=request, part=part, sample=sample)
                 return
-            sums, done, seconds = self._plane_of(source, request, (sample, element[:-2]), pair), False, _AT_ONCE
-            while not done:
-                done, seconds = sums.more(lambda: worker.is_cancelled, seconds=seconds), _OFTEN
+            sums, is_complete, seconds = self._plane_of(source, request, (sample, element[:-2]), pair), False, _AT_ONCE
+            while not is_complete:
+                is_complete, seconds = sums.more(lambda: worker.is_cancelled, seconds=seconds), _OFTEN
                 yield Glimpsed(request=request, part=part, sample=sample, plane=sums.whole())
         except Cancelled:
             return

@@ -1,4 +1,4 @@
-"""What worker threads do with the recordings: open and compare them, answer requests, replay, write files.
+"""Work on the recordings for worker threads: open and compare them, answer requests, replay, write files.
 
 Each public method runs on a thread of its own, started by a Textual worker, and ends early once that is cancelled. All
 but `look` take turns, see `qdebug.tui.reading.turns`.
@@ -71,7 +71,7 @@ class Reader:
     Args:
         openings: Each opens a reference and a backend and aligns them.
         post: Takes each event; called on worker threads, must not block.
-        load: Called on a worker thread once graphs are aligned: loads what the screen will soon need.
+        load: Called on a worker thread once graphs are aligned: imports modules that the screen will soon need.
         load_later: Called on a worker thread once there is a verdict, or none for a while: loads the rest once.
 
     Attributes:
@@ -122,13 +122,13 @@ class Reader:
     def _refresh_seconds(self) -> float:
         """How long to wait for more of a followed recording: longer if comparing takes long; 0 if none is followed."""
         followed = [comparison for comparison in self._comparisons if comparison.opening.refresh is not None]
-        return max(_FOLLOW_SECONDS, *(2 * comparison.took for comparison in followed)) if followed else 0
+        return max(_FOLLOW_SECONDS, *(2 * comparison.seconds for comparison in followed)) if followed else 0
 
     def _refresh(self) -> None:
         """Restart comparisons of recordings that have grown."""
         for comparison in self._comparisons:
             opening = comparison.opening
-            if opening.refresh is None or not comparison.done:
+            if opening.refresh is None or not comparison.is_done:
                 continue
             has_grown = opening.refresh()
             news = "" if opening.news is None else opening.news()
@@ -140,22 +140,22 @@ class Reader:
 
     def _next(self) -> ComparisonInProgress | None:
         preferred = self._comparisons[self.preferred]
-        return next((comparison for comparison in (preferred, *self._comparisons) if not comparison.done), None)
+        return next((comparison for comparison in (preferred, *self._comparisons) if not comparison.is_done), None)
 
     def _advance(self, comparison: ComparisonInProgress, worker: Worker[Any]) -> None:
         """Open a comparison, or compare more pairs of it."""
         try:
             names = comparison.opening.names
-            if comparison.source is None and names is not None and not comparison.named:
+            if comparison.source is None and names is not None and not comparison.has_names:
                 comparison.name(names)
                 self.names_shown.wait(_PAINT_SECONDS)
                 return
             with self._turns.turn(Urgency.COMPARISON, worker):
                 self._step(comparison, worker)
         except (QdebugError, OSError, ValueError) as error:
-            comparison.done = True
+            comparison.is_done = True
             unripe = isinstance(error, AlignmentError)
-            if comparison.opening.refresh is not None and (unripe or comparison.opened):
+            if comparison.opening.refresh is not None and (unripe or comparison.was_opened):
                 awaited = "more of the recording" if unripe else "another recording"  # a writer may go on
                 why = f"{comparison.why}; " if comparison.why else ""
                 self._post(StatusMessage(message=f"{why}waiting for {awaited}: {safe_text(error, limit=200)}"))
@@ -167,11 +167,11 @@ class Reader:
         if source is None:
             comparison.open(self._notes)
             return
-        if time.monotonic() - comparison.begun > _LOAD_SECONDS:  # a verdict that is far away does not wait for it
+        if time.monotonic() - comparison.begun_at > _LOAD_SECONDS:  # a verdict that is far away does not wait for it
             self._load_later()
         if self._compare_pairs(comparison, worker):
             return
-        comparison.done, comparison.took = True, time.monotonic() - comparison.begun
+        comparison.is_done, comparison.seconds = True, time.monotonic() - comparison.begun_at
         changed = comparison.opening.changed
         if changed is not None and (why := changed()):
             raise RecordingError(f"While they were compared {why}.", hint="Wait until the file is written.")
@@ -280,7 +280,7 @@ class Reader:
         """Return the open comparison that a request is of.
 
         Raises:
-            RecordingError: A file is no longer what was opened.
+            RecordingError: A file was replaced since it was opened.
         """
         comparison = self._comparisons[request.backend]
         if comparison.source is None:
@@ -319,7 +319,7 @@ class Reader:
             self._post(ConstantsReady(request=job, table=comparison.constants(source, job.tensor, side=job.side)))
 
     def _accept(self, job: AcceptRequest) -> None:
-        """Write an acknowledgement, or take it back, and judge all comparisons anew by it."""
+        """Write an acknowledgement, or take it back, and judge all comparisons by it."""
         from qdebug.limits.limits_file import acknowledge, withdraw
 
         if job.reason:
@@ -332,7 +332,7 @@ class Reader:
             if source is None:
                 continue
             source.acknowledge(limits.acknowledged)
-            if comparison.done:
+            if comparison.is_done:
                 with suppress(QdebugError):  # nothing comparable: said before
                     result = source.result()
                     comparison.hand_over(*result.nodes)

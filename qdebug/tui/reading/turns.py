@@ -55,7 +55,7 @@ class Turns:
         self._changed = threading.Condition()
         self._queue: list[tuple[Urgency, int]] = []
         self._tickets = count()
-        self._taken = False
+        self._is_taken = False
 
     @contextmanager
     def turn(self, urgency: Urgency, worker: Worker[Any], *, must_run: bool = False) -> Iterator[Callable[[], bool]]:
@@ -64,7 +64,7 @@ class Turns:
         Checkpoints inside the block raise Cancelled once the worker is cancelled.
 
         Args:
-            urgency: What the thread does.
+            urgency: The kind of its work.
             worker: Its worker.
             must_run: Whether it waits for its turn although it was cancelled meanwhile.
 
@@ -97,16 +97,16 @@ class Turns:
             place = urgency, next(self._tickets)
             self._queue.append(place)
             try:
-                while self._taken or min(self._queue) != place:
+                while self._is_taken or min(self._queue) != place:
                     self._changed.wait(None if worker is None else _CANCEL_SECONDS)
                     if worker is not None and worker.is_cancelled:
                         raise Cancelled
-                self._taken = True
+                self._is_taken = True
             finally:
                 self._queue.remove(place)
                 self._changed.notify_all()
 
     def _leave(self) -> None:
         with self._changed:
-            self._taken = False
+            self._is_taken = False
             self._changed.notify_all()

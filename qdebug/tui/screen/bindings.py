@@ -98,25 +98,26 @@ def shared_key_rows() -> Sequence[KeyRow]:
 
 def own_key_rows(view: type[View]) -> Sequence[KeyRow]:
     """Return the keys of one view with their descriptions, its own first."""
-    classes = [each for each in view.__mro__ if issubclass(each, View) and "BINDINGS" in vars(each)]
+    classes = [ancestor for ancestor in view.__mro__ if issubclass(ancestor, View) and "BINDINGS" in vars(ancestor)]
     rows: dict[str, KeyRow] = {}
-    taken: set[str] = set()
-    for each in classes:
-        for row in key_rows(each.BINDINGS):
-            if not taken & {*row.keys}:
+    used_keys: set[str] = set()
+    for ancestor in classes:
+        for row in key_rows(ancestor.BINDINGS):
+            if not used_keys & {*row.keys}:
                 rows[row.action] = row
-                taken |= {*row.keys}
+                used_keys |= {*row.keys}
     return list(rows.values())
 
 
 def all_key_rows() -> Sequence[tuple[str, KeyRow]]:
     """Return every key with its description and its screens; "" for all screens."""
-    found: dict[tuple[str, tuple[str, ...], str], list[str]] = {}
+    views_of: dict[tuple[str, tuple[str, ...], str], list[str]] = {}
     for view in VIEWS:
         for row in own_key_rows(view_class(view)):
-            found.setdefault((row.action, row.keys, row.help), []).append(str(view))
+            views_of.setdefault((row.action, row.keys, row.help), []).append(str(view))
     own = [
-        (", ".join(views), KeyRow(keys=keys, action=action, help=said)) for (action, keys, said), views in found.items()
+        (", ".join(views), KeyRow(keys=keys, action=action, help=description))
+        for (action, keys, description), views in views_of.items()
     ]
     return [*(("", row) for row in shared_key_rows()), *own]
 

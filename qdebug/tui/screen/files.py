@@ -16,14 +16,14 @@ class Files:
     Args:
         limits: Where acknowledgements and notes are written.
         map: Where pairs made by hand are written.
-        named: The reference's file, and each backend's.
+        recordings: The reference's file, and each backend's.
         command: The command that opens the same recordings again, without their files.
-        limits_apart: Whether the limits file is not in force unless it is asked for.
+        limits_apart: Whether the limits file applies only where it is named on the command line.
     """
 
     limits: Path
     map: Path
-    named: Sequence[str]
+    recordings: Sequence[str]
     command: Sequence[str]
     limits_apart: bool = True
 
@@ -35,10 +35,10 @@ class Files:
             backend: The backend that is shown, which comes first then.
         """
         limits = ("--limits", str(self.limits)) if accepted and self.limits_apart else ()
-        reference, *backends = self.named
+        reference, *backends = self.recordings
         others = [file for at, file in enumerate(backends) if at != backend]
         return (*self.command, *limits, reference, backends[backend], *others)
 
     def pair(self, backend: int) -> tuple[str, str]:
         """Return the reference's file and that of a backend."""
-        return self.named[0], self.named[1 + backend]
+        return self.recordings[0], self.recordings[1 + backend]

@@ -29,7 +29,7 @@ __all__ = ["Frame", "FrameState"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FrameState:
-    """What the panels show.
+    """Contents of the panels.
 
     Args:
         compared: The comparison that is shown.
@@ -51,7 +51,7 @@ class Frame(Vertical):
 
     Args:
         look: Shared look.
-        state: What is shown first.
+        state: Contents at the start.
         page: The view that is shown first.
         prompt: Asks for text in the place of the footer.
     """
@@ -174,7 +174,7 @@ class Frame(Vertical):
         self._footer.redraw()
 
     def show(self, state: FrameState) -> None:
-        """Fit the panels to what they show, and draw the lines that have changed."""
+        """Show other contents: fit the panels, and draw the lines that have changed."""
         self._state = state
         self._fit_status()
         self._fit_verdict()

@@ -1,4 +1,4 @@
-"""Workers that read what the screen shows, the requests that they serve, and their latest answers."""
+"""Workers that read for the screen, the requests that they serve, and their latest answers."""
 
 from __future__ import annotations
 
@@ -172,7 +172,7 @@ class Loader(Widget):
             backend: Which comparison.
             row: The row of the list.
             tensor: Its backend tensor.
-            wish: What to find out.
+            wish: The result of the replay.
         """
         if wish is None:
             self.trial = self._tried = None

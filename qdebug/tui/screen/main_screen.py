@@ -89,7 +89,7 @@ class MainScreen(Stage):
 
     Args:
         look: Shared look.
-        titles: What the two recordings of each comparison are called.
+        titles: Names of the two recordings of each comparison.
         begin: Where to start.
         files: Files that belong to it.
         openings: Each opens and aligns the reference and a backend, on a worker thread.
@@ -122,7 +122,7 @@ class MainScreen(Stage):
         self.look, self.files = look, files
         self.loader = Loader(openings, load=load_views, load_later=load_replaying_views)
         self._fail, self._begin = fail, begin
-        self.compared = [Compared(each) for each in titles]
+        self.compared = [Compared(pair) for pair in titles]
         self.elements = ElementCursor()
         self.views = Views(self.elements, look)
         self._way = WayBack()
@@ -192,7 +192,10 @@ class MainScreen(Stage):
             tried=self.loader.tried(self.backend, navigator.number),
             glyphs=self.look.glyphs,
             colours=not self.app.no_color,
-            backends=[(each.titles[1], None if each.opened is None else each.opened.table) for each in self.compared],
+            backends=[
+                (compared.titles[1], None if compared.opened is None else compared.opened.table)
+                for compared in self.compared
+            ],
             backend=self.backend,
         )
 
@@ -234,7 +237,7 @@ class MainScreen(Stage):
 
     def others_left(self, backend: int) -> bool:
         """Tell whether a backend other than this one can be shown."""
-        return any(each.failure is None for at, each in enumerate(self.compared) if at != backend)
+        return any(compared.failure is None for at, compared in enumerate(self.compared) if at != backend)
 
     # Keys
 
@@ -311,9 +314,9 @@ class MainScreen(Stage):
         self.untouched = False
         scene = self.scene
         if scene is not None:
-            found = act(scene)
-            if found is not None:
-                self.say(self.go_to(found))
+            target = act(scene)
+            if target is not None:
+                self.say(self.go_to(target))
         elif self.now.opened is None:
             self.refuse()
         else:
@@ -385,20 +388,20 @@ class MainScreen(Stage):
         self._head_for(OUTPUT)
 
     def _head_for(self, wish: Wish, *, follow: bool = False) -> None:
-        """Go somewhere now, or once it is known where that is."""
+        """Take a jump now, or once its place is known."""
         scene = self.scene
         if scene is None and self.now.opened is None and self.now.failure is None:
-            known = False
+            is_answered = False
         else:
-            known = scene is None or wish.is_answered(scene)  # without a scene, `with_scene` says why
-        if known:
+            is_answered = scene is None or wish.is_answered(scene)  # without a scene, `with_scene` says why
+        if is_answered:
             return self.with_scene(wish.go)
         self.untouched = self.untouched and follow
         self._wish = wish
         return self.say(wish.words)
 
     def _stay(self) -> bool:
-        """Go nowhere any more; tell whether somewhere was to be gone to."""
+        """Cancel a jump that waits; return whether there was one."""
         wish, self._wish = self._wish, None
         return wish is not None
 
@@ -442,7 +445,7 @@ class MainScreen(Stage):
     def action_element(self) -> None:
         """Ask for an element to jump to."""
         self.elements.forget()
-        question = Question(label="@", placeholder="an index such as 0,12,3,7", given=self.to_element)
+        question = Question(label="@", placeholder="an index such as 0,12,3,7", on_submit=self.to_element)
         self.with_scene(lambda _: self._ask_on_elements(question))
 
     def _ask_on_elements(self, question: Question) -> None:
@@ -506,7 +509,7 @@ class MainScreen(Stage):
 
     def action_screen(self, name: str) -> None:
         """Go to a screen; the one that is shown in another form comes back in its first one."""
-        self.say(self.show(_named(name)))
+        self.say(self.show(_view_of(name)))
 
     @on(TabLine.Picked)
     def _pick_tab(self, event: TabLine.Picked) -> None:
@@ -541,7 +544,7 @@ class MainScreen(Stage):
         """Show it in another form: of the view itself, else the next view of the screen."""
         forms = self.view.tab.forms
 
-        def other(scene: Scene) -> str:
+        def show_next(scene: Scene) -> str:
             said = self.page.next_form(scene)
             if said is not None:
                 return said
@@ -553,7 +556,7 @@ class MainScreen(Stage):
             self.view = following
             return following.about
 
-        self.with_scene(other)
+        self.with_scene(show_next)
 
     def action_back(self) -> None:
         """Take back the last thing done: the line that asks, a screen, the search, the filter."""
@@ -566,11 +569,11 @@ class MainScreen(Stage):
                     self.watch_view(last, last)
                 self.view = last
                 return self.say(f"back on the screen {last}")
-            if said := _cleared(navigator, last):
-                return self.say(said)
+            if message := _cleared(navigator, last):
+                return self.say(message)
         # one list of what was done leads back, and each backend has a search and a filter of its own
-        said = _cleared(navigator, "search") or _cleared(navigator, "filter")
-        return self.say(said or "nothing to go back to; q quits")
+        message = _cleared(navigator, "search") or _cleared(navigator, "filter")
+        return self.say(message or "nothing to go back to; q quits")
 
     def action_reverse(self) -> None:
         """Turn the order of the nodes around."""
@@ -599,8 +602,8 @@ class MainScreen(Stage):
 
     def watch_backend(self, before: int, backend: int) -> None:
         """Show a backend at the node where the one before was."""
-        left = self.compared[before]
-        here = left.constants or left.navigator
+        previous = self.compared[before]
+        here = previous.constants or previous.navigator
         self.loader.reader.preferred = backend
         navigator = self.now.navigator
         if navigator is not None and here is not None:
@@ -616,12 +619,12 @@ class MainScreen(Stage):
     def action_help_keys(self) -> None:
         """Show the help."""
         view, own = self.view, own_key_rows(type(self.page))
-        taken = {key for row in own for key in row.keys}
-        shared = [row for row in shared_key_rows() if not taken & {*row.keys}]
+        own_keys = {key for row in own for key in row.keys}
+        shared = [row for row in shared_key_rows() if not own_keys & {*row.keys}]
         self.app.push_screen(HelpScreen(self.look, lambda width: help_lines(view, own, shared, width)))
 
     def action_verdict(self) -> None:
-        """Show all that is said of the comparison as a whole."""
+        """Show the whole verdict."""
         self.app.push_screen(
             ReadingScreen(self.look, lambda width: chrome.verdict_text(self.now, width, self.look.glyphs))
         )
@@ -715,14 +718,14 @@ class MainScreen(Stage):
     @on(ConstantsReady)
     def _take_constants(self, event: ConstantsReady) -> None:
         """Show the constants that are waited for."""
-        wanted = self._constants
-        if wanted is None or wanted[0] is not event.request:
+        awaited = self._constants
+        if awaited is None or awaited[0] is not event.request:
             return None
         self._constants = None
         if not event.table.size:
             return self.say("its node reads no constants that were recorded")
         shown = self.now.constants = Navigator(event.table)
-        shown.go(event.table.row_of(wanted[1]) or 0)
+        shown.go(event.table.row_of(awaited[1]) or 0)
         self._constants_depth = self._way.depth
         self._way.deeper(self.view)
         self.view = ScreenId.TENSOR
@@ -793,9 +796,9 @@ class MainScreen(Stage):
         self._take_back(Until.ELEMENTS)
         self._show_view()
         scene = self.scene
-        said = None if scene is None else self.elements.arrive(scene, self.view)
-        if said is not None:
-            self.say(said)
+        message = None if scene is None else self.elements.arrive(scene, self.view)
+        if message is not None:
+            self.say(message)
 
     @on(TrialReady)
     def _take_trial(self) -> None:
@@ -803,9 +806,9 @@ class MainScreen(Stage):
 
     @on(NoteKept)
     def _take_note(self, event: NoteKept) -> None:
-        for each in self.compared:
-            if each.navigator is not None:
-                each.navigator.note(event.node, event.text)
+        for compared in self.compared:
+            if compared.navigator is not None:
+                compared.navigator.note(event.node, event.text)
 
     @on(StatusMessage)
     def _take_message(self, event: StatusMessage) -> None:
@@ -824,7 +827,7 @@ class MainScreen(Stage):
         self.say(f"{self.compared[event.backend_at].titles[1]} cannot be compared: {event.error}")
 
     def _arrive(self) -> None:
-        """Go where it was waited to go to, if that is known now."""
+        """Take the jump that waits, if its place is known now."""
         wish, scene = self._wish, self.scene
         if wish is not None and scene is not None and wish.is_answered(scene):
             self._wish = None
@@ -834,14 +837,16 @@ class MainScreen(Stage):
         """Take back a message that no longer holds.
 
         Args:
-            known: What is known now.
+            known: The news.
         """
         if isinstance(self.message, Provisional) and self.message.until & known:
             self.say("")
 
     def _show_waiting(self) -> None:
         """Count the seconds while graphs are aligned."""
-        if any(each.navigator and each.opened is None and each.failure is None for each in self.compared):
+        if any(
+            compared.navigator and compared.opened is None and compared.failure is None for compared in self.compared
+        ):
             self._redraw_frame()
             self.set_timer(1.0, self._show_waiting)
 
@@ -852,10 +857,10 @@ class MainScreen(Stage):
 
     def _redraw_results(self) -> None:
         self._redraw_due = False
-        for each in self.compared:
-            if each.navigator is not None:
-                each.navigator.table.announced = False  # first: what comes from here on is told
-                each.navigator.refresh()
+        for compared in self.compared:
+            if compared.navigator is not None:
+                compared.navigator.table.announced = False  # first: what comes from here on is told
+                compared.navigator.refresh()
         self._follow_culprit()
         self._arrive()
         self.redraw()
@@ -880,7 +885,7 @@ class MainScreen(Stage):
         self._redraw_over()
 
     def _redraw_over(self) -> None:
-        """Draw the verdict anew that lies over this screen."""
+        """Redraw the verdict that lies over this screen."""
         for over in self.app.screen_stack[-1:]:  # none is left where the program ends
             if isinstance(over, ReadingScreen):
                 over.redraw()
@@ -961,16 +966,16 @@ class MainScreen(Stage):
         self.call_after_refresh(self.redraw)
 
 
-def _named(name: str) -> ScreenId:
-    return next(each for each in VIEWS if each == name)
+def _view_of(name: str) -> ScreenId:
+    return next(view for view in VIEWS if view == name)
 
 
-def _cleared(navigator: Navigator | None, what: str) -> str:
+def _cleared(navigator: Navigator | None, state: str) -> str:
     """Take the search or the filter of a list back, and say so; "" if there is none."""
-    if navigator is not None and what == "search" and navigator.pattern:
+    if navigator is not None and state == "search" and navigator.pattern:
         navigator.search("", start=navigator.cursor)
         return "search cleared"
-    return navigator.take_filter_back() if navigator is not None and what == "filter" and navigator.filter else ""
+    return navigator.take_filter_back() if navigator is not None and state == "filter" and navigator.filter else ""
 
 
 def _said_of_constant(shown: Navigator) -> str:

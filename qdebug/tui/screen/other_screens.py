@@ -79,8 +79,8 @@ def help_lines(
 
     Args:
         view: The screen under it.
-        own: What its own keys do.
-        shared: What the keys of all screens do.
+        own: Its own keys.
+        shared: The keys of all screens.
         width: Cells of a line.
     """
     lines: list[Sequence[Piece]] = [*_hung("Keys   ", _HOW, width)]

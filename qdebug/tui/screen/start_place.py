@@ -50,7 +50,7 @@ def start(opened: Opened, where: StartPlace, *, before: Navigator | None = None,
     """Put the cursor where the user wants to start, or has gone meanwhile.
 
     Args:
-        opened: The table, and what the recordings share.
+        opened: The table, and the number of shared samples and steps.
         where: The wish.
         before: The table so far; None if there was none.
         again: Whether that was a table of the same comparison, and not of names alone: then the wish has been granted.
@@ -78,7 +78,7 @@ def start(opened: Opened, where: StartPlace, *, before: Navigator | None = None,
     if where.node is not None:
         row = table.find(where.node)
         if row is None or not table.rows[row].tensor:  # the backend may have it inside a compared part
-            compared = {each.tensor for each in table.rows if each.missing is None}
+            compared = {planned.tensor for planned in table.rows if planned.missing is None}
             part = part_of(opened.backend_graph, where.node, compared)
             row = row if part is None else table.row_of(part)
         navigator.go(_row_of_part(table, where.node) if row is None else row)
@@ -101,12 +101,12 @@ def _row_of_part(table: NodeTable, name: str) -> int:
         UsageError: It fits no node, or several.
     """
     rows = {
-        each: at
+        name_of_row: at
         for at, row in reversed(list(enumerate(table.rows)))
-        for each in (row.reference_tensor, row.tensor, row.node)
-        if each
+        for name_of_row in (row.reference_tensor, row.tensor, row.node)
+        if name_of_row
     }
-    hits = sorted({rows[each] for each in fitting_names(name, rows)})
+    hits = sorted({rows[name_of_row] for name_of_row in fitting_names(name, rows)})
     nodes = dict.fromkeys(table.rows[at].node for at in hits)
     if len(nodes) > 1:
         raise UsageError(

@@ -31,7 +31,7 @@ def acknowledgement(scene: Scene, path: Path, submit: Submit) -> Question | str:
         return "this tensor is not compared: there is nothing to acknowledge"
     node = scene.planned.node
 
-    def given(text: str) -> str:
+    def submit_text(text: str) -> str:
         reason, expires, problem = exports.reason_and_day(text)
         if text.strip() == exports.TAKE_BACK:
             reason = ""
@@ -43,7 +43,7 @@ def acknowledgement(scene: Scene, path: Path, submit: Submit) -> Question | str:
     return Question(
         label=f"acknowledge {safe_text(node, limit=24)} because",
         placeholder=f"reason, optionally: until 2027-01-31; {exports.TAKE_BACK} takes it back; in {path.name}",
-        given=given,
+        on_submit=submit_text,
     )
 
 
@@ -51,7 +51,7 @@ def note(scene: Scene, path: Path, submit: Submit) -> Question:
     """Ask for a note on the node."""
     node = scene.planned.node or scene.planned.tensor
 
-    def given(text: str) -> str:
+    def submit_text(text: str) -> str:
         content = "" if text.strip() == exports.TAKE_BACK else text.strip()
         if not text.strip():
             return f"nothing noted; {exports.TAKE_BACK} takes a note out"
@@ -62,7 +62,7 @@ def note(scene: Scene, path: Path, submit: Submit) -> Question:
         label=f"note on {safe_text(node, limit=24)}",
         placeholder=f"what to remember; {exports.TAKE_BACK} takes it out; in {path.name}",
         text=scene.navigator.trail.notes.get(scene.row, ""),
-        given=given,
+        on_submit=submit_text,
     )
 
 
@@ -72,7 +72,7 @@ def pairing(scene: Scene, path: Path, submit: Submit) -> Question | str:
     if not tensor:
         return f"{safe_text(partner, limit=60)} is a tensor of the reference: pair it at the backend's tensor"
 
-    def given(text: str) -> str:
+    def submit_text(text: str) -> str:
         name = "" if text.strip() == exports.TAKE_BACK else text.strip()
         if not text.strip():
             return f"no pair made; {exports.TAKE_BACK} says that it has no partner"
@@ -84,7 +84,7 @@ def pairing(scene: Scene, path: Path, submit: Submit) -> Question | str:
         label=f"partner of {safe_text(tensor, limit=24)}",
         placeholder=f"a tensor of the reference; {exports.TAKE_BACK}: it has none; in {path.name}",
         text=partner,
-        given=given,
+        on_submit=submit_text,
     )
 
 
@@ -99,14 +99,14 @@ class Exporting:
         self._submit = submit
         self._refused: tuple[object, str] = (None, "")
 
-    def question(self, scene: Scene, view: View, given: Callable[[str], str]) -> Question:
+    def question(self, scene: Scene, view: View, on_submit: Callable[[str], str]) -> Question:
         """Ask for a file to write."""
         refused = self._refused[1] if self._refused[0] == (view.view, scene.place) else ""
         return Question(
             label="write",
             placeholder=f"NAME{exports.OVER} overwrites; {' '.join(exports.SUFFIXES)}",
             text=refused or exports.suggested_name(scene, view.view),
-            given=given,
+            on_submit=on_submit,
         )
 
     def write(
@@ -116,8 +116,8 @@ class Exporting:
 
         Args:
             text: Its name.
-            scene: What is shown.
-            view: What shows it.
+            scene: The state of the screen.
+            view: The view that shows it.
             picture: Gives the screen as SVG.
             words: Gives the lines of the screen.
         """

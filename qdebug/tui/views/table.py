@@ -30,9 +30,9 @@ class Views(dict[ScreenId, View]):
 
     def __missing__(self, view: ScreenId) -> View:
         """Make the view of a screen."""
-        made = view_class(view)
-        make: Callable[..., View] = made
-        self[view] = make(self._elements, self._look) if issubclass(made, ElementsView) else make(self._look)
+        cls = view_class(view)
+        make: Callable[..., View] = cls
+        self[view] = make(self._elements, self._look) if issubclass(cls, ElementsView) else make(self._look)
         return self[view]
 
     def side(self) -> View:
@@ -47,8 +47,8 @@ class Views(dict[ScreenId, View]):
 def view_class(view: ScreenId) -> type[View]:
     """Return the class of a view; its module is loaded for that."""
     module, _, name = view.view.partition(":")
-    found: type[View] = getattr(import_module(f"qdebug.tui.views.{module}"), name)
-    return found
+    cls: type[View] = getattr(import_module(f"qdebug.tui.views.{module}"), name)
+    return cls
 
 
 def load_views() -> None:

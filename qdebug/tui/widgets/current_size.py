@@ -1,4 +1,4 @@
-"""Sizes that are out of date by the time a screen hears of them."""
+"""Resize events that are out of date when they arrive."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ __all__ = ["is_of_terminal"]
 
 
 def is_of_terminal(event: Resize, screen: Screen[Any]) -> bool:
-    """Tell whether a screen is told the size that the terminal has now; else prevent that it is laid out for it.
+    """Return whether a resize event has the current size of the terminal; else prevent the layout for it.
 
     A layout tells the screen itself the size that it was made for. Of two sizes in a row, as at the start, each layout
     would bring the other size back, for ever and at full load (Textual 8.2.8).
