@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from qdebug.errors import QdebugError, RecordingError
 from qdebug.plural import plural
-from qdebug.tui.terminal import require_terminal, say_waiting, skeleton
+from qdebug.tui.terminal import require_terminal, skeleton
 
 if TYPE_CHECKING:
     from qdebug.compare.align.pairs import PairList
@@ -23,9 +23,6 @@ if TYPE_CHECKING:
     from qdebug.tui.reading.messages import Opening
 
 __all__ = ["TuiChoices", "run_tui"]
-
-_PATIENCE_SECONDS = 1.0
-"""A wait that is longer is explained."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,11 +36,11 @@ class TuiChoices:
         filter: Filter of the node list to start with.
         theme: "dark", "light" or "contrast"; None to ask the terminal.
         mouse: Whether the terminal reports the mouse; without, it selects text as usual.
-        limits: Gives what counts as divergence; a stated default if None.
+        limits: Returns the limits; None for the defaults.
         open_recording: Opens a finished recording; the plain way if None.
         limits_file: Gives where acknowledgements are written; None for a file of its own.
         map_file: Where pairs made by hand are written; None for a file of its own.
-        given: Gives what a map says of the pairs; nothing if None.
+        given: Returns the pairs of a map file; None for no map.
         command: The command that opens the same recordings with the same limits.
         follow: Whether the recordings are still being written.
     """
@@ -82,7 +79,7 @@ def run_tui(reference: Path, backends: Sequence[Path], *, choices: TuiChoices | 
     Args:
         reference: Recording of the reference run.
         backends: Recordings of backend runs.
-        choices: What else was chosen.
+        choices: Options of the command line.
 
     Returns:
         0 after quitting, 130 after Ctrl-C.
@@ -103,7 +100,7 @@ def run_tui(reference: Path, backends: Sequence[Path], *, choices: TuiChoices | 
         from qdebug.tui.application import LIMITS_FILE, MAP_FILE, QdebugApp
         from qdebug.tui.drawing.glyphs import locale_glyphs
         from qdebug.tui.drawing.palette import LIGHT, named_palette
-        from qdebug.tui.screen.desk import StartPlace
+        from qdebug.tui.screen.start_place import StartPlace
 
         in_force = None if chosen.limits_file is None else chosen.limits_file()
         limits_file = in_force or LIMITS_FILE
@@ -120,12 +117,7 @@ def run_tui(reference: Path, backends: Sequence[Path], *, choices: TuiChoices | 
             command_words=chosen.command,
             files=[str(reference), *map(str, backends)],
         )
-    try:
-        code = app.run(mouse=chosen.mouse)
-    finally:
-        if not app.join_reader(_PATIENCE_SECONDS):
-            say_waiting()
-            app.join_reader()
+    code = app.run(mouse=chosen.mouse)
     if isinstance(app.failure, OSError) and not isinstance(app.failure, QdebugError):
         raise RecordingError(f"A recording cannot be read any further: {app.failure}.") from app.failure
     if app.failure is not None:
@@ -138,25 +130,25 @@ def run_tui(reference: Path, backends: Sequence[Path], *, choices: TuiChoices | 
 
 
 def _opening(reference: Path, backend: Path, choices: TuiChoices, limits_file: Path, *, apart: bool = False) -> Opening:
-    """Tell how to open a comparison; all of it happens on the reader thread.
+    """Tell how to open a comparison; all of it happens on a worker thread.
 
     Args:
         reference: The reference run.
         backend: The other run.
-        choices: What the user asked for.
+        choices: Options of the command line.
         limits_file: Where acknowledgements and notes are written.
         apart: Whether that file is not in force.
     """
     from qdebug.tui.reading.messages import Opening
 
     sides: dict[str, Recording] = {}
-    found: dict[Path, tuple[int, ...]] = {}
+    stamps: dict[Path, tuple[int, ...]] = {}
     heard: list[Callable[[str], object]] = []
 
     def opened(side: str, path: Path) -> Recording:
         from qdebug.recording.reading.opening import open_recording
 
-        found[path] = _looks(path)
+        stamps[path] = _looks(path)
         if choices.follow:
             sides[side] = open_recording(path, follow=True)
         else:
@@ -174,9 +166,9 @@ def _opening(reference: Path, backend: Path, choices: TuiChoices, limits_file: P
             opened("reference", reference)
         if choices.follow:
             following().begin()
-        given = None if choices.given is None else choices.given()
-        cache, told = not choices.follow, (heard[0] if heard else None)
-        return DiffSession(sides["reference"], sides["backend"], limits=limits, cache=cache, told=told, given=given)
+        pairs = None if choices.given is None else choices.given()
+        cache, report = not choices.follow, (heard[0] if heard else None)
+        return DiffSession(sides["reference"], sides["backend"], limits=limits, cache=cache, told=report, given=pairs)
 
     @cache
     def following() -> Following:
@@ -190,9 +182,9 @@ def _opening(reference: Path, backend: Path, choices: TuiChoices, limits_file: P
             return following().changed()
         from qdebug.present.text import safe_text
 
-        other = [path for path, before in found.items() if path.exists() and _looks(path) != before]
-        named = safe_text(other[0].name, limit=60) if other else ""
-        return f"{named!r} was changed on disk since it was opened" if other else ""
+        rewritten = [path for path, before in stamps.items() if path.exists() and _looks(path) != before]
+        name = safe_text(rewritten[0].name, limit=60) if rewritten else ""
+        return f"{name!r} was changed on disk since it was opened" if rewritten else ""
 
     def notes() -> Mapping[str, str]:
         from qdebug.limits.limits_file import load_notes

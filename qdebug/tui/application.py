@@ -1,12 +1,16 @@
-"""The Textual application: it starts the reader thread, passes its news on, and ends when it fails."""
+"""The Textual application: keys, the terminal's size, the palette, and the end of the program."""
 
 from __future__ import annotations
 
+import asyncio
 import gc
 from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
+from threading import Timer as ThreadTimer
+from typing import Any
 
 from textual.app import App, ScreenStackError, SystemCommand
 from textual.binding import Binding
@@ -24,17 +28,25 @@ from qdebug.tui.drawing.palette import DARK, PALETTES, Palette
 from qdebug.tui.keys import KeyRow
 from qdebug.tui.nodes.rows import METRIC_CHOICES
 from qdebug.tui.reading.messages import Opening
-from qdebug.tui.screen.desk import StartPlace
-from qdebug.tui.screen.main_screen import Files, MainScreen, all_key_rows
+from qdebug.tui.reading.turns import short_switches
+from qdebug.tui.screen.bindings import COMMANDS_WITHOUT_KEY, all_key_rows
+from qdebug.tui.screen.files import Files
+from qdebug.tui.screen.main_screen import MainScreen
 from qdebug.tui.screen.other_screens import CommandScreen
+from qdebug.tui.screen.start_place import StartPlace
 from qdebug.tui.screens import LEAST_HEIGHT, LEAST_WIDTH
-from qdebug.tui.terminal import INTERRUPTED, TerminalWatch, size_now
+from qdebug.tui.terminal import INTERRUPTED, TerminalWatch, say_waiting, size_now
 from qdebug.tui.views.answer import VERDICT
 
 __all__ = ["LIMITS_FILE", "QdebugApp"]
 
 _SETTLE_SECONDS = 0.1
 """How long a terminal's size has to stay to count as the one that it has now."""
+
+_THREADS = 16
+"""Maximum number of workers at a time; a job that waits for a long computation keeps its thread."""
+_PATIENCE_SECONDS = 1.0
+"""A wait for the threads at the end that is longer is explained."""
 
 _CUT_SECONDS = 0.15
 """How long an escape is held for the rest of an arrow, beyond the 0.1 s of the driver."""
@@ -52,14 +64,14 @@ class QdebugApp(App[int]):
     """Walks through the comparison of a reference with one or more backends.
 
     Args:
-        openings: Each opens and aligns the reference and a backend, on the reader thread.
-        titles: What the two recordings of each are called.
+        openings: Each opens and aligns the reference and a backend, on a worker thread.
+        titles: Names of the two recordings of each comparison.
         begin: Where to start.
         glyphs: Characters to draw with.
         palette: Colours to begin with.
         limits_file: Where acknowledgements are written.
         map_file: Where pairs made by hand are written.
-        limits_apart: Whether that file is not in force unless it is asked for.
+        limits_apart: Whether that file applies only where it is named on the command line.
         command_words: The command that opens the same recordings again, without their files.
         files: The reference's file, and each backend's.
     """
@@ -94,15 +106,15 @@ class QdebugApp(App[int]):
         self.files = Files(
             limits=limits_file,
             map=map_file,
-            named=tuple(files) or ("REF", *("BACKEND" for _ in openings)),
+            recordings=tuple(files) or ("REF", *("BACKEND" for _ in openings)),
             command=tuple(command_words),
             limits_apart=limits_apart,
         )
-        self._held: list[Key] = []
+        self._pending_keys: list[Key] = []
         self._release: Timer | None = None
         self.look = Look(glyphs=glyphs, palette=palette)
-        for each in PALETTES:
-            self.register_theme(each.theme())
+        for colours in PALETTES:
+            self.register_theme(colours.theme())
         self.theme = self.look.palette.name
         begin = StartPlace() if begin is None else begin
         self._main = MainScreen(
@@ -113,7 +125,7 @@ class QdebugApp(App[int]):
             openings=openings,
             fail=self._fail,
         )
-        self._reader = self._main.reader
+        self._reader = self._main.loader.reader
 
     async def on_event(self, event: Event) -> None:
         """Do each key on the screen to its end before the next one is looked at; leave all else to Textual.
@@ -126,8 +138,8 @@ class QdebugApp(App[int]):
                 await self._release_keys()
             await super().on_event(event)
             return
-        for each in _apart(event):
-            for whole in self._whole(each):
+        for key in _apart(event):
+            for whole in self._whole(key):
                 await self._do(whole)
 
     async def _do(self, event: Key | Paste) -> None:
@@ -146,24 +158,24 @@ class QdebugApp(App[int]):
         if self._release is not None:
             self._release.stop()
             self._release = None
-        held = [*self._held, event]
-        self._held = []
-        kinds = [each.character if isinstance(each, Key) else None for each in held]
+        keys = [*self._pending_keys, event]
+        self._pending_keys = []
+        kinds = [each.character if isinstance(each, Key) else None for each in keys]
         if kinds[0] == "\x1b" and not self.is_headless:
-            if len(held) == 3 and kinds[1] in {"[", "O"} and kinds[2] in _ARROWS:
+            if len(keys) == 3 and kinds[1] in {"[", "O"} and kinds[2] in _ARROWS:
                 yield Key(_ARROWS[kinds[2]], None)
                 return
-            if len(held) == 1 or (len(held) == 2 and kinds[1] in {"[", "O"}):
-                self._held = [each for each in held if isinstance(each, Key)]
+            if len(keys) == 1 or (len(keys) == 2 and kinds[1] in {"[", "O"}):
+                self._pending_keys = [each for each in keys if isinstance(each, Key)]
                 self._release = self.set_timer(_CUT_SECONDS, self._release_keys)
                 return
-        yield from held
+        yield from keys
 
     async def _release_keys(self) -> None:
-        """Do the keys that were held: nothing has followed that makes them another one."""
-        held, self._held = self._held, []
-        for each in held:
-            await self._do(each)
+        """Do the keys that were held back: no letter has followed that makes them an arrow."""
+        keys, self._pending_keys = self._pending_keys, []
+        for key in keys:
+            await self._do(key)
 
     def get_default_screen(self) -> Screen[None]:
         """Start with the only screen there is."""
@@ -218,18 +230,21 @@ class QdebugApp(App[int]):
         self._watch.stop()
         gc.unfreeze()
 
-    def join_reader(self, seconds: float | None = None) -> bool:
-        """Wait until the reader thread has ended and closed both recordings; tell whether it has.
+    async def run_async(self, **options: Any) -> int | None:
+        """Run until the screen is closed and all worker threads have ended, which may finish a tensor at hand.
 
         A program that ends while a thread still closes HDF5 files crashes or hangs.
-
-        Args:
-            seconds: How long to wait; None for as long as it takes.
         """
-        self._reader.stop()
-        if self._reader.ident is not None:
-            self._reader.join(seconds)
-        return not self._reader.is_alive()
+        with ThreadPoolExecutor(_THREADS, "qdebug") as threads, short_switches():
+            asyncio.get_running_loop().set_default_executor(threads)
+            code = await super().run_async(**options)
+            patience = ThreadTimer(_PATIENCE_SECONDS, say_waiting)
+            patience.start()
+            try:
+                threads.shutdown()
+            finally:
+                patience.cancel()
+        return code
 
     async def action_quit(self) -> None:
         """End as the key of the table does; Textual binds a key to this before any screen can."""
@@ -263,11 +278,11 @@ class QdebugApp(App[int]):
                 continue
             where = f"on {views}" if views else "on every screen"
             yield SystemCommand(row.help, f"key {row.label}, {where}", partial(self._perform, row))
-        for action, said in MainScreen.COMMANDS_WITHOUT_KEY:
-            yield SystemCommand(said, "no key", partial(self._main.perform, action))
+        for action, description in COMMANDS_WITHOUT_KEY:
+            yield SystemCommand(description, "no key", partial(self._main.perform, action))
         for metric in METRIC_CHOICES:
-            said = f"metric {metric_title(metric)}: show it in the list and the profile"
-            yield SystemCommand(said, "key d walks them", partial(self._main.perform, f"metric('{metric}')"))
+            description = f"metric {metric_title(metric)}: show it in the list and the profile"
+            yield SystemCommand(description, "key d walks them", partial(self._main.perform, f"metric('{metric}')"))
 
     async def _perform(self, row: KeyRow) -> None:
         """Run the action of a key in the view that binds it."""

@@ -25,7 +25,7 @@ class KeyRow:
     Args:
         keys: Names of the keys as Textual spells them; the first is the one that is shown first.
         action: The action.
-        help: What happens, in one clause.
+        help: Its effect, in one clause.
     """
 
     keys: tuple[str, ...]
@@ -46,9 +46,9 @@ def key_label(key: str) -> str:
 def key_rows(bindings: Iterable[BindingType]) -> Sequence[KeyRow]:
     """Return a row for each action of some bindings, in their order; those without help are left out."""
     rows: dict[str, KeyRow] = {}
-    for each in Binding.make_bindings(bindings):
-        if each.tooltip:
-            before = rows.get(each.action)
-            keys = (*(() if before is None else before.keys), each.key)
-            rows[each.action] = KeyRow(keys=keys, action=each.action, help=each.tooltip)
+    for binding in Binding.make_bindings(bindings):
+        if binding.tooltip:
+            before = rows.get(binding.action)
+            keys = (*(() if before is None else before.keys), binding.key)
+            rows[binding.action] = KeyRow(keys=keys, action=binding.action, help=binding.tooltip)
     return list(rows.values())

@@ -26,7 +26,7 @@ class Provisional(str):
 
     Args:
         text: The message.
-        until: What ends it.
+        until: The news that ends it.
     """
 
     __slots__ = ("until",)
@@ -35,6 +35,6 @@ class Provisional(str):
 
     def __new__(cls, text: str, until: Until) -> Self:
         """Make a message out of its text."""
-        made = super().__new__(cls, text)
-        made.until = until
-        return made
+        message = super().__new__(cls, text)
+        message.until = until
+        return message

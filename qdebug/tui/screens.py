@@ -27,8 +27,8 @@ class ScreenId(StrEnum):
     """A screen, or another form of one: a row of the table.
 
     Args:
-        name: What it is called.
-        about: What it shows, in one clause.
+        name: Its name.
+        about: Its contents, in one clause.
         view: Module and class of its widget, in `qdebug.tui.views`.
         traits: Words with spaces: `form` if it is another form of the screen before it, `elements` if it shows the
             elements of one tensor, `whole` if it is of the whole comparison and not of a node, `wide` if no panel
@@ -42,10 +42,10 @@ class ScreenId(StrEnum):
 
     def __new__(cls, name: str, about: str, view: str, traits: str = "") -> Self:
         """Make a member of a row."""
-        made = str.__new__(cls, name)
-        made._value_ = name
-        made.about, made.view, made.traits = about, view, frozenset(traits.split())
-        return made
+        screen = str.__new__(cls, name)
+        screen._value_ = name
+        screen.about, screen.view, screen.traits = about, view, frozenset(traits.split())
+        return screen
 
     @property
     def of_tensor(self) -> bool:
@@ -60,18 +60,18 @@ class ScreenId(StrEnum):
     @property
     def ending(self) -> str:
         """The ending of the file that an export of it suggests."""
-        return next((each for each in self.traits if each.startswith(".")), ".svg")
+        return next((trait for trait in self.traits if trait.startswith(".")), ".svg")
 
     @property
     def tab(self) -> ScreenId:
         """The screen that it is a form of; itself if it is a screen of its own."""
-        return next(each for each in TABS if self in each.forms)
+        return next(screen for screen in TABS if self in screen.forms)
 
     @property
     def forms(self) -> tuple[ScreenId, ...]:
         """A screen and its other forms, in the order of the key v."""
         rest = VIEWS[VIEWS.index(self) + 1 :]
-        end = next((at for at, each in enumerate(rest) if "form" not in each.traits), len(rest))
+        end = next((at for at, screen in enumerate(rest) if "form" not in screen.traits), len(rest))
         return (self, *rest[:end])
 
     @property

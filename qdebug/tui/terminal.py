@@ -201,27 +201,27 @@ class BackgroundQuestion:
 
     def is_light(self) -> bool:
         """Return whether the background is light; keys typed meanwhile are lost."""
-        bright = parse_colour(self._came())
+        bright = parse_colour(self._reply())
         return bright is not None and bright > 0.5
 
-    def _came(self) -> bytes:
+    def _reply(self) -> bytes:
         """Return the bytes received before the deadline of the answer."""
-        came = b""
+        reply = b""
         with suppress(OSError):
-            while self._keys >= 0 and not _ATTRIBUTES.search(came):
+            while self._keys >= 0 and not _ATTRIBUTES.search(reply):
                 if not select.select([self._keys], [], [], max(self._until - time.monotonic(), 0))[0]:
                     break
                 data = os.read(self._keys, 4096)
                 if not data:
                     break
-                came += data
-        return came
+                reply += data
+        return reply
 
 
 def parse_colour(answer: bytes) -> float | None:
     """Return the brightness, 0 to 1, out of the answer to OSC 11 (weights of Rec. 709); None if there is none in it."""
-    found = _COLOUR.search(answer)
-    if found is None:
+    match = _COLOUR.search(answer)
+    if match is None:
         return None
-    red, green, blue = (int(part, 16) / float(16 ** len(part) - 1) for part in found.groups())
+    red, green, blue = (int(part, 16) / float(16 ** len(part) - 1) for part in match.groups())
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue

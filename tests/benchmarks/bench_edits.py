@@ -1,4 +1,4 @@
-"""How long the screens budget and edits take to answer, through the reader thread as the screens ask it.
+"""How long the screens budget and edits take to answer, on a thread as the screens ask it.
 
 Run it: python tests/benchmarks/bench_edits.py [REF BACKEND] [--nodes 10]
 
@@ -11,6 +11,7 @@ Target: each mark on the net cls in at most a second.
 from __future__ import annotations
 
 import argparse
+import threading
 import time
 from collections.abc import Callable
 from importlib.resources import files
@@ -25,8 +26,6 @@ from qdebug.session import DiffSession, open_recording
 from qdebug.tui.reading.messages import (
     BudgetWish,
     EditWish,
-    Event,
-    Failed,
     Finished,
     Opening,
     TrialReady,
@@ -36,35 +35,48 @@ from qdebug.tui.reading.messages import (
 from qdebug.tui.reading.reader import Reader
 
 
+class PlainWorker:
+    """What the reader knows of a worker of Textual."""
+
+    def __init__(self) -> None:
+        self.cancelled_event = threading.Event()
+
+    @property
+    def is_cancelled(self) -> bool:
+        return self.cancelled_event.is_set()
+
+
 class Asker:
-    """Asks a reader thread, and waits for what it tells.
+    """Asks on a thread, and waits for the answer.
 
     Args:
         session: The comparison.
     """
 
     def __init__(self, session: DiffSession) -> None:
-        self._events: Queue[Event] = Queue()
-        self._id = 0
-        self.reader = Reader([Opening(compare=lambda: session)], self._events.put)
-        self.reader.start()
-        while not isinstance(self._next(), Finished):
+        self._events: Queue[object] = Queue()
+        self._reader = Reader([Opening(compare=lambda: session)], self._events.put)
+        self._worker = PlainWorker()
+        self._thread = threading.Thread(target=self._reader.compare, args=[self._worker])
+        self._thread.start()
+        while not isinstance(self._events.get(), Finished):
             pass
 
-    def _next(self) -> Event:
-        event = self._events.get()
-        if isinstance(event, Failed):
-            raise event.error
-        return event
+    def stop(self) -> None:
+        """End the thread of the last question."""
+        self._worker.cancelled_event.set()
+        self._thread.join()
 
     def ask(self, tensor: str, wish: TrialWish, enough: Callable[[TrialReady], object]) -> tuple[float, TrialReady]:
         """Ask for something; return the seconds until enough is told, and what is told then."""
-        self._id += 1
+        self.stop()
+        request, self._worker = TrialRequest(row=0, tensor=tensor, wish=wish), PlainWorker()
+        self._thread = threading.Thread(target=self._reader.try_out, args=[request, self._worker])
         begun = time.perf_counter()
-        self.reader.request(TrialRequest(id=self._id, row=0, tensor=tensor, wish=wish))
+        self._thread.start()
         while True:
-            event = self._next()
-            if isinstance(event, TrialReady) and event.request.id == self._id:
+            event = self._events.get()
+            if isinstance(event, TrialReady) and event.request is request:
                 if event.problem:
                     raise SystemExit(event.problem)
                 if enough(event):
@@ -98,7 +110,7 @@ def main() -> None:
     more, told = asker.ask("", BudgetWish(), lambda ready: ready.budget is not None and not ready.doing)
     many = 0 if told.budget is None or not told.budget.outputs else told.budget.outputs[0].samples
     table.add_row("budget, whole", "", f"{many} samples", f"{took + more:.3f}")
-    asker.reader.stop()
+    asker.stop()
     Console().print(table)
 
 

@@ -180,7 +180,7 @@ def key_rows(rounds: int) -> list[tuple[str, ...]]:
     alignment = SimpleNamespace(pairs=pairs)
     source = SimpleNamespace(backend=made["codes"], reference=made["values"], alignment=alignment)
     told = []
-    Trials(told.append).answer(source, TrialRequest(id=1, row=9, tensor="codes", wish=ScaleWish()), lambda: False)
+    Trials(told.append).answer(source, TrialRequest(row=9, tensor="codes", wish=ScaleWish()), lambda: False)
     opened = describe(Session())
     navigator = Navigator(opened.table, samples=opened.samples)
     scene = Scene(navigator=navigator, opened=opened, result=None, ready=None, glyphs=UNICODE, tried=told[-1])

@@ -167,7 +167,7 @@ def program(nodes: int, report: Path) -> int:
     """Run the interface and write down how late a timer fired while results came in."""
     gc.disable()  # while libraries are loaded, as `qdebug tui` does
     from qdebug.tui.application import QdebugApp
-    from qdebug.tui.screen.desk import StartPlace
+    from qdebug.tui.screen.start_place import StartPlace
 
     gc.freeze()
     gc.enable()

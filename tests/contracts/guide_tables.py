@@ -23,7 +23,7 @@ from qdebug.model.thresholds import TABLE
 from qdebug.numerics.rounding import ROUNDINGS
 from qdebug.present.reports.definitions import definitions_json
 from qdebug.replay.steps import STEPS
-from qdebug.tui.screen.main_screen import key_table
+from qdebug.tui.screen.bindings import key_table
 
 GUIDE = Path(__file__).parents[2] / "qdebug" / "guide"
 BLOCK = re.compile(r"(<!-- begin (\w+) -->\n)(.*?)(<!-- end \2 -->)", re.DOTALL)

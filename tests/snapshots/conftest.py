@@ -24,7 +24,7 @@ from qdebug.tui.application import QdebugApp
 from qdebug.tui.drawing.glyphs import UNICODE
 from qdebug.tui.drawing.palette import DARK
 from qdebug.tui.reading.messages import Opening
-from qdebug.tui.screen.desk import StartPlace
+from qdebug.tui.screen.start_place import StartPlace
 
 
 def fake_session(**options):

@@ -11,7 +11,7 @@ from qdebug.model import Graph, Node
 from qdebug.session import DiffSession
 from qdebug.tui.application import QdebugApp
 from qdebug.tui.reading.messages import Opening
-from qdebug.tui.screen.desk import StartPlace
+from qdebug.tui.screen.start_place import StartPlace
 
 X = np.random.default_rng(1).normal(size=(4, 6)).astype(np.float32)
 

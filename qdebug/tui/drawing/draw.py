@@ -99,13 +99,13 @@ def bars(values: np.ndarray, glyphs: GlyphSet, *, top: float | None = None) -> s
         glyphs: Characters to draw with.
         top: Value of a full bar; the largest value if left out.
     """
-    known = np.nan_to_num(np.asarray(values, dtype=np.float64), nan=0.0)
-    full = float(known.max(initial=0.0)) if top is None else top
+    finite = np.nan_to_num(np.asarray(values, dtype=np.float64), nan=0.0)
+    full = float(finite.max(initial=0.0)) if top is None else top
     if not full > 0:
-        return glyphs.eighths[0] * len(known)
+        return glyphs.eighths[0] * len(finite)
     steps = len(glyphs.eighths) - 1
-    level = np.clip(np.rint(known / full * steps), 0, steps).astype(int)
-    level[(known > 0) & (level == 0)] = 1
+    level = np.clip(np.rint(finite / full * steps), 0, steps).astype(int)
+    level[(finite > 0) & (level == 0)] = 1
     return "".join(glyphs.eighths[step] for step in level)
 
 

@@ -41,7 +41,7 @@ def cut_end(text: str, width: int, dots: str = ELLIPSIS) -> str:
     Args:
         text: Safe to show.
         width: Cells.
-        dots: Stand for what was lost.
+        dots: Stand for the part that is cut.
     """
     if cell_len(text) <= width:
         return text
@@ -54,7 +54,7 @@ def cut_start(text: str, width: int, dots: str = ELLIPSIS) -> str:
     Args:
         text: Safe to show.
         width: Cells, at least 1.
-        dots: Stand for what was lost.
+        dots: Stand for the part that is cut.
     """
     if cell_len(text) <= width:
         return text
@@ -67,7 +67,7 @@ def cut_apart(names: Sequence[str], width: int, dots: str = ELLIPSIS) -> list[st
     Args:
         names: Safe to show.
         width: Cells, at least 1.
-        dots: Stand for what was lost.
+        dots: Stand for the part that is cut.
     """
     plain = {name: cut_start(name, width, dots) for name in names}
     groups: dict[str, list[str]] = {}
@@ -81,8 +81,8 @@ def cut_apart(names: Sequence[str], width: int, dots: str = ELLIPSIS) -> list[st
     room = max(width - cell_len(dots), 1)
     cut = plain
     for more in range(width if shared else 0):  # of the shared end too, as long as others are the same now
-        kept = {name: name[: max(len(name) - end + more, room)] for name, end in shared.items()}
-        cut = plain | {name: cut_start(text, room, dots) + dots for name, text in kept.items() if text != name}
+        heads = {name: name[: max(len(name) - end + more, room)] for name, end in shared.items()}
+        cut = plain | {name: cut_start(text, room, dots) + dots for name, text in heads.items() if text != name}
         if len(set(cut.values())) == len(cut):
             break
     shown = Counter(cut.values())
@@ -95,13 +95,13 @@ def cut_middle(text: str, width: int, dots: str = ELLIPSIS) -> str:
     Args:
         text: Safe to show.
         width: Cells, at least 1.
-        dots: Stand for what was lost.
+        dots: Stand for the part that is cut.
     """
     if cell_len(text) <= width:
         return text
-    kept = width - cell_len(dots)
-    head = _head(text, kept // 3)
-    return head + dots + _tail(text, kept - cell_len(head))
+    room = width - cell_len(dots)
+    head = _head(text, room // 3)
+    return head + dots + _tail(text, room - cell_len(head))
 
 
 def wrap(text: str, width: int, *, most: int | None = None) -> list[str]:
@@ -224,8 +224,8 @@ class GlyphSet:
     def brief(self, name: str, op: str, width: int) -> str:
         """Return a name without the operator at its end but for a letter, if the whole has no room."""
         shown = self.plain(safe_text(name, limit=max(width, 200)))
-        known = len(op) > _BRIEF and name.endswith(op) and name != op
-        return f"{name[: -len(op) + 1]}{self.plain(ELLIPSIS)}" if known and cell_len(shown) > width else name
+        is_suffix = len(op) > _BRIEF and name.endswith(op) and name != op
+        return f"{name[: -len(op) + 1]}{self.plain(ELLIPSIS)}" if is_suffix and cell_len(shown) > width else name
 
     def fit_end(self, text: str, width: int) -> str:
         """Return safe text in at most `width` cells: a sentence loses its end, not its middle."""

@@ -19,7 +19,7 @@ class Palette:
 
     Args:
         name: Name of the theme, as Textual knows it.
-        title: What it is called in a sentence.
+        title: Its name in a sentence.
         dark: Whether the background is dark.
         background: Colour behind everything.
         foreground: Colour of plain text.

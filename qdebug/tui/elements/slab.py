@@ -78,8 +78,8 @@ class Slab:
     def plane(self, index: tuple[int, ...]) -> np.ndarray:
         """Return the size of the difference on the last two dimensions through an element; one row if there is one."""
         here = self.local(index) or ()
-        found: np.ndarray = np.abs(self.difference((*here[:-2], ...))).reshape(plane_size(self.shape))
-        return found
+        magnitudes: np.ndarray = np.abs(self.difference((*here[:-2], ...))).reshape(plane_size(self.shape))
+        return magnitudes
 
     def difference(self, index: tuple[int | EllipsisType, ...]) -> np.ndarray:
         """Return backend minus reference at an index."""
@@ -124,7 +124,7 @@ class Slab:
         if many == 1:
             return 0
         at = quant.axis if quant.axis is not None else self.axis
-        place = tuple(one + first for one, first in zip(index, self.start, strict=True))
+        place = tuple(position + first for position, first in zip(index, self.start, strict=True))
         return place[at] if at < len(place) and place[at] < many else None
 
 
@@ -160,11 +160,11 @@ def _clipped(window: PairedWindow) -> np.ndarray | None:
     quant = window.backend_quant
     if window.backend_codes is None or quant is None or quant.qmin is None:
         return None
-    held = CodeRange(quant, window.whole, double=window.backend.dtype == np.float64)
+    codes = CodeRange(quant, window.whole, double=window.backend.dtype == np.float64)
     places = np.zeros((), np.int64)
     for first, size, extent in zip(window.start, window.reference.shape, window.whole, strict=True):
         places = places[..., np.newaxis] * extent + np.arange(first, first + size)
-    return held.excludes_at(dequantize(window.reference, None), places)
+    return codes.excludes_at(dequantize(window.reference, None), places)
 
 
 def differences(theirs: np.ndarray, ours: np.ndarray) -> np.ndarray:

@@ -33,7 +33,7 @@ __all__ = [
 
 
 class Cancelled(Exception):  # noqa: N818  no error: the way to stop
-    """Nobody wants the answer any more."""
+    """The request of a computation was cancelled."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -102,12 +102,12 @@ class Summing:
         self._quants = pair.backend_quant, pair.reference_quant
         self._size, lined = prod(self._shape), self._shape or (1,)
         self._first = int(np.ravel_multi_index(place, pair.shape[: len(place)])) * self._size if place else 0
-        self._left: Iterator[Stretch] = stretches(lined, self._axis)
+        self._stretches: Iterator[Stretch] = stretches(lined, self._axis)
         part, quant = pair.read(0, 0), pair.backend_quant
-        held = None
+        codes = None
         if part.backend_codes is not None and quant is not None and quant.qmin is not None and place is None:
-            held = CodeRange(quant, lined, double=part.backend.dtype == np.float64)
-        self._sums = ChannelSums(lined, self._axis, held, listed=place is None)
+            codes = CodeRange(quant, lined, double=part.backend.dtype == np.float64)
+        self._sums = ChannelSums(lined, self._axis, codes, listed=place is None)
         self._read = 0
 
     @property
@@ -119,20 +119,20 @@ class Summing:
         """Read on, where it was left the last time.
 
         Args:
-            cancelled: Asked after every block.
+            cancelled: Called after every block; returns whether to stop.
             seconds: For how long; None for all there is.
 
         Returns:
             Whether all is read.
 
         Raises:
-            Cancelled: Nobody wants it any more.
+            Cancelled: `cancelled` returned True.
         """
         end = None if seconds is None else time.monotonic() + seconds
         while self._pair is not None and self._read < self._size:
             if cancelled():
                 raise Cancelled
-            stretch = next(self._left)
+            stretch = next(self._stretches)
             part = self._pair.read(self._first + stretch.start, self._first + stretch.stop)
             self._sums.add(stretch, part.reference, part.backend)
             self._read = stretch.stop
@@ -198,7 +198,7 @@ class ChannelSums:
     Args:
         shape: Extents, one at least.
         axis: The dimension that counts channels.
-        held: What the backend's codes can represent; None if it has no codes.
+        held: The range of the backend's codes; None if it has no codes.
         listed: Whether each channel has facts of its own, and the first clipped elements are kept.
     """
 
@@ -210,13 +210,13 @@ class ChannelSums:
         *,
         listed: bool = True,
     ) -> None:
-        self._held, self._pooled = held, PooledMap(shape, axis)
-        kept = shape[axis] if listed and shape[axis] <= MOST_CHANNELS else 0
-        self._kept = bool(kept)
-        self._squares, self._most = np.zeros(kept), np.zeros(kept)
-        self._low, self._high = np.full(kept, np.inf), np.full(kept, -np.inf)
-        self._read = np.zeros(kept, np.int64)
-        self._clipped = np.zeros(0 if held is None else kept, np.int64)
+        self._codes, self._pooled = held, PooledMap(shape, axis)
+        channels = shape[axis] if listed and shape[axis] <= MOST_CHANNELS else 0
+        self._has_channels = bool(channels)
+        self._squares, self._most = np.zeros(channels), np.zeros(channels)
+        self._low, self._high = np.full(channels, np.inf), np.full(channels, -np.inf)
+        self._read = np.zeros(channels, np.int64)
+        self._clipped = np.zeros(0 if held is None else channels, np.int64)
         self._places: list[int] = []
         self._listed = listed
         self.largest = 0.0
@@ -224,7 +224,7 @@ class ChannelSums:
     @property
     def places(self) -> tuple[int, ...] | None:
         """The first clipped elements, numbered in C order; None if there are no codes."""
-        return None if self._held is None else tuple(self._places)
+        return None if self._codes is None else tuple(self._places)
 
     @property
     def _wants_places(self) -> bool:
@@ -252,21 +252,21 @@ class ChannelSums:
                 top = float(np.max(error, initial=0.0, where=np.isfinite(error)))
             self.largest = max(self.largest, top)
             self._pooled.add(stretch, error.reshape(block))
-            if self._kept:
+            if self._has_channels:
                 wide = dequantize(backend, None)  # of small floats; numpy has no extremes of some
                 self._sum(stretch, error.reshape(block), most, wide.reshape(block))
-        if self._held is not None and (self._kept or self._wants_places):
-            clipped = self._held.excludes(dequantize(reference, None), stretch.start)
+        if self._codes is not None and (self._has_channels or self._wants_places):
+            clipped = self._codes.excludes(dequantize(reference, None), stretch.start)
             self._count(stretch, clipped.reshape(block))
 
     def _count(self, stretch: Stretch, clipped: np.ndarray) -> None:
         """Count the clipped elements of a block, and keep where the first ones are."""
         where = slice(stretch.first, stretch.first + stretch.channels)
-        if self._kept:
+        if self._has_channels:
             self._clipped[where] += np.count_nonzero(clipped, axis=(0, 2))
         if self._wants_places:
-            found = np.flatnonzero(clipped)[: MOST_PLACES - len(self._places)]
-            self._places += (stretch.start + found).tolist()
+            places = np.flatnonzero(clipped)[: MOST_PLACES - len(self._places)]
+            self._places += (stretch.start + places).tolist()
 
     def _sum(self, stretch: Stretch, error: np.ndarray, most: np.ndarray, backend: np.ndarray) -> None:
         where = slice(stretch.first, stretch.first + stretch.channels)
@@ -280,8 +280,8 @@ class ChannelSums:
         """Return the statistics of each channel so far."""
         with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
             total = self._squares.sum()
-            known = np.isfinite(total) and total
-            share = self._squares / total if known else np.where(np.isfinite(self._squares), 0.0, np.nan)
+            has_total = np.isfinite(total) and total
+            share = self._squares / total if has_total else np.where(np.isfinite(self._squares), 0.0, np.nan)
             facts = {
                 "rmse": np.sqrt(self._squares / self._read),
                 "max_abs": self._most,
@@ -344,8 +344,8 @@ class PooledMap:
                 edges[0] = 0
                 tile = np.maximum.reduceat(tile, edges, axis=axis)
             spans.append(slice(low, high + 1))
-        known = self._map[spans[0], spans[1]]
-        np.maximum(known, tile, out=known)
+        cells = self._map[spans[0], spans[1]]
+        np.maximum(cells, tile, out=cells)
 
     def map(self) -> np.ndarray:
         """Return the map so far, in at most `POOLED` rows and columns."""

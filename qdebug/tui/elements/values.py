@@ -104,8 +104,8 @@ def _blocks(pair: OpenPair) -> Iterator[tuple[np.ndarray, np.ndarray]]:
 
 
 def _finite(values: np.ndarray) -> np.ndarray:
-    known = np.isfinite(values)
-    return values if known.all() else values[known]
+    finite = np.isfinite(values)
+    return values if finite.all() else values[finite]
 
 
 def _unit(low: float, high: float) -> float:

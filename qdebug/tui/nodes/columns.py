@@ -66,7 +66,7 @@ class ColumnLayout:
 def _optional(navigator: Navigator) -> list[ListColumn]:
     """Return the columns beside the ones always shown, most important first."""
     shown = {navigator.metric, "introduced"}
-    other = [name for name in METRIC_CHOICES if name not in shown] if navigator.sample is None else []
+    more = [name for name in METRIC_CHOICES if name not in shown] if navigator.sample is None else []
     parts = [
         ListColumn("constants", "constants", 10, right=True),
         ListColumn("gain", "gain", 7, right=True),
@@ -80,7 +80,7 @@ def _optional(navigator: Navigator) -> list[ListColumn]:
         ListColumn("shape", "shape", 16),
         *(parts if navigator.sample is None else []),  # of all samples together
         ListColumn("explained", "explained", 18),
-        *(ListColumn(name, metric_title(name), 10, right=True) for name in other),
+        *(ListColumn(name, metric_title(name), 10, right=True) for name in more),
         ListColumn("match", "match", 12),
         ListColumn("placement", "ran on", 24),
         ListColumn("reference_tensor", "reference tensor", 28),
@@ -175,7 +175,7 @@ def metric_text(table: NodeTable, row: int, key: str, sample: int | None = None)
         return "" if table.state[row] == State.PENDING else numbers.MISSING
     if sample is not None:
         return numbers.metric(
-            key, getattr(next((one for one in result.samples if one.sample == sample), None), key, None)
+            key, getattr(next((measured for measured in result.samples if measured.sample == sample), None), key, None)
         )
     if key in {"introduced", "propagated"}:  # relative, as they are sorted, filtered and drawn
         stats = result.introduced if key == "introduced" else result.propagated

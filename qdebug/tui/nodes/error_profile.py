@@ -71,12 +71,12 @@ def choose_axis(values: np.ndarray, rows: int, *, decibels: bool, limit: float |
         limit: A limit to keep in view.
     """
     finite = values[np.isfinite(values)]
-    known = [float(finite.min()), float(finite.max())] if len(finite) else []
+    ends = [float(finite.min()), float(finite.max())] if len(finite) else []
     if limit is not None:
-        known.append(limit)
-    if not known:
+        ends.append(limit)
+    if not ends:
         return Axis(0.0, 20.0, decibels) if decibels else Axis(-float(rows), 1.0, decibels)
-    high, low = max(known), min(known)
+    high, low = max(ends), min(ends)
     if decibels:
         high = min(high, low + _MOST_ROWS_SPAN[decibels])
         step = next(
@@ -144,9 +144,9 @@ class ErrorProfile:
         table = navigator.table
         if not table.ordered:
             return [[(" " * LABEL + glyphs.bar, "muted")] for _ in range(height)]
-        wanted = (table, table.version, navigator.metric, navigator.sample, width, height, glyphs, limit)
-        if wanted != self._drawn:
-            self._plot, self._drawn = _plot(navigator, width - LABEL - 1, height - 1, glyphs, limit), wanted
+        key = (table, table.version, navigator.metric, navigator.sample, width, height, glyphs, limit)
+        if key != self._drawn:
+            self._plot, self._drawn = _plot(navigator, width - LABEL - 1, height - 1, glyphs, limit), key
         return [*map(list, self._plot.lines), _marks(navigator, self._plot, glyphs)]
 
 
@@ -188,8 +188,8 @@ def _outline(texts: Sequence[str]) -> list[str]:
     covered = [False] * len(texts[0])
     lines = []
     for text in texts:
-        lines.append("".join(" " if above else each for each, above in zip(text, covered, strict=True)))
-        covered = [above or each != " " for each, above in zip(text, covered, strict=True)]
+        lines.append("".join(" " if above else sign for sign, above in zip(text, covered, strict=True)))
+        covered = [above or sign != " " for sign, above in zip(text, covered, strict=True)]
     return lines
 
 
@@ -205,8 +205,8 @@ def _stretches(text: str, bad: np.ndarray, glyphs: GlyphSet) -> Sequence[Piece]:
     quiet = f" {glyphs.limit}limt"
     return merged(
         [
-            (each, "muted" if each in quiet else "fail" if failing else "fine")
-            for each, failing in zip(text, bad, strict=True)
+            (sign, "muted" if sign in quiet else "fail" if failing else "fine")
+            for sign, failing in zip(text, bad, strict=True)
         ]
     )
 

@@ -129,17 +129,17 @@ def beginnings(expression: str) -> Iterator[str]:
     """
     yield expression
     for end in range(len(expression) - 1, -1, -1):
-        begun, rest = expression[:end], expression[end:]
-        within = begun[-1:].isspace() is False and _LAST_WORD.match(rest[:1]) is not None
-        if not (_last_name(begun) and (within or rest.lstrip().startswith(_SIGNS))):
-            yield begun
+        beginning, rest = expression[:end], expression[end:]
+        within = beginning[-1:].isspace() is False and _LAST_WORD.match(rest[:1]) is not None
+        if not (_last_name(beginning) and (within or rest.lstrip().startswith(_SIGNS))):
+            yield beginning
 
 
 def begun_field(expression: str) -> str | None:
     """Return a comparison with the field whose name an expression ends in the beginning of; None if there is none."""
     name = _last_name(expression).lower()
     examples = [*(f"{field}>1" for field in NUMBERS), *(f"{field}~conv" for field in TEXTS), f"is={FLAGS[0]}"]
-    return next((one for one in examples if one.startswith(name)), None) if name else None
+    return next((example for example in examples if example.startswith(name)), None) if name else None
 
 
 def _last_name(expression: str) -> str:
@@ -155,12 +155,12 @@ def _tokens(expression: str) -> list[_Token]:
     tokens, at = [], 0
     text = expression.rstrip()
     while at < len(text):
-        found = _TOKEN.match(text, at)
-        if found is None:
+        match = _TOKEN.match(text, at)
+        if match is None:
             raise FilterError(f"cannot read {safe_text(text[at:], limit=20)!r}")
-        kind = ("compare", "sign", "quoted", "word")[next(n for n in range(4) if found[n + 1] is not None)]
-        tokens.append(_Token(kind, found[found.lastindex or 1]))
-        at = found.end()
+        kind = ("compare", "sign", "quoted", "word")[next(n for n in range(4) if match[n + 1] is not None)]
+        tokens.append(_Token(kind, match[match.lastindex or 1]))
+        at = match.end()
     return tokens
 
 
@@ -227,24 +227,24 @@ class _Reader:
         if name in TEXTS:
             return self._text(name, sign, value)
         near = get_close_matches(name, (*NUMBERS, *TEXTS, *_ALSO, "is"), n=1)
-        known = f"did you mean {near[0]}?" if near else "such as sqnr, rel, op, name; ? lists all"
-        raise FilterError(f"no field {safe_text(name, limit=20)!r}; {known}")
+        hint = f"did you mean {near[0]}?" if near else "such as sqnr, rel, op, name; ? lists all"
+        raise FilterError(f"no field {safe_text(name, limit=20)!r}; {hint}")
 
     def _number(self, name: str, sign: str, value: str) -> np.ndarray:
         if sign not in _COMPARE:
             raise FilterError(f"{name} is a number: compare it with < <= > >= = or !=")
         plain = re.sub(_UNITS.get(name, "$"), "", value, flags=re.IGNORECASE)
         try:
-            wanted = float(plain.removesuffix("%")) / (100 if plain.endswith("%") else 1)
+            number = float(plain.removesuffix("%")) / (100 if plain.endswith("%") else 1)
         except ValueError:
-            found = safe_text(value, limit=20)
-            raise FilterError(f"expected a number after {name}{sign}, not {found!r}") from None
-        if name in _SHARES and wanted > 1:
+            quoted = safe_text(value, limit=20)
+            raise FilterError(f"expected a number after {name}{sign}, not {quoted!r}") from None
+        if name in _SHARES and number > 1:
             raise FilterError(f"{name} is a share, at most 1 or 100%, such as {name}>1%")
         column = self._column(name)
-        if np.isinf(wanted) and sign in {"=", "=="}:
-            return np.asarray(column == wanted)
-        return np.asarray(_COMPARE[sign](column, wanted) & ~np.isnan(column))
+        if np.isinf(number) and sign in {"=", "=="}:
+            return np.asarray(column == number)
+        return np.asarray(_COMPARE[sign](column, number) & ~np.isnan(column))
 
     def _column(self, name: str) -> np.ndarray:
         if name == "row":
@@ -269,8 +269,8 @@ class _Reader:
             return self._table.matching(name, regex.search, self._sample)
         if sign not in {"=", "==", "!="}:
             raise FilterError(f"{name} is a text: compare it with = != or ~ (a regular expression)")
-        wanted = value.lower()
-        mask = self._table.matching(name, lambda text: text.lower() == wanted, self._sample)
+        lowered = value.lower()
+        mask = self._table.matching(name, lambda text: text.lower() == lowered, self._sample)
         return ~mask if sign == "!=" else mask
 
     def _flag(self, flag: str, sign: str) -> np.ndarray:

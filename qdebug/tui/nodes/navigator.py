@@ -62,14 +62,14 @@ class Trail:
         Args:
             row_of: Gives the new number of a row; None if it is gone.
         """
-        other = Trail()
-        kept = [(at, row_of(row)) for at, row in enumerate(self._rows)]
-        other._rows = [row for _, row in kept if row is not None]
-        other._at = sum(1 for at, row in kept if row is not None and at <= self._at) - 1
-        other.marks = sorted(row for row in map(row_of, self.marks) if row is not None)
+        trail = Trail()
+        rows = [(at, row_of(row)) for at, row in enumerate(self._rows)]
+        trail._rows = [row for _, row in rows if row is not None]
+        trail._at = sum(1 for at, row in rows if row is not None and at <= self._at) - 1
+        trail.marks = sorted(row for row in map(row_of, self.marks) if row is not None)
         noted = [(row_of(row), text) for row, text in self.notes.items()]
-        other.notes = {row: text for row, text in noted if row is not None}
-        return other
+        trail.notes = {row: text for row, text in noted if row is not None}
+        return trail
 
     def toggle(self, row: int) -> bool:
         """Mark a row, or take its mark away; tell whether it is marked now."""
@@ -130,7 +130,7 @@ class Navigator:
         self.pattern = ""
         self.filter = ""
         self.trail = Trail()
-        self._kept: np.ndarray | None = None
+        self._mask: np.ndarray | None = None
         self._moved: tuple[int, int] | None = None
         """Where the cursor was when a filter hid it, and where the filter put it."""
         self.matches = np.zeros(0, dtype=np.int64)
@@ -140,23 +140,23 @@ class Navigator:
         self._sorted_version = table.version
         self.arranged = 0
 
-    def take_over(self, other: Navigator) -> None:
+    def take_over(self, before: Navigator) -> None:
         """Stand where another navigator stood, over an older table of the same net."""
         for name in ("metric", "sort", "reversed", "filter"):
-            setattr(self, name, getattr(other, name))
-        self.sample = other.sample if other.sample is None or other.sample < self.samples else None
-        self.step = min(other.step, self.steps - 1)
-        self.trail = other.trail.moved(lambda row: self._same(other, row))
-        self.cursor = self._same(other, other.cursor) or 0 if other.table.size else 0
+            setattr(self, name, getattr(before, name))
+        self.sample = before.sample if before.sample is None or before.sample < self.samples else None
+        self.step = min(before.step, self.steps - 1)
+        self.trail = before.trail.moved(lambda row: self._same(before, row))
+        self.cursor = self._same(before, before.cursor) or 0 if before.table.size else 0
         self.arrange()
-        if other.pattern:
+        if before.pattern:
             here = self.cursor
-            self.search(other.pattern, start=here)
+            self.search(before.pattern, start=here)
             self.cursor = here
 
-    def _same(self, other: Navigator, row: int) -> int | None:
+    def _same(self, before: Navigator, row: int) -> int | None:
         """Return the row of the tensor that another table has in a row; None if there is none."""
-        return self.table.row_like(other.table.rows[row])
+        return self.table.row_like(before.table.rows[row])
 
     @property
     def place(self) -> int:
@@ -236,8 +236,8 @@ class Navigator:
         many = len(self.trail.marks)
         if self.cursor in self.trail.notes:
             return f"{'marked' if marked else 'mark taken away, its note is kept'}; a changes the note; {many} marked"
-        said = "marked" if marked else "mark taken away"
-        return f"{said}; {many} marked, ' goes to the next, f is=marked lists them" if self.trail.marks else said
+        action = "marked" if marked else "mark taken away"
+        return f"{action}; {many} marked, ' goes to the next, f is=marked lists them" if self.trail.marks else action
 
     def next_mark(self) -> str:
         """Go to the next mark."""
@@ -246,8 +246,8 @@ class Navigator:
             return "nothing is marked; m marks the node"
         at = self.trail.marks.index(row) + 1
         note = self.trail.notes.get(row)
-        said = f": {safe_text(note, limit=200)}" if note else ""
-        return f"mark {at} of {len(self.trail.marks)}{self.jump(row)}{said}"
+        text = f": {safe_text(note, limit=200)}" if note else ""
+        return f"mark {at} of {len(self.trail.marks)}{self.jump(row)}{text}"
 
     def note(self, node: str, text: str) -> None:
         """Put a note on the first row of a node; "" takes it away."""
@@ -260,15 +260,15 @@ class Navigator:
         names = self.table.names
         here = _scope(names[self.cursor]) if names else ""
         rows = range(self.cursor + 1, self.table.size) if direction > 0 else range(self.cursor - 1, -1, -1)
-        other = next((row for row in rows if _scope(names[row]) != here), None)
-        if other is None:
+        target = next((row for row in rows if _scope(names[row]) != here), None)
+        if target is None:
             return f"no other block {'after' if direction > 0 else 'before'} this one"
         if direction < 0:
-            scope = _scope(names[other])
-            while other > 0 and _scope(names[other - 1]) == scope:
-                other -= 1
-        hidden = self.jump(other)
-        return f"block {safe_text(_scope(names[other]) or names[other], limit=50)}{hidden}"
+            scope = _scope(names[target])
+            while target > 0 and _scope(names[target - 1]) == scope:
+                target -= 1
+        hidden = self.jump(target)
+        return f"block {safe_text(_scope(names[target]) or names[target], limit=50)}{hidden}"
 
     def first_divergence(self) -> str:
         """Go to the first row beyond its limit, in topological order."""
@@ -292,8 +292,8 @@ class Navigator:
     def failing_from_here(self, direction: int) -> int | None:
         """Return the next or previous failing row that the filter lets through; None if there is none so far."""
         rows = self.table.failing(self.sample)
-        if self._kept is not None:
-            rows = rows[self._kept[rows]]
+        if self._mask is not None:
+            rows = rows[self._mask[rows]]
         rows = rows[rows > self.cursor] if direction > 0 else rows[rows < self.cursor]
         return int(rows[0] if direction > 0 else rows[-1]) if len(rows) else None
 
@@ -347,12 +347,12 @@ class Navigator:
         targets = whole if len(whole) else places  # who types all of a name means that
         ahead = targets[targets >= self.place]
         rows = [self.line_to_row(int(place)) for place in np.concatenate((ahead, targets))[:_LOOKED_AT]]
-        seen = (row for row in rows if not self._found_in(pattern, row))
+        misses = (row for row in rows if not self._found_in(pattern, row))
         compared = (row for row in rows if self.table.rows[row].missing is None and not self._found_in(pattern, row))
         # a name that is seen before that of a tensor, and of these one that is compared
-        self.cursor = next(compared, next(seen, rows[0]))
-        found = self._found_in(pattern, self.cursor)
-        return f"{numbers.grouped(len(places))} {'match' if len(places) == 1 else 'matches'}{found}"
+        self.cursor = next(compared, next(misses, rows[0]))
+        is_hit = self._found_in(pattern, self.cursor)
+        return f"{numbers.grouped(len(places))} {'match' if len(places) == 1 else 'matches'}{is_hit}"
 
     def _found_in(self, pattern: str, at: int) -> str:
         """Say which tensor of a row a search has found; "" where the name or operator shows it."""
@@ -377,10 +377,10 @@ class Navigator:
         Raises:
             FilterError: The expression cannot be read; the filter stays as it was.
         """
-        self._kept = self._holds(expression) if expression.strip() else None
+        self._mask = self._holds(expression) if expression.strip() else None
         self.filter = expression.strip()
         self._put_in_order()
-        if self._kept is None:
+        if self._mask is None:
             return "all nodes"
         if self.lines and self.place < 0:
             after = self.order[self.order >= self.cursor]
@@ -397,13 +397,13 @@ class Navigator:
             How many rows these are, and what the text wants before all of it can be read; "" if it can be.
         """
         fitting = problem = ""
-        for begun in beginnings(text):
+        for beginning in beginnings(text):
             try:
-                fitting = self.choose_filter(begun)
+                fitting = self.choose_filter(beginning)
             except FilterError as error:
                 problem = problem or str(error)
                 continue
-            if self.lines or begun is not text or (example := begun_field(text)) is None:
+            if self.lines or beginning is not text or (example := begun_field(text)) is None:
                 break
             problem = f"no node has that in its name; a field is compared, such as {example}"
         return fitting, problem
@@ -418,7 +418,7 @@ class Navigator:
 
     def clear_filter(self) -> None:
         """Show all rows."""
-        self.filter, self._kept, self._moved = "", None, None
+        self.filter, self._mask, self._moved = "", None, None
         self.arrange()
 
     def take_filter_back(self) -> str:
@@ -496,12 +496,12 @@ class Navigator:
     def choose_sample(self, sample: int | None) -> str:
         """Look at one sample, or at all of them with None."""
         self.sample = sample
-        said = "all samples" if sample is None else f"sample {sample} of 0..{self.samples - 1}"
+        label = "all samples" if sample is None else f"sample {sample} of 0..{self.samples - 1}"
         if sample is not None and self.metric not in SAMPLE_METRICS:
             self.metric = SAMPLE_METRICS[0]
-            said += f", metric {metric_title(self.metric)}"
+            label += f", metric {metric_title(self.metric)}"
         self.arrange()
-        return said
+        return label
 
     def refresh(self) -> bool:
         """Sort anew if results came in and the order depends on them; tell whether the order may have changed."""
@@ -515,7 +515,7 @@ class Navigator:
         """Filter and sort the rows; the cursor stays on its row."""
         if self.filter:
             with suppress(FilterError):  # a field that a single sample does not know: the last answer stays
-                self._kept = self._holds(self.filter)
+                self._mask = self._holds(self.filter)
         self._put_in_order()
 
     def _put_in_order(self) -> None:
@@ -523,7 +523,7 @@ class Navigator:
         self._sorted_version = self.table.version
         self.arranged += 1
         order = self._sorted()
-        self.order = order if self._kept is None else order[self._kept[order]]
+        self.order = order if self._mask is None else order[self._mask[order]]
         self._place = np.full(self.table.size, -1, dtype=np.int32)
         self._place[self.order] = np.arange(len(self.order))
 
@@ -559,8 +559,8 @@ class Navigator:
 
     def _no_failing(self) -> str:
         if self.table.pending:
-            known = f"{numbers.grouped(self.table.compared)} of {numbers.grouped(self.table.comparable)}"
-            return Provisional(f"no failing node so far, {known} compared", Until.RESULTS)
+            progress = f"{numbers.grouped(self.table.compared)} of {numbers.grouped(self.table.comparable)}"
+            return Provisional(f"no failing node so far, {progress} compared", Until.RESULTS)
         failing = self.table.failing() if self.sample is not None else np.zeros(0, np.int64)
         first = self.table.results[int(failing[0])] if len(failing) else None
         if first is not None and not first.samples:

@@ -26,8 +26,8 @@ class Neighbourhood:
 
     Args:
         centre: The row itself.
-        inputs: What its node reads, constants too; what carries most error first.
-        outputs: What is computed of it, in topological order.
+        inputs: Tensors that its node reads, constants too; the largest error first.
+        outputs: Tensors computed from it, in topological order.
         levels: The tensors of each level: 0 is the row, -1 what leads to it, 1 what follows. A tensor that also leads
             to another one that is shown stands a level further out.
         links: Pairs of tensors, the first of which the second is computed of.
@@ -68,17 +68,17 @@ def neighbourhood(graph: Graph, table: NodeTable, row: int, *, theirs: bool = Fa
         near = [at for reader, at in level.items() if name in reads[reader]]
         level[name] = -1 if before[name].constant else min(near, default=0) - 1
     for name in sorted(after, key=lambda name: _place(graph, name)):
-        near = [level[each] for each in reads[name] if level.get(each, -1) >= 0]
+        near = [level[source] for source in reads[name] if level.get(source, -1) >= 0]
         level[name] = max(near, default=0) + 1
-    known = {name: edge for name, edge in {**before, tensor: centre, **after}.items() if abs(level[name]) <= depth}
+    edges = {name: edge for name, edge in {**before, tensor: centre, **after}.items() if abs(level[name]) <= depth}
     levels: dict[int, list[Edge]] = {}
-    for name, edge in known.items():
+    for name, edge in edges.items():
         levels.setdefault(level[name], []).append(edge)
     links = [
-        (each, name)
-        for name in known
-        for each in reads[name]
-        if each in known and level[each] < level[name] and (name == tensor or not known[each].constant)
+        (source, name)
+        for name in edges
+        for source in reads[name]
+        if source in edges and level[source] < level[name] and (name == tensor or not edges[source].constant)
     ]
     return Neighbourhood(
         centre=centre, inputs=above(tensor), outputs=outputs, levels=dict(sorted(levels.items())), links=links
@@ -87,16 +87,16 @@ def neighbourhood(graph: Graph, table: NodeTable, row: int, *, theirs: bool = Fa
 
 def _reached(start: str, step: Step, depth: int, *, first: Sequence[Edge] | None = None) -> dict[str, Edge]:
     """Return the rows within a number of steps, the first of which may be given; constants only in that one."""
-    found: dict[str, Edge] = {}
+    edges: dict[str, Edge] = {}
     frontier = [start]
     for distance in range(depth):
         reached = first if first is not None and not distance else [edge for name in frontier for edge in step(name)]
         fresh = [edge for edge in reached if not distance or not edge.constant]
-        fresh = [edge for edge in fresh if edge.tensor != start and edge.tensor not in found]
-        kept = {edge.tensor: edge for edge in (fresh if not distance else fresh[:_MOST])}
-        found |= kept
-        frontier = [name for name, edge in kept.items() if not edge.constant][:_MOST]
-    return found
+        fresh = [edge for edge in fresh if edge.tensor != start and edge.tensor not in edges]
+        nearest = {edge.tensor: edge for edge in (fresh if not distance else fresh[:_MOST])}
+        edges |= nearest
+        frontier = [name for name, edge in nearest.items() if not edge.constant][:_MOST]
+    return edges
 
 
 def _place(graph: Graph, tensor: str) -> int:

@@ -1,4 +1,4 @@
-"""The node list: its rows, known before any value is read, and columns of their results."""
+"""The node list: its rows, made before any value is read, and columns of their results."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ STATE_OF: Mapping[Status, State] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedRow:
-    """One line of the node list as it is known before any value is read.
+    """One line of the node list, made before any value is read.
 
     Args:
         node: Node that produces the tensor.
@@ -102,7 +102,7 @@ class PlannedRow:
         quant: Quantization of the tensor.
         missing: Why it is not compared; None if it is.
         constant: Whether it is computed of constants alone, and so at no place of the run.
-        placement: Where the backend's node ran; "" if nobody said.
+        placement: Where the backend's node ran; "" if that was not recorded.
         folded: Operators that are folded into the reference's values, of a constant; "" for none.
     """
 
@@ -142,7 +142,7 @@ def shared_prefix(rows: Sequence[PlannedRow], names: Sequence[str]) -> str:
 
     Args:
         rows: The lines.
-        names: What they are called.
+        names: Their names.
     """
     computed = [name for row, name in zip(rows, names, strict=True) if row.op != "Input"]
     ends = [min(computed), max(computed)] if len(computed) > 1 else ["", ""]
@@ -158,9 +158,9 @@ def display_names(rows: Sequence[PlannedRow]) -> list[str]:
     """Return the name of each line: its node, with the tensor or the side where several lines are of one name."""
     counts = Counter(row.node for row in rows if row.tensor)
     names = [_display_name(row.node, row.tensor or row.reference_tensor, counts[row.node] > 1) for row in rows]
-    left = [at for at, row in enumerate(rows) if not row.tensor and row.node and counts[row.node]]
-    of_reference = Counter(rows[at].node for at in left)
-    for at in left:  # the backend made one node of it and others
+    unmatched = [at for at, row in enumerate(rows) if not row.tensor and row.node and counts[row.node]]
+    of_reference = Counter(rows[at].node for at in unmatched)
+    for at in unmatched:  # the backend made one node of it and others
         several = of_reference[rows[at].node] > 1
         names[at] = f"{_display_name(rows[at].node, rows[at].reference_tensor, several)}{_OF_REFERENCE}"
     return names
@@ -225,10 +225,10 @@ def sign(table: NodeTable, row: int, state: int) -> str:
     return "*" if State(state).failing else "." if state == State.PENDING else " "
 
 
-def shown_sample(result: NodeResult | None, asked: int | None) -> int:
+def shown_sample(result: NodeResult | None, sample: int | None) -> int:
     """Return the sample whose elements are shown: the one asked for, else the worst one, else the first."""
     worst = None if result is None or result.metrics is None else result.metrics.worst_sample
-    return asked if asked is not None else worst or 0
+    return sample if sample is not None else worst or 0
 
 
 SAMPLE_METRICS = ("sqnr_db", "max_abs")
@@ -260,7 +260,7 @@ class NodeTable:
     up to date from then on. The state of a row is written last, so that who reads it finds the rest.
 
     Args:
-        rows: What is known before any value is read.
+        rows: The rows, in order.
         names: What the rows are called, if that is all that is known of them: then no row is looked at.
         growing: Whether a recorder still adds rows.
         first: Number of its first row among all that are asked about; not 0 of constants, which stand in no list.
@@ -331,7 +331,7 @@ class NodeTable:
         return name if number is None else f"#{number} {name}"
 
     def prepare(self) -> None:
-        """Build the indexes that the first search or sort needs; called on the reader thread."""
+        """Build the indexes that the first search or sort needs; called on a worker thread."""
         _ = self._row_of, self._row_of_left, self._row_of_reference, self.by_name, self.by_op
         for name in ("introduced", "clipped"):
             self.values(name)
@@ -346,8 +346,8 @@ class NodeTable:
 
     @cached_property
     def _row_of_left(self) -> Mapping[str, int]:
-        left = ((at, row) for at, row in enumerate(self.rows) if row.missing is not None)
-        return {row.reference_tensor: at for at, row in left if row.reference_tensor}
+        unmatched = ((at, row) for at, row in enumerate(self.rows) if row.missing is not None)
+        return {row.reference_tensor: at for at, row in unmatched if row.reference_tensor}
 
     @cached_property
     def by_name(self) -> np.ndarray:
@@ -371,8 +371,8 @@ class NodeTable:
             with self._lock:  # no column is made meanwhile
                 self.pending -= self.results[row] is None
                 self.results[row] = result
-                for name, made in self._numbers.items():
-                    made[row] = number_of(result, name)
+                for name, numbers in self._numbers.items():
+                    numbers[row] = number_of(result, name)
                 sample, columns = self._of_sample
                 if columns:
                     _put_sample(columns, row, result.samples, sample, whole=state)
@@ -387,12 +387,12 @@ class NodeTable:
 
         Costs are known where an output alone is beyond its limit; nodes of the diagnosis come first.
         """
-        rows = ((self.row_of(each.tensor), each) for each in result.diagnosis)
-        self.diagnosis = {row: each for row, each in rows if row is not None}
-        exact = (each for each in result.verdict.contributors if each.how == "exact")
-        known = {row: each.sqnr_db for each in exact if (row := self.row_of(each.tensor)) is not None}
-        first = {row: known[row] for row in self.diagnosis if row in known}
-        self.costs = first | known
+        rows = ((self.row_of(cost.tensor), cost) for cost in result.diagnosis)
+        self.diagnosis = {row: cost for row, cost in rows if row is not None}
+        exact = (cost for cost in result.verdict.contributors if cost.how == "exact")
+        levels = {row: cost.sqnr_db for cost in exact if (row := self.row_of(cost.tensor)) is not None}
+        first = {row: levels[row] for row in self.diagnosis if row in levels}
+        self.costs = first | levels
         self.version += 1
 
     def row_of(self, tensor: str) -> int | None:
@@ -423,8 +423,8 @@ class NodeTable:
             return self._sample(sample)[name]
         if name not in self._numbers:
             with self._lock:
-                known = (np.nan if result is None else number_of(result, name) for result in self.results)
-                self._numbers[name] = np.fromiter(known, np.float64, self.size)
+                numbers = (np.nan if result is None else number_of(result, name) for result in self.results)
+                self._numbers[name] = np.fromiter(numbers, np.float64, self.size)
         return self._numbers[name]
 
     def failing(self, sample: int | None = None) -> np.ndarray:
@@ -468,9 +468,9 @@ class NodeTable:
     def find(self, name: str) -> int | None:
         """Return the row of a node or tensor, preferring the exact name of a node."""
         for attribute in ("node", "tensor", "reference_tensor"):
-            known = column(self.rows, attribute)
-            if name in known:
-                return known.index(name)
+            names = column(self.rows, attribute)
+            if name in names:
+                return names.index(name)
         return None
 
     def called(self, name: str) -> list[int]:
@@ -478,10 +478,10 @@ class NodeTable:
         if len(numbered := self._numbered(name)):
             return [int(row) for row in numbered]
         row, rows = self._row_of.get(name), set[int]()
-        for begun, whole in ((name, True), (f"{name}{_OF_SEVERAL}", False)):
-            for at in range(bisect_left(self.by_name, begun, key=self.names.__getitem__), self.size):
+        for beginning, whole in ((name, True), (f"{name}{_OF_SEVERAL}", False)):
+            for at in range(bisect_left(self.by_name, beginning, key=self.names.__getitem__), self.size):
                 shown = self.names[self.by_name[at]]
-                if not (shown == begun if whole else shown.startswith(begun)):
+                if not (shown == beginning if whole else shown.startswith(beginning)):
                     break
                 rows.add(int(self.by_name[at]))
         return sorted(rows if row is None else rows | {row})
@@ -504,9 +504,9 @@ class NodeTable:
                 raise ValueError(f"not a valid regular expression yet: {error.msg}") from error
             hits = [row for row, name in enumerate(self._searchable()) if regex.search(name)]
         elif pattern.startswith("'"):
-            wanted = pattern[1:].removesuffix("'")
+            whole = pattern[1:].removesuffix("'")
             texts = (column(self.rows, name) for name in ("node", "tensor", "reference_tensor"))
-            hits = [number for number, names in enumerate(zip(*texts, strict=True)) if wanted in names]
+            hits = [number for number, names in enumerate(zip(*texts, strict=True)) if whole in names]
         else:
             return np.flatnonzero(self.containing(pattern))
         return np.array(hits, dtype=np.int64)
@@ -519,8 +519,8 @@ class NodeTable:
 
     def containing(self, text: str) -> np.ndarray:
         """Tell for each row whether its node, tensor or operator contains a text, in any case."""
-        wanted = text.lower()
-        return np.fromiter((wanted in name for name in self._searchable()), dtype=bool, count=self.size)
+        lowered = text.lower()
+        return np.fromiter((lowered in name for name in self._searchable()), dtype=bool, count=self.size)
 
     def matching(self, field: str, fits: Callable[[str], object], sample: int | None = None) -> np.ndarray:
         """Tell for each row whether one of its texts fits.
@@ -534,8 +534,8 @@ class NodeTable:
             of_state = np.array([bool(fits(state.word)) for state in State])
             return np.asarray(of_state[self.states(sample)])
         if field == "explained":
-            known = (None if result is None else result.explained or "" for result in self.results)
-            return np.array([text is not None and bool(fits(text)) for text in known], dtype=bool)
+            explanations = (None if result is None else result.explained or "" for result in self.results)
+            return np.array([text is not None and bool(fits(text)) for text in explanations], dtype=bool)
         if field in {"name", "tensor", "ref"}:  # hardly any two are the same
             attribute = _FIELDS[field]
             return np.array([bool(fits(text)) for text in column(self.rows, attribute)], dtype=bool)
@@ -578,16 +578,16 @@ def _put_sample(
     columns: dict[str, np.ndarray], row: int, samples: Sequence[SampleResult], sample: int, *, whole: State
 ) -> None:
     """Fill in one sample of a row; a row that fails only over all samples fails in each."""
-    one = samples[sample] if sample < len(samples) and samples[sample].sample == sample else None
-    if one is None:
-        one = next((entry for entry in samples if entry.sample == sample), None)
-    if one is None:
+    measured = samples[sample] if sample < len(samples) and samples[sample].sample == sample else None
+    if measured is None:
+        measured = next((entry for entry in samples if entry.sample == sample), None)
+    if measured is None:
         columns["state"][row] = State.INCOMPARABLE
         return
-    blamed = whole.failing and not any(STATE_OF[each.status].failing for each in samples)
-    columns["state"][row] = whole if blamed else STATE_OF[one.status]
+    blamed = whole.failing and not any(STATE_OF[judged.status].failing for judged in samples)
+    columns["state"][row] = whole if blamed else STATE_OF[measured.status]
     for name in SAMPLE_METRICS:
-        value = getattr(one, name)
+        value = getattr(measured, name)
         columns[name][row] = np.nan if value is None else value
 
 

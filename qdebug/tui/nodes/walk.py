@@ -46,7 +46,7 @@ class Edge:
         node: Node at the other end; "" for a constant or an input of the network.
         op: Its operator.
         row: Row at the other end; None if it is not in the list.
-        info: What the graph knows of the tensor.
+        info: Type, shape and quantization of the tensor in the graph.
         constant: Whether it is a constant.
         error: Its error relative to its signal; None if it was not compared.
     """
@@ -157,7 +157,7 @@ def walk_to_origin(
             last = np.zeros(len(of), bool)
             last[of.rows[table.rows[costly].tensor]] = True
             path = way_upwards(of, graph, None, start, last)
-            passed = tuple(at for at in (table.row_of(of[each].tensor) for each in path) if at is not None)
+            passed = tuple(at for at in (table.row_of(of[name].tensor) for name in path) if at is not None)
             among = "" if costly == costs[0] else "of the nodes above the start, "
             ended = f"no node is beyond its limit; {among}this one's error costs the output most"
             return Walk(rows=passed or (row, costly), ended=ended, failing=False)
@@ -166,16 +166,16 @@ def walk_to_origin(
 
 def _candidates(of: ResultTable, start: int, way: Sequence[str]) -> Iterator[np.ndarray]:
     """Yield where a way may end: where the verdict's does, if it says so of all that are wrong; else at any origin."""
-    found: np.ndarray = of.beyond & (of.introducing | of.declared)
+    candidates: np.ndarray = of.beyond & (of.introducing | of.declared)
     last = of.rows.get(way[-1]) if way else None
     if last is not None:
         only = np.zeros(len(of), bool)
         only[last] = True
         if len(way) == 1 or of[start].status is Status.NONFINITE:
             yield only
-        found[of.rows_of(way)] = False
-        found[last] = True
-    yield found
+        candidates[of.rows_of(way)] = False
+        candidates[last] = True
+    yield candidates
 
 
 def _as_before(way: Sequence[str]) -> ErrorsByInput:
@@ -191,13 +191,13 @@ def _as_before(way: Sequence[str]) -> ErrorsByInput:
 
 def _along_the_worst(graph: Graph, table: NodeTable, row: int) -> Walk:
     """Go from a row to its worst input, and on; end at the node on the way that introduces most."""
-    path, seen = [row], {row}
+    path, visited = [row], {row}
     while len(path) < _LONGEST:
         edge = worst_input(graph, table, path[-1])
-        if edge is None or edge.row is None or edge.row in seen:
+        if edge is None or edge.row is None or edge.row in visited:
             break
         path.append(edge.row)
-        seen.add(edge.row)
+        visited.add(edge.row)
     passed = [(at, result) for at, result in ((at, table.results[at]) for at in path) if result]
     failing = [(at, result) for at, result in passed if _beyond(result)]
     if not any(_relative(result.introduced) for _, result in failing or passed):

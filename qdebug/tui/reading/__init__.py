@@ -1,1 +1,1 @@
-"""The reader threads, which open, compare and answer, and their messages to and from the screen."""
+"""Opening, comparing and answering on worker threads, and the messages to and from the screen."""

@@ -1,4 +1,4 @@
-"""Answers to the screen's requests about one tensor, computed in parts on the reader thread."""
+"""Answers to the screen's requests about one tensor, computed in parts on a worker thread."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ __all__ = [
 
 
 def recorded_facts(source: DiffSession, result: NodeResult, *, sample: int, step: int) -> Recorded | None:
-    """Read the statistics of a pair; called on the reader thread.
+    """Read the statistics of a pair; called on a worker thread.
 
     Args:
         source: The comparison.
@@ -42,7 +42,7 @@ def recorded_facts(source: DiffSession, result: NodeResult, *, sample: int, step
         step: Which step.
 
     Returns:
-        What was recorded; None where both sides have all their values, or cannot be read.
+        The statistics of both sides; None where both have all their values, or cannot be read.
     """
     sides = ((source.reference, result.reference_tensor), (source.backend, result.tensor))
     try:
@@ -55,7 +55,7 @@ def recorded_facts(source: DiffSession, result: NodeResult, *, sample: int, step
 
 
 def recorded_side(recording: Recording, tensor: str, sample: int, step: int) -> RecordedSide:
-    """Read the statistics of one side, or take them of its values; called on the reader thread.
+    """Read the statistics of one side, or take them of its values; called on a worker thread.
 
     Args:
         recording: The side.
@@ -72,11 +72,11 @@ def recorded_side(recording: Recording, tensor: str, sample: int, step: int) -> 
     if recording.has(tensor, sample, step):
         array = recording.load(tensor, sample, step)
         return RecordedSide(statistics=take_statistics(array, quant), quant=quant, elements=array.size, whole=whole)
-    kept = recording.kept(tensor, sample, step)
-    if kept is None:
+    payload = recording.kept(tensor, sample, step)
+    if payload is None:
         return RecordedSide(statistics=None, quant=quant)
-    many = 0 if kept.positions is None else len(kept.positions)
-    return RecordedSide(statistics=kept.statistics, quant=quant, elements=many, whole=whole)
+    many = 0 if payload.positions is None else len(payload.positions)
+    return RecordedSide(statistics=payload.statistics, quant=quant, elements=many, whole=whole)
 
 
 _WORST = 20
@@ -87,89 +87,94 @@ _MOST_HELD = 64 << 20
 
 
 class Answers:
-    """Answers in parts, the quick ones first; called on the reader thread.
+    """Answers in parts, the quick ones first; called on a worker thread.
 
     Args:
         pairs: Opens pairs of tensors.
-        outdated: Tells whether nobody waits for the answer any more: then it ends early.
     """
 
-    def __init__(self, pairs: OpenPairs, outdated: Callable[[], bool]) -> None:
-        self._pairs, self._outdated = pairs, outdated
-        self._begun: tuple[DiffSession, tuple[object, ...], Summing] | None = None
+    def __init__(self, pairs: OpenPairs) -> None:
+        self._pairs = pairs
+        self._unfinished: tuple[DiffSession, tuple[object, ...], Summing] | None = None
 
     def answer(
         self,
         source: DiffSession,
         request: DetailRequest,
         result: NodeResult,
+        is_over: Callable[[], bool],
         *,
+        known: DetailReady | None = None,
         changed: Callable[[], str] | None = None,
     ) -> Iterator[DetailReady]:
         """Compute the missing parts of an answer.
 
         Args:
             source: The comparison.
-            request: What was asked.
+            request: The tensor, and the facts that are wanted.
             result: The comparison of its tensor.
-            changed: Says which file is no longer what was opened; "" if all are. None if they may change.
+            is_over: Returns whether the request was cancelled: then the answer ends early.
+            known: The parts from an earlier time; None for none.
+            changed: Returns which file was replaced since it was opened, "" for none; None if they may change.
         """
-        known = request.known or DetailReady(request=request, values_sample=request.sample or 0)
-        known = replace(known, request=replace(request, known=None), complete=False, problem="")
+        known = known or DetailReady(request=request, values_sample=request.sample or 0)
+        known = replace(known, request=request, complete=False, problem="")
         try:
             check_unchanged(changed)
-            for known in self._parts(source, result, known):  # noqa: B020  each part has all that was known before
+            for known in self._parts(source, result, known, is_over):  # noqa: B020  each part has all that was known before
                 yield known
         except Cancelled:
-            if self._begun is not None and self._begun[2].held > _MOST_HELD:
-                self._begun = None  # what was decoded for it may be let go before anything else is asked
+            if self._unfinished is not None and self._unfinished[2].held > _MOST_HELD:
+                self._unfinished = None  # what was decoded for it may be let go before anything else is asked
         except (QdebugError, OSError, MemoryError) as error:
             values = f"values of sample {known.values_sample} cannot be shown: "
             yield replace(known, complete=True, problem=f"{values if known.values is None else ''}{error}")
         else:
             yield replace(known, complete=True)
 
-    def _parts(self, source: DiffSession, result: NodeResult, known: DetailReady) -> Iterator[DetailReady]:
-        """Yield all that is known whenever it is more.
+    def _parts(
+        self, source: DiffSession, result: NodeResult, known: DetailReady, is_over: Callable[[], bool]
+    ) -> Iterator[DetailReady]:
+        """Yield the facts so far after each step.
 
         Raises:
-            Cancelled: Nobody wants it any more.
+            Cancelled: The request was cancelled.
         """
         request, sample, tensor = known.request, known.values_sample, result.tensor
-        wanted = request.elements and (known.whole is None or bool(known.whole.missing))
-        if wanted or known.values is None:
+        wants_elements = request.elements and (known.whole is None or bool(known.whole.missing))
+        if wants_elements or known.values is None:
             try:
                 pair = self._pairs.open(source, tensor, sample=sample, step=request.step)
             except QdebugError:  # what was recorded of it is shown instead
                 yield replace(known, recorded=recorded_facts(source, result, sample=sample, step=request.step))
                 raise
-            if wanted:
+            if wants_elements:
                 summing = self._summing(source, (tensor, sample, request.step), pair)
                 slow = False
-                while not summing.more(self._outdated, seconds=_OFTEN):
+                while not summing.more(is_over, seconds=_OFTEN):
                     slow, known = True, replace(known, whole=summing.whole())
                     yield known
-                self._begun, known = None, replace(known, whole=summing.whole())
+                self._unfinished, known = None, replace(known, whole=summing.whole())
                 if slow and known.values is None:  # which takes as long again
                     yield known
             known = replace(known, values=known.values or value_facts(pair))
-            if self._outdated():
+            if is_over():
                 raise Cancelled
             yield known
         if known.profile is None and result.status not in {Status.INCOMPARABLE, Status.IDENTICAL}:
-            profile = source.profile(tensor, sample=sample, k=_WORST, cancelled=self._outdated)
+            profile = source.profile(tensor, sample=sample, k=_WORST, cancelled=is_over)
             if profile is None:
                 raise Cancelled
             known = replace(known, profile=profile)
             yield known
         if request.explain and known.explained is None:
-            yield replace(known, explained=_explained(source, result.node, self._outdated))
+            yield replace(known, explained=_explained(source, result.node, is_over))
 
     def _summing(self, source: DiffSession, key: tuple[object, ...], pair: OpenPair) -> Summing:
         """Return the sums of a pair; the previous ones if they are of this pair, so that nothing is read twice."""
-        if self._begun is None or self._begun[0] is not source or self._begun[1] != key:
-            self._begun = source, key, Summing(pair)
-        return self._begun[2]
+        if self._unfinished is None or self._unfinished[0] is not source or self._unfinished[1] != key:
+            self._unfinished = source, key, Summing(pair)
+        return self._unfinished[2]
 
 
 def check_unchanged(changed: Callable[[], str] | None) -> None:
@@ -183,17 +188,17 @@ def check_unchanged(changed: Callable[[], str] | None) -> None:
         raise RecordingError(f"{why}.", hint="Open it again: q, and the same command.")
 
 
-def _explained(source: DiffSession, node: str, outdated: Callable[[], bool]) -> Sequence[NodeExplanation]:
+def _explained(source: DiffSession, node: str, is_over: Callable[[], bool]) -> Sequence[NodeExplanation]:
     """Look for the arithmetic of a node.
 
     Raises:
-        Cancelled: Nobody waits for it any more.
+        Cancelled: The request was cancelled.
     """
     from qdebug.numerics.checkpoint import asking
     from qdebug.running.explain_file import explain
 
     def look(*_: object) -> None:
-        if outdated():
+        if is_over():
             raise Cancelled
 
     try:
@@ -208,20 +213,20 @@ def _explained(source: DiffSession, node: str, outdated: Callable[[], bool]) -> 
 def answer_alone(
     source: DiffSession, request: DetailRequest, *, changed: Callable[[], str] | None = None
 ) -> DetailReady:
-    """Sum up the values of one side; called on the reader thread.
+    """Sum up the values of one side; called on a worker thread.
 
     Args:
         source: The comparison.
-        request: What was asked, with the side that has the tensor.
-        changed: Says which file is no longer what was opened; "" if all are. None if they may change.
+        request: The tensor, with the side that has it.
+        changed: Returns which file was replaced since it was opened, "" for none; None if they may change.
     """
     recording, sample = recording_of(source, request.side), first_sample(source, request)
-    told = DetailReady(request=replace(request, known=None), values_sample=sample, complete=True)
+    ready = DetailReady(request=request, values_sample=sample, complete=True)
     try:
         check_unchanged(changed)
         side = recorded_side(recording, request.tensor, sample, request.step)
     except (QdebugError, OSError, MemoryError) as error:
-        return replace(told, problem=str(error))
+        return replace(ready, problem=str(error))
     if side.statistics is None:
-        return replace(told, problem=f"nothing was kept of it in sample {sample}")
-    return replace(told, recorded=(side, side))
+        return replace(ready, problem=f"nothing was kept of it in sample {sample}")
+    return replace(ready, recorded=(side, side))

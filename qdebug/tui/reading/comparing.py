@@ -1,9 +1,8 @@
-"""One backend on its way from closed to compared: filled by the reader thread, seen by the screen."""
+"""One backend on its way from closed to compared: filled by worker threads, seen by the screen."""
 
 from __future__ import annotations
 
 import gc
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -31,13 +30,12 @@ class ComparisonInProgress:
     Args:
         at: Its number.
         opening: How it is opened.
-        lock: Guards what both threads touch.
-        post: Takes each event; called on the reader thread, must not block.
-        load: Called once the graphs are aligned: loads what the screen will soon need.
+        post: Takes each event; called on worker threads, must not block.
+        load: Called once the graphs are aligned: imports modules that the screen will soon need.
 
     Attributes:
         done: Whether nothing is left to compare.
-        told: Whether the screen knows what all of it comes to.
+        pending: Yields the results that are still to be computed; None if there are none.
     """
 
     def __init__(
@@ -45,17 +43,15 @@ class ComparisonInProgress:
         at: int,
         opening: Opening,
         *,
-        lock: threading.Condition,
         post: Callable[[Event], object],
         load: Callable[[], object] = lambda: None,
     ) -> None:
         self.at = at
         self.opening = opening
-        self.named = self.opened = False
-        self.done = self.told = False
+        self.has_names = self.was_opened = False
+        self.is_done = False
         self.why = ""
-        self.begun, self.took = time.monotonic(), 0.0
-        self._lock = lock
+        self.begun_at, self.seconds = time.monotonic(), 0.0
         self._post, self._load = post, load
         self._forget()
 
@@ -65,7 +61,7 @@ class ComparisonInProgress:
         self.results: dict[str, NodeResult] = {}
         self._constants: dict[str, NodeResult] = {}
         self._rows = 0
-        self.left: Iterator[NodeResult] | None = None
+        self.pending: Iterator[NodeResult] | None = None
 
     @property
     def all_compared(self) -> bool:
@@ -77,13 +73,12 @@ class ComparisonInProgress:
         """Discard the results, since there is more to compare.
 
         Args:
-            why: What became of the recordings; "" if they have grown.
+            why: How the recordings were replaced; "" if they have grown.
         """
-        with self._lock:
-            self._forget()
+        self._forget()
         self.why = why
-        self.done = self.told = False
-        self.begun = time.monotonic()
+        self.is_done = False
+        self.begun_at = time.monotonic()
 
     def name(self, names: Callable[[], Sequence[str]]) -> None:
         """Show the names of the tensors.
@@ -91,7 +86,7 @@ class ComparisonInProgress:
         Args:
             names: Opens the recordings and gives the names.
         """
-        self.named = True
+        self.has_names = True
         table = named_rows(names())
         self._post(NamesLoaded(backend_at=self.at, table=table))
 
@@ -99,7 +94,7 @@ class ComparisonInProgress:
         """Align two recordings, make the rows of the list and show them.
 
         Args:
-            notes: Gives what was noted on nodes earlier.
+            notes: Returns the notes of earlier sessions by node.
         """
         opening = self.opening
         source = self.source = opening.compare()
@@ -108,19 +103,17 @@ class ComparisonInProgress:
         opened.table.prepare()
         self._load()
         _set_aside(opened.table.size)
-        self.table, self.left = opened.table, source.results()
+        self.table, self.pending = opened.table, source.results()
         self.results = {}
-        self.opened = True
+        self.was_opened = True
         self._post(opened)
 
     def next_result(self) -> NodeResult | None:
         """Compare one more pair; None if there is none. With the first come all that were kept from an earlier time."""
-        if self.results:
-            return next(self.left, None) if self.left is not None else None
-        return None if self.left is None else next(self.left, None)
+        return None if self.pending is None else next(self.pending, None)
 
     def result_of(self, tensor: str) -> NodeResult | None:
-        """Return the result of a tensor, or of a constant that was asked for; None if there is none yet."""
+        """Return the result of a tensor, or of a constant that was compared; None if there is none yet."""
         return self.results.get(tensor) or self._constants.get(tensor)
 
     def constants(self, source: DiffSession, tensor: str, *, side: str = "") -> NodeTable:
@@ -137,11 +130,11 @@ class ComparisonInProgress:
         if side == "reference":
             rows = constant_rows(source.reference.graph, (), _constants_of(source.reference, tensor), side=side)
             return self._numbered(rows)
-        found, alone = source.constants(tensor)
-        self._constants |= {each.tensor: each for each in found}
-        named = [(each, source.folded_in(each.tensor)) for each in found]
-        table = self._numbered(constant_rows(source.backend.graph, named, alone))
-        table.put(*found)
+        compared, unmatched = source.constants(tensor)
+        self._constants |= {result.tensor: result for result in compared}
+        folded = [(result, source.folded_in(result.tensor)) for result in compared]
+        table = self._numbered(constant_rows(source.backend.graph, folded, unmatched))
+        table.put(*compared)
         return table
 
     def _numbered(self, rows: Sequence[PlannedRow]) -> NodeTable:

@@ -46,11 +46,11 @@ class TrialFacts:
     """Facts of a tensor whose scale is tried, independent of the scale.
 
     Args:
-        bench: Checks parameters; nothing else of it may be used on another thread than the reader's.
+        bench: Checks parameters; nothing else of it may be used on the screen's thread.
         values: The tensor that the values are of.
         histogram: The values.
-        now_error: What the parameters in use lose, exactly; None without, or not known yet.
-        choices: What each calibrator chooses, by scheme; empty until they are asked.
+        now_error: Exact error of the parameters in use; None without parameters, or before it is computed.
+        choices: Scales of the calibrators, by scheme; empty before they are computed.
     """
 
     bench: TrialBench
@@ -71,11 +71,11 @@ class EditFacts:
 
     Args:
         node: The node whose edits change the tensor; "" if there is none.
-        edits: What can be done about it, the cheapest first.
+        edits: Edits of the node, the cheapest first.
         marked: The edits that are marked, of any node.
-        effect: What the marked edits make of the outputs, in the samples so far; None if none is marked, or not yet.
+        effect: The outputs with the marked edits, in the samples so far; None if none is marked, or not yet.
         faithful: SQNR in dB of a replay without edits against the recorded outputs; None if not known yet.
-        plain: What a replay without edits makes of the outputs; None if they are as recorded, or it is not known.
+        plain: The outputs of a replay without edits; None if they are as recorded, or not computed.
         gains: By how many dB each edit that is not marked would raise the SQNR of the worst output, as far as known.
     """
 

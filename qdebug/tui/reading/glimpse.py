@@ -1,17 +1,19 @@
-"""The elements around the one looked at, read at once on a thread of its own, whatever the reader is busy with."""
+"""The elements around the one looked at: read at once, without a turn, whatever else is being computed."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from qdebug.errors import QdebugError
 from qdebug.tui.elements.slab import slab_of
 from qdebug.tui.elements.summing import Cancelled, Summing
-from qdebug.tui.reading.messages import Failed, Glimpsed, LookRequest, TensorRequest
+from qdebug.tui.reading.messages import Glimpsed, LookRequest, TensorRequest
 
 if TYPE_CHECKING:
+    from textual.worker import Worker
+
     from qdebug.compare.measure.pair_values import OpenPair
     from qdebug.model import Recording
     from qdebug.session import DiffSession
@@ -32,13 +34,13 @@ class OpenPairs:
     def __init__(self, least: int = 1 << 22) -> None:
         self._least = least
         self._lock = threading.Lock()
-        self._kept: tuple[DiffSession, tuple[str, str, int, int], OpenPair] | None = None
+        self._latest: tuple[DiffSession, tuple[str, str, int, int], OpenPair] | None = None
 
     @property
     def nbytes(self) -> int:
-        """Memory that the one that is kept takes."""
-        kept = self._kept
-        return 0 if kept is None else kept[2].held
+        """Bytes held by the pair that is kept open."""
+        latest = self._latest
+        return 0 if latest is None else latest[2].held
 
     def open(self, source: DiffSession, tensor: str, *, sample: int, step: int, side: str = "") -> OpenPair:
         """Open both sides of a tensor, for the thread that calls.
@@ -55,10 +57,10 @@ class OpenPairs:
         """
         key = side, tensor, sample, step
         with self._lock:
-            if self._kept is not None and (self._kept[0] is not source or self._kept[1] != key):
-                self._kept = None  # before the next one is decoded
-            if self._kept is not None:
-                return self._kept[2].again()
+            if self._latest is not None and (self._latest[0] is not source or self._latest[1] != key):
+                self._latest = None  # before the next one is decoded
+            if self._latest is not None:
+                return self._latest[2].again()
             if side:
                 from qdebug.compare.measure.pair_values import open_alone  # long loaded: there are two recordings
 
@@ -66,14 +68,14 @@ class OpenPairs:
             else:
                 pair = source.pair(tensor, sample=sample, step=step)
             if pair.made >= self._least:
-                self._kept = source, key, pair
+                self._latest = source, key, pair
                 pair = pair.again()
             return pair
 
     def forget(self) -> None:
-        """Keep none: nobody looks at one."""
+        """Close the pair that is kept open."""
         with self._lock:
-            self._kept = None
+            self._latest = None
 
 
 def recording_of(source: DiffSession, side: str) -> Recording:
@@ -82,12 +84,12 @@ def recording_of(source: DiffSession, side: str) -> Recording:
 
 
 def first_sample(source: DiffSession, request: TensorRequest) -> int:
-    """Return the sample that is asked for of a tensor that one side alone has; the first with values if none is."""
+    """Return the requested sample of a tensor that one side alone has, else the first with values."""
     if request.sample is not None:
         return request.sample
     recording = recording_of(source, request.side)
-    held = (at for at, step in recording.places(request.tensor) if step == request.step)
-    return next((at for at in held if recording.has(request.tensor, at, request.step)), 0)
+    samples = (at for at, step in recording.places(request.tensor) if step == request.step)
+    return next((at for at in samples if recording.has(request.tensor, at, request.step)), 0)
 
 
 EXTENTS = (512, 512)
@@ -101,70 +103,46 @@ _OFTEN = 0.2
 """Seconds after which is shown what is read so far."""
 
 
-class Glimpser(threading.Thread):
-    """Reads a window for the newest request, and a map of the plane; older ones are dropped.
+class Glimpser:
+    """Reads a window of a tensor, and a map of its plane.
 
     Args:
         find: Gives the open comparison that a request is of; None if none is open. Raises RecordingError where its
             files must not be read any more.
-        post: Takes each event; called on this thread, must not block.
+        post: Takes each event; called on a worker thread, must not block.
         pairs: Opens pairs of tensors.
     """
 
     def __init__(
         self,
         find: Callable[[LookRequest], DiffSession | None],
-        post: Callable[[Glimpsed | Failed], object],
+        post: Callable[[Glimpsed], object],
         pairs: OpenPairs,
     ) -> None:
-        super().__init__(name="qdebug-glimpse", daemon=True)
         self._find, self._post, self._pairs = find, post, pairs
-        self._wake = threading.Condition()
-        self._request: LookRequest | None = None
-        self._stopped = self._away = False
+        self._lock = threading.Lock()  # a worker that was cancelled may still be at it
         self._plane: tuple[tuple[object, ...], DiffSession, Summing] | None = None
 
-    def ask(self, request: LookRequest | None) -> None:
-        """Read this window next, in place of a waiting one; None cancels. The first request starts the thread."""
-        with self._wake:
-            self._request, self._away = request, request is None
-            self._wake.notify()
-        if request is not None and not self.is_alive() and not self._stopped:
-            self.start()
+    def look(self, request: LookRequest | None, worker: Worker[Any]) -> None:
+        """Post the window of a request, and its map as it fills; for None free those of the last request.
 
-    def stop(self) -> None:
-        """End soon."""
-        with self._wake:
-            self._stopped = True
-            self._wake.notify()
-
-    def run(self) -> None:
-        """Wait for requests and answer them."""
-        try:
-            self._work()
-        except BaseException as error:  # noqa: BLE001  whatever ends this thread must be seen by the screen
-            self._post(Failed(error=error, fatal=True))
-
-    def _work(self) -> None:
-        while True:
-            with self._wake:
-                self._wake.wait_for(lambda: self._stopped or self._away or self._request is not None)
-                request, self._request, self._away = self._request, None, False
-            if self._stopped:
+        Args:
+            request: The element.
+            worker: The worker that asks; ends early once it is cancelled.
+        """
+        with self._lock:
+            if worker.is_cancelled:
                 return
             if request is None:
                 self._plane = None
                 self._pairs.forget()
-                continue
-            for seen in self._look(request):
-                if self._outdated():
-                    break
-                self._post(seen)
+                return
+            for glimpse in self._glimpses(request, worker):
+                if worker.cancelled_event.is_set():
+                    return
+                self._post(glimpse)
 
-    def _outdated(self) -> bool:
-        return self._stopped or self._away or self._request is not None
-
-    def _look(self, request: LookRequest) -> Iterator[Glimpsed]:
+    def _glimpses(self, request: LookRequest, worker: Worker[Any]) -> Iterator[Glimpsed]:
         sample = request.sample or 0
         try:
             source = self._find(request)
@@ -180,9 +158,9 @@ class Glimpser(threading.Thread):
             if not request.plane or part.has_plane(element):
                 yield Glimpsed(request=request, part=part, sample=sample)
                 return
-            sums, done, seconds = self._plane_of(source, request, (sample, element[:-2]), pair), False, _AT_ONCE
-            while not done:
-                done, seconds = sums.more(self._outdated, seconds=seconds), _OFTEN
+            sums, is_complete, seconds = self._plane_of(source, request, (sample, element[:-2]), pair), False, _AT_ONCE
+            while not is_complete:
+                is_complete, seconds = sums.more(lambda: worker.is_cancelled, seconds=seconds), _OFTEN
                 yield Glimpsed(request=request, part=part, sample=sample, plane=sums.whole())
         except Cancelled:
             return

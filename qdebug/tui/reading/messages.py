@@ -1,4 +1,4 @@
-"""Requests of the screen, events of the reader thread, and how a comparison is opened."""
+"""Requests of the screen, events of the worker threads, and how a comparison is opened."""
 
 from __future__ import annotations
 
@@ -43,7 +43,6 @@ __all__ = [
     "Glimpsed",
     "Job",
     "Key",
-    "LookAway",
     "LookRequest",
     "LookedAt",
     "NamesLoaded",
@@ -51,15 +50,12 @@ __all__ = [
     "NoteRequest",
     "Opened",
     "Opening",
-    "Request",
     "ScaleWish",
     "StatusMessage",
     "TensorRequest",
-    "TrialAway",
     "TrialReady",
     "TrialRequest",
     "TrialWish",
-    "Withdraw",
     "worst_first",
 ]
 
@@ -69,21 +65,21 @@ Key = tuple[int, int, int | None, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Opening:
-    """How a comparison is opened; both parts are called on the reader thread, in this order.
+    """How a comparison is opened; both parts are called on a worker thread, in this order.
 
     Args:
         compare: Opens both recordings, where that is not done yet, and aligns them.
-        hear: Takes who is told in a few words what `compare` is doing, and may raise an error to give it up; None where
-            nobody tells.
+        hear: Registers a callback for the stages of `compare`, which may raise an error to end it; None if there are no
+            stages.
         names: Opens the recordings and gives the names of the backend's tensors, which takes much less time than
             their graphs; None if there is no such short cut.
-        refresh: Takes in what a recorder has written since, and tells whether that is anything: then `compare` is
-            called again; None for recordings that are finished.
-        news: Says what became of the files when something was taken in, "" for nothing; None where nobody looks.
-        writing: Tells whether a recorder still adds to one of them; None if none does.
-        notes: Gives what was noted on nodes earlier, by node; None if nothing is kept.
-        remark: Says what is worth knowing once it is open, "" for nothing; None where nobody looks.
-        changed: Says which of the files is no longer the one that was opened; "" if all are. None if they may change.
+        refresh: Reads the data that a recorder has added, and returns whether there was any: then `compare` is called
+            again; None for recordings that are finished.
+        news: Returns a message about files that were replaced, "" for none; None for finished recordings.
+        writing: Returns whether a recorder still adds to one of them; None if none does.
+        notes: Returns the notes of earlier sessions by node; None if there is no file of notes.
+        remark: Returns a hint for the status line, "" for none; None if there is none.
+        changed: Returns which file was replaced since it was opened, "" for none; None if they may change.
     """
 
     compare: Callable[[], DiffSession]
@@ -99,10 +95,9 @@ class Opening:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TensorRequest:
-    """Ask for something about one row.
+    """A request about one row.
 
     Args:
-        id: Grows with each request; an answer to an older one is dropped.
         backend: Which comparison.
         row: The row of the list.
         tensor: Its backend tensor; the reference's, if that alone has it.
@@ -111,7 +106,6 @@ class TensorRequest:
         side: "reference" or "backend" where that one alone has the tensor; "" of one that is compared.
     """
 
-    id: int
     backend: int = 0
     row: int
     tensor: str
@@ -127,17 +121,15 @@ class TensorRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DetailRequest(TensorRequest):
-    """Ask for everything about one row.
+    """A request for the facts of one row.
 
     Args:
-        elements: Whether what the elements come to is wanted too.
-        explain: Whether an arithmetic is to be looked for.
-        known: What need not be found out again; None if nothing is known.
+        elements: Whether to include the statistics of all elements.
+        explain: Whether to search for the arithmetic that reproduces it.
     """
 
     elements: bool = False
     explain: bool = False
-    known: DetailReady | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,8 +137,8 @@ class LookedAt:
     """The element and plane of a tensor that a view shows.
 
     Args:
-        element: Its index; None if that is not known.
-        plane: Whether a map of the plane through it is looked at.
+        element: Its index; None before the shape is known.
+        plane: Whether the view shows a map of the plane through it.
     """
 
     element: tuple[int, ...] | None = None
@@ -155,11 +147,11 @@ class LookedAt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LookRequest(TensorRequest):
-    """Ask for the elements around one of them.
+    """A request for the elements around one of them.
 
     Args:
-        element: The one that is looked at; None for the first.
-        plane: Whether a map of the plane through it is wanted too.
+        element: The index at the centre; None for the first element.
+        plane: Whether to include a map of the plane through it.
     """
 
     element: tuple[int, ...] | None = None
@@ -167,17 +159,12 @@ class LookRequest(TensorRequest):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LookAway:
-    """Nobody looks at elements any more."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ScaleWish:
-    """Ask for the effect of a scale and a zero point on the tensor.
+    """The effect of a scale and a zero point on the tensor.
 
     Args:
-        quant: What is tried; None to ask for what is known of the tensor alone.
-        replay: Whether the network is to be replayed with it.
+        quant: The parameters to try; None for the facts of the tensor alone.
+        replay: Whether to replay the network with them.
     """
 
     quant: QuantParams | None = None
@@ -186,7 +173,7 @@ class ScaleWish:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EditWish:
-    """Ask for the edits of the tensor's node, and their effect on the outputs.
+    """The edits of the tensor's node, and their effect on the outputs.
 
     Args:
         edits: Names of the edits that are marked, of any node.
@@ -199,26 +186,24 @@ class EditWish:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BudgetWish:
-    """Ask for the composition of the outputs' errors, whatever the tensor."""
+    """The shares of all nodes in the outputs' errors, whatever the tensor."""
 
 
 TrialWish = ScaleWish | EditWish | BudgetWish
-"""What a page wants to be told that takes a replay."""
+"""Results of a replay that a view can show."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialRequest:
-    """Ask for something that takes a replay.
+    """A request for the result of a replay.
 
     Args:
-        id: Grows with each request; an answer to an older one is dropped.
         backend: Which comparison.
         row: The row of the list.
         tensor: Its backend tensor.
-        wish: What is to be found out.
+        wish: The result.
     """
 
-    id: int
     backend: int = 0
     row: int
     tensor: str
@@ -226,18 +211,13 @@ class TrialRequest:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TrialAway:
-    """Nobody tries anything any more."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ExportRequest:
-    """Ask to write a new file.
+    """A request to write a new file.
 
     Args:
         backend: Which comparison.
         path: A file that does not exist.
-        write: Writes it and says what was written; called on the reader thread.
+        write: Writes it and returns a summary of its contents; called on a worker thread.
     """
 
     backend: int
@@ -247,7 +227,7 @@ class ExportRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AcceptRequest:
-    """Ask to accept the error of a node from now on.
+    """A request to acknowledge the error of a node.
 
     Args:
         backend: Which comparison.
@@ -265,18 +245,13 @@ class AcceptRequest:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Withdraw:
-    """Cancel the last request about a row."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class NoteRequest:
-    """Ask to keep a note on a node.
+    """A request to keep a note on a node.
 
     Args:
         backend: Which comparison.
         node: The backend's node.
-        text: What to remember; "" to take the note out.
+        text: The note; "" to delete it.
         path: The limits file to write it into.
     """
 
@@ -288,7 +263,7 @@ class NoteRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConstantsRequest:
-    """Ask for the constants that a tensor is computed of.
+    """A request for the constants that the node of a tensor reads.
 
     Args:
         backend: Which comparison.
@@ -302,14 +277,11 @@ class ConstantsRequest:
 
 
 Job = ExportRequest | AcceptRequest | NoteRequest | ConstantsRequest
-"""What is done however much else is asked."""
-
-Request = DetailRequest | Withdraw | LookRequest | LookAway | TrialRequest | TrialAway | Job
-"""Whatever the screen asks for."""
+"""Requests that no other request cancels."""
 
 
-class Event(Message, bubble=False):
-    """Whatever the reader thread has to say; posted to the screen."""
+class Event(Message):
+    """News of a worker thread for the screen."""
 
 
 @dataclass(kw_only=True)
@@ -331,7 +303,7 @@ class AlignmentProgress(Event):
 
     Args:
         backend_at: Which comparison.
-        stage: What is being done, in a few words.
+        stage: The step at hand, in a few words.
     """
 
     backend_at: int = 0
@@ -345,12 +317,12 @@ class Opened(Event):
     Args:
         backend_at: Which comparison.
         reference, backend: Facts of the two runs.
-        reference_graph, backend_graph: What ran.
+        reference_graph, backend_graph: Their graphs.
         table: The rows, nothing computed yet.
         samples, steps: How many the recordings share.
-        limits: What counts as divergence.
+        limits: The limits in force, by name.
         writing: Whether a recorder still adds to one of them.
-        notes: What was noted on nodes earlier, by node.
+        notes: Notes of earlier sessions, by node.
     """
 
     backend_at: int = 0
@@ -370,7 +342,7 @@ class Opened(Event):
 class Computed(Event):
     """There are more results.
 
-    Told anew once `announced` of its table is taken back.
+    Posted again once `announced` of its table is reset.
 
     Args:
         backend_at: Which comparison.
@@ -394,17 +366,17 @@ class Finished(Event):
 
 @dataclass(kw_only=True)
 class DetailReady(Event):
-    """An answer, or the part of it that is known so far.
+    """The facts of a tensor, or those read so far.
 
     Args:
-        request: What was asked.
+        request: The request that it answers.
         values: Extremes, means and histograms of both sides; None if not read yet or not readable.
         values_sample: The sample they are of.
-        recorded: What was recorded of both sides where not all values were, or of the one side that has the tensor;
-            None if all were, or not read yet.
-        profile: What was found element by element; None if not known yet.
-        whole: What all elements come to, or those read so far; None if not asked for, not begun or not readable.
-        explained: Which arithmetic reproduces the tensor; None if not asked for or not known yet.
+        recorded: Recorded statistics of both sides where not all values were kept, or of the one side that has the
+            tensor; None if all were kept, or before they are read.
+        profile: Results element by element; None before they are computed.
+        whole: Statistics of all elements, or of those read so far; None if not requested, not begun or not readable.
+        explained: Which arithmetic reproduces the tensor; None if not requested, or before it is found.
         complete: Whether nothing more will come.
         problem: Why something is missing; "" if nothing is.
     """
@@ -430,10 +402,10 @@ class Glimpsed(Event):
     """The elements around the one looked at, as they were recorded; whether the tensor is compared or not.
 
     Args:
-        request: What was asked.
+        request: The request that it answers.
         part: The elements; None if they cannot be read.
         sample: The sample they are of.
-        plane: What the plane that they are of comes to, if they are not all of it; None if not asked for.
+        plane: Statistics of their plane, if they are not all of it; None if not requested.
         problem: Why there are none; "" if there are.
     """
 
@@ -449,13 +421,13 @@ class TrialReady(Event):
     """The result of a replay, or the part that is done.
 
     Args:
-        request: What was asked.
-        facts: What is known of the tensor; None if nothing yet.
-        error: What the parameters that are tried lose, exactly; None if not asked for or not known yet.
-        replay: What becomes of the outputs; None if not asked for or not known yet.
-        edits: What is known of edits; None if nothing yet.
-        budget: What the errors of the outputs are made of; None if nothing is known yet.
-        doing: What is being replayed; "" for nothing.
+        request: The request that it answers.
+        facts: Facts of the tensor; None before they are read.
+        error: Exact error of the parameters that are tried; None if not requested, or before it is computed.
+        replay: The outputs with these parameters; None if not requested, or before it is computed.
+        edits: Edits and their effects; None before they are listed.
+        budget: Shares of the nodes in the outputs' errors; None before any is computed.
+        doing: The replay at hand, in a few words; "" for none.
         replayed: How much of that is done, and of how much; (0, 0) while nothing is.
         problem: Why nothing can be tried; "" if something can.
     """
@@ -476,8 +448,8 @@ class ConstantsReady(Event):
     """The constants of a tensor are compared.
 
     Args:
-        request: What was asked.
-        table: A row for each, with the results of those that both sides have.
+        request: The request that it answers.
+        table: A row for each constant, with a result if both sides have it.
     """
 
     request: ConstantsRequest
@@ -499,10 +471,10 @@ class NoteKept(Event):
 
 @dataclass(kw_only=True)
 class StatusMessage(Event):
-    """Something asked for is done, or could not be done.
+    """A message for the status line.
 
     Args:
-        message: What there is to say, safe to show; a `Provisional` if it holds only until more is known.
+        message: The text, safe to show; a `Provisional` if later news end it.
     """
 
     message: str
@@ -515,7 +487,7 @@ class Failed(Event):
     Args:
         backend_at: Which comparison.
         error: Why.
-        fatal: Whether the reader thread has ended.
+        fatal: Whether a worker broke: there is no going on with other backends.
     """
 
     backend_at: int = 0

@@ -54,7 +54,7 @@ def named_rows(names: Sequence[str]) -> NodeTable:
 def planned_rows(source: DiffSession) -> list[PlannedRow]:
     """List all tensors, compared or not, in the backend's order.
 
-    Last comes what has no place in it: what is computed of constants alone, then what only the reference has.
+    Tensors without a place in it come last: those computed from constants alone, then those of the reference alone.
 
     Args:
         source: An open session; no values are read.
@@ -93,15 +93,15 @@ def _paired_row(entry: PlannedNode, backend: Graph) -> PlannedRow:
 
 def _lone_row(left_out: Unmatched, graph: Graph, *, ours: bool, constant: bool) -> PlannedRow:
     """Return the line of a tensor that has no partner."""
-    known, producer = graph.tensors.get(left_out.tensor), graph.producer(left_out.tensor)
+    info, producer = graph.tensors.get(left_out.tensor), graph.producer(left_out.tensor)
     return PlannedRow(
         node=left_out.tensor if producer is None else producer.name,
         op="Input" if producer is None else producer.op,
         tensor=left_out.tensor if ours else "",
         reference_tensor="" if ours else left_out.tensor,
-        shape=None if known is None else known.shape,
-        dtype=_dtype(known),
-        quant=None if known is None else known.quant,
+        shape=None if info is None else info.shape,
+        dtype=_dtype(info),
+        quant=None if info is None else info.quant,
         constant=constant,
         placement="" if producer is None or not ours else producer.placement,
         missing=f"{left_out.kind}, {left_out.side} only: {left_out.reason}",
@@ -119,21 +119,21 @@ def constant_rows(
         alone: The names of the others.
         side: "backend", or "reference" where that one alone has the node.
     """
-    paired = [(each.tensor, each.reference_tensor, each.match.value, None, folded) for each, folded in found]
+    paired = [(result.tensor, result.reference_tensor, result.match.value, None, folded) for result, folded in found]
     names = [(name, "") if side == "backend" else ("", name) for name in alone]
-    lone = [(*each, "", f"the {side} alone has this constant", "") for each in names]
+    lone = [(*result, "", f"the {side} alone has this constant", "") for result in names]
     rows = []
     for tensor, reference, match, missing, folded in (*paired, *lone):
-        known = graph.tensors.get(tensor or reference)
+        info = graph.tensors.get(tensor or reference)
         row = PlannedRow(
             node=tensor or reference,
             op="constant",
             tensor=tensor,
             reference_tensor=reference,
             match=match,
-            shape=None if known is None else known.shape,
-            dtype=_dtype(known),
-            quant=None if known is None else known.quant,
+            shape=None if info is None else info.shape,
+            dtype=_dtype(info),
+            quant=None if info is None else info.quant,
             missing=missing,
             folded=folded,
         )

@@ -1,16 +1,18 @@
-"""The one thread that owns the recordings: it opens them, computes results in order and answers in between."""
+"""Work on the recordings for worker threads: open and compare them, answer requests, replay, write files.
+
+Each public method runs on a thread of its own, started by a Textual worker, and ends early once that is cancelled. All
+but `look` take turns, see `qdebug.tui.reading.turns`.
+"""
 
 from __future__ import annotations
 
 import datetime as dt
-import sys
 import threading
 import time
-from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from qdebug.errors import AlignmentError, QdebugError, RecordingError
 from qdebug.present.text import safe_text
@@ -21,79 +23,60 @@ from qdebug.tui.reading.glimpse import Glimpser, OpenPairs
 from qdebug.tui.reading.messages import (
     AcceptRequest,
     AlignmentProgress,
-    BudgetWish,
     ConstantsReady,
     ConstantsRequest,
+    DetailReady,
     DetailRequest,
     Event,
     ExportRequest,
     Failed,
     Finished,
     Job,
-    LookAway,
     LookRequest,
     NoteKept,
     NoteRequest,
     Opening,
-    Request,
     StatusMessage,
-    TrialAway,
     TrialRequest,
-    Withdraw,
 )
+from qdebug.tui.reading.turns import Turns, Urgency
 
 if TYPE_CHECKING:
+    from textual.worker import Worker
+
     from qdebug.compare.result.result import NodeResult, RunComparison
     from qdebug.session import DiffSession
     from qdebug.tui.reading.answers import Answers
     from qdebug.tui.reading.trials import Trials
 
-__all__ = ["Reader", "short_turns"]
-
-_SECONDS = 0.0002
-
-
-@contextmanager
-def short_turns() -> Iterator[None]:
-    """Let threads take turns of a fraction of a millisecond inside the block; turns that are shorter stay so."""
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(min(before, _SECONDS))
-    try:
-        yield
-    finally:
-        sys.setswitchinterval(before)
-
+__all__ = ["Reader"]
 
 _FOLLOW_SECONDS = 0.5
-"""A recording that grows is looked at no more often."""
-
+"""Minimum interval between two looks at a recording that grows."""
 _PAINT_SECONDS = 0.3
-"""How long the graphs wait at most until the names are on the screen: two threads at once would only delay them."""
-
+"""Maximum time that the graphs wait until the names are on the screen: two threads at once would only delay them."""
 _LOAD_SECONDS = 5.0
-"""What replays a network is loaded after this, be there a verdict or not."""
-
+"""After this the modules of replays are loaded even without a verdict."""
 _STAGE_SECONDS = 0.2
-"""How often it is told at most how far the alignment is."""
-
+"""Minimum interval between two messages on the progress of the alignment."""
 _TOGETHER_SECONDS = 0.002
-"""Pairs are compared without looking for questions in between for as long as this."""
+"""Pairs are compared in one turn for as long as this."""
 
 _OUTDATED = Provisional("kept results are of another version of qdebug: computing again", Until.RESULTS)
 
 
-class _BrokenError(Exception):
-    """A request failed between two blocks; the comparison did not."""
-
-
-class Reader(threading.Thread):
-    """Reads recordings on a thread of its own.
+class Reader:
+    """Reads recordings on worker threads.
 
     Args:
-        openings: Each opens a reference and a backend and aligns them, on this thread.
-        post: Takes each event; called on this thread, must not block.
-        load: Called on this thread once graphs are aligned: loads what the screen will soon need.
-        load_later: Called on this thread once there is a verdict, or none for a while: loads the rest, the first time.
+        openings: Each opens a reference and a backend and aligns them.
+        post: Takes each event; called on worker threads, must not block.
+        load: Called on a worker thread once graphs are aligned: imports modules that the screen will soon need.
+        load_later: Called on a worker thread once there is a verdict, or none for a while: loads the rest once.
+
+    Attributes:
+        names_shown: Set once the names are on the screen.
+        preferred: The backend that is compared before the others.
     """
 
     def __init__(
@@ -104,348 +87,239 @@ class Reader(threading.Thread):
         load: Callable[[], object] = lambda: None,
         load_later: Callable[[], object] = lambda: None,
     ) -> None:
-        super().__init__(name="qdebug-reader", daemon=True)
+        self.names_shown = threading.Event()
+        self.preferred = 0
         self._post, self._load_later = post, load_later
-        self._wake = threading.Condition()
         self._comparisons = [
-            ComparisonInProgress(at, each, lock=self._wake, post=post, load=load) for at, each in enumerate(openings)
+            ComparisonInProgress(at, opening, post=post, load=load) for at, opening in enumerate(openings)
         ]
-        self._detail: DetailRequest | None = None
-        self._withdrawn = False
-        self._trial: TrialRequest | None = None
-        self._trial_withdrawn = False
-        self._trials: Trials | None = None
-        self._jobs: deque[Job] = deque()
-        self._preferred = 0
-        self._stopped = False
-        self._shown = False
+        self._turns, self._pairs = Turns(), OpenPairs()
+        self._glimpser = Glimpser(self._source_of, post, self._pairs)
         self._answers: Answers | None = None
-        self._staged = time.monotonic()
+        self._trials: Trials | None = None
+        self._stage_at = time.monotonic()
+
+    # Comparing
+
+    def compare(self, worker: Worker[Any]) -> None:
+        """Open and compare all backends; go on for ever where a recording is followed."""
         for comparison in self._comparisons:
             if comparison.opening.hear is not None:
-                comparison.opening.hear(partial(self._hear, comparison))
-        self._serving: Callable[[], bool] | None = None
-        """Tells whether what is answered at the moment is asked for no longer; None while nothing is."""
-        self._working = False
-        self._pairs = OpenPairs()
-        self._glimpser = Glimpser(self._to_glimpse, post, self._pairs)
+                comparison.opening.hear(partial(self._report_stage, comparison, worker))
+        with suppress(Cancelled):
+            while not worker.is_cancelled:
+                following = self._next()
+                if following is not None:
+                    self._advance(following, worker)
+                elif not self._refresh_seconds:
+                    return
+                else:
+                    worker.cancelled_event.wait(self._refresh_seconds)
+                    with self._turns.turn(Urgency.COMPARISON, worker):
+                        self._refresh()
 
-    def request(self, request: Request) -> None:
-        """Ask for something; a question for a tensor takes the place of one that is still waiting."""
-        if isinstance(request, LookRequest | LookAway):
-            self._glimpser.ask(request if isinstance(request, LookRequest) else None)
-            return
-        with self._wake:
-            if isinstance(request, DetailRequest):
-                self._detail = request
-            elif isinstance(request, Withdraw):
-                self._detail, self._withdrawn = None, True
-            elif isinstance(request, TrialRequest | TrialAway):
-                self._trial = request if isinstance(request, TrialRequest) else None
-                self._trial_withdrawn = self._trial is None
-            else:
-                self._jobs.append(request)
-            self._wake.notify()
+    @property
+    def _refresh_seconds(self) -> float:
+        """How long to wait for more of a followed recording: longer if comparing takes long; 0 if none is followed."""
+        followed = [comparison for comparison in self._comparisons if comparison.opening.refresh is not None]
+        return max(_FOLLOW_SECONDS, *(2 * comparison.seconds for comparison in followed)) if followed else 0
 
-    def prefer(self, backend: int) -> None:
-        """Compare this backend before the others."""
-        with self._wake:
-            self._preferred = backend
-            self._wake.notify()
-
-    def shown(self) -> None:
-        """Go on with the graphs: the names are on the screen."""
-        with self._wake:
-            self._shown = True
-            self._wake.notify()
-
-    def stop(self) -> None:
-        """Stop the thread at the next block of values."""
-        with self._wake:
-            self._stopped = True
-            self._wake.notify()
-        self._glimpser.stop()
-
-    def run(self) -> None:
-        """Open, compute, then wait for requests."""
-        try:
-            with short_turns():
-                with suppress(Cancelled):
-                    self._work()
-                self._do_jobs()  # the last thing that was asked for before the end is no less wanted
-        except _BrokenError as error:
-            self._post(Failed(error=error.__cause__ or error, fatal=True))
-        except BaseException as error:  # noqa: BLE001  whatever ends this thread must be seen by the screen
-            self._post(Failed(error=error, fatal=True))
-
-    def _work(self) -> None:
-        while not self._stopped:
-            self._serve()
-            comparison = self._next()
-            if comparison is not None:
-                self._advance(comparison)
-                continue
-            with self._wake:
-                self._wake.wait_for(self._wanted, self._patience())
-            self._look_for_more()
-
-    def _wanted(self) -> bool:
-        return bool(self._stopped or self._jobs or self._answerable() or self._triable())
-
-    def _patience(self) -> float | None:
-        """Return how long to sleep: for ever, unless a recording is followed; rarer if comparing takes long."""
-        followed = [each for each in self._comparisons if each.opening.refresh is not None]
-        return max(_FOLLOW_SECONDS, *(2 * each.took for each in followed)) if followed else None
-
-    def _look_for_more(self) -> None:
+    def _refresh(self) -> None:
         """Restart comparisons of recordings that have grown."""
         for comparison in self._comparisons:
             opening = comparison.opening
-            if opening.refresh is None or not comparison.done:
+            if opening.refresh is None or not comparison.is_done:
                 continue
-            grown = opening.refresh()
-            said = "" if opening.news is None else opening.news()
-            if grown:
-                comparison.restart(why=said)
+            has_grown = opening.refresh()
+            news = "" if opening.news is None else opening.news()
+            if has_grown:
+                comparison.restart(why=news)
                 self._answers = self._trials = None
-            if said:
-                self._post(StatusMessage(message=said))
+            if news:
+                self._post(StatusMessage(message=news))
 
     def _next(self) -> ComparisonInProgress | None:
-        preferred = self._comparisons[self._preferred]
-        if not preferred.done:
-            return preferred
-        return next((each for each in self._comparisons if not each.done), None)
+        preferred = self._comparisons[self.preferred]
+        return next((comparison for comparison in (preferred, *self._comparisons) if not comparison.is_done), None)
 
-    def _advance(self, comparison: ComparisonInProgress) -> None:
-        """Open a comparison, or compare one more pair of it."""
+    def _advance(self, comparison: ComparisonInProgress, worker: Worker[Any]) -> None:
+        """Open a comparison, or compare more pairs of it."""
         try:
-            self._step(comparison)
+            names = comparison.opening.names
+            if comparison.source is None and names is not None and not comparison.has_names:
+                comparison.name(names)
+                self.names_shown.wait(_PAINT_SECONDS)
+                return
+            with self._turns.turn(Urgency.COMPARISON, worker):
+                self._step(comparison, worker)
         except (QdebugError, OSError, ValueError) as error:
-            comparison.done = comparison.told = True
+            comparison.is_done = True
             unripe = isinstance(error, AlignmentError)
-            if comparison.opening.refresh is not None and (unripe or comparison.opened):
-                what = "more of the recording" if unripe else "another recording"  # who writes over a file may go on
+            if comparison.opening.refresh is not None and (unripe or comparison.was_opened):
+                awaited = "more of the recording" if unripe else "another recording"  # a writer may go on
                 why = f"{comparison.why}; " if comparison.why else ""
-                self._post(StatusMessage(message=f"{why}waiting for {what}: {safe_text(error, limit=200)}"))
+                self._post(StatusMessage(message=f"{why}waiting for {awaited}: {safe_text(error, limit=200)}"))
             else:
                 self._post(Failed(backend_at=comparison.at, error=error))
 
-    def _step(self, comparison: ComparisonInProgress) -> None:
+    def _step(self, comparison: ComparisonInProgress, worker: Worker[Any]) -> None:
         source = comparison.source
-        if source is None and comparison.opening.names is not None and not comparison.named:
-            comparison.name(comparison.opening.names)
-            with self._wake:
-                self._wake.wait_for(lambda: self._stopped or self._shown, _PAINT_SECONDS)
-            return
         if source is None:
             comparison.open(self._notes)
             return
-        if time.monotonic() - comparison.begun > _LOAD_SECONDS:  # a verdict that is far away does not wait for it
+        if time.monotonic() - comparison.begun_at > _LOAD_SECONDS:  # a verdict that is far away does not wait for it
             self._load_later()
-        if self._compare_some(comparison):
+        if self._compare_pairs(comparison, worker):
             return
-        comparison.done, comparison.took = True, time.monotonic() - comparison.begun
+        comparison.is_done, comparison.seconds = True, time.monotonic() - comparison.begun_at
         changed = comparison.opening.changed
         if changed is not None and (why := changed()):
             raise RecordingError(f"While they were compared {why}.", hint="Wait until the file is written.")
-        from qdebug.numerics.checkpoint import asking  # long loaded
-
         writing = comparison.opening.writing is not None and comparison.opening.writing()
-        with asking(self._between_blocks):
-            result = source.result(contributors=not writing)  # of a run that goes on, another one would be due at once
+        result = source.result(contributors=not writing)  # of a run that goes on, another one would be due at once
         self._post(Finished(backend_at=comparison.at, result=result))
-        comparison.told = True
         if self._next() is None:
             self._load_later()
-        if not writing and result.diagnosis and not self._stopped:
-            self._look_for_remedies(comparison, source, result)
+        if not writing and result.diagnosis:
+            self._find_remedies(comparison, source, result)
 
-    def _look_for_remedies(self, comparison: ComparisonInProgress, source: DiffSession, result: RunComparison) -> None:
-        """Try edits of the nodes in the diagnosis, and serve requests in between."""
-        from qdebug.numerics.checkpoint import asking, checkpoint
+    def _find_remedies(self, comparison: ComparisonInProgress, source: DiffSession, result: RunComparison) -> None:
+        """Try edits of the nodes in the diagnosis."""
+        from qdebug.numerics.checkpoint import checkpoint
         from qdebug.repair.remedies import with_remedies
 
-        with asking(self._between_blocks):
-            found = with_remedies(source, result, on_progress=lambda *_: checkpoint())
-        if found is not result:
-            self._post(Finished(backend_at=comparison.at, result=found))
+        completed = with_remedies(source, result, on_progress=lambda *_: checkpoint())
+        if completed is not result:
+            self._post(Finished(backend_at=comparison.at, result=completed))
 
-    def _hear(self, comparison: ComparisonInProgress, stage: str) -> None:
-        """Report the progress of opening a comparison at intervals; raise Cancelled once the program ends."""
-        if self._stopped:
+    def _report_stage(self, comparison: ComparisonInProgress, worker: Worker[Any], stage: str) -> None:
+        """Report the progress of the alignment at intervals; raise Cancelled once the program ends."""
+        if worker.is_cancelled:
             raise Cancelled
-        if time.monotonic() - self._staged > _STAGE_SECONDS:
-            self._staged = time.monotonic()
+        if time.monotonic() - self._stage_at > _STAGE_SECONDS:
+            self._stage_at = time.monotonic()
             self._post(AlignmentProgress(backend_at=comparison.at, stage=stage))
 
-    def _compare_some(self, comparison: ComparisonInProgress) -> bool:
-        """Compare a pair, and others as long as that takes next to no time; tell whether there was one."""
-        from qdebug.numerics.checkpoint import asking  # long loaded where there is something to compare
-
-        first, end = not comparison.results, time.monotonic() + _TOGETHER_SECONDS
-        with asking(self._between_blocks):
-            result = comparison.next_result()
-            if result is None:
-                return False
-            if first:
-                self._show_first(comparison, result)
-                return True
-            comparison.hand_over(result)
-            while time.monotonic() < end and (result := comparison.next_result()) is not None:
-                comparison.hand_over(result)  # at once: the next one may take long
+    def _compare_pairs(self, comparison: ComparisonInProgress, worker: Worker[Any]) -> bool:
+        """Compare a pair, and more as long as that takes next to no time; return whether there was one."""
+        is_first, end = not comparison.results, time.monotonic() + _TOGETHER_SECONDS
+        result = comparison.next_result()
+        if result is None:
+            return False
+        if is_first:
+            self._show_first(comparison, result, worker)
+            return True
+        comparison.hand_over(result)
+        while time.monotonic() < end and (result := comparison.next_result()) is not None:
+            comparison.hand_over(result)  # at once: the next one may take long
         return True
 
-    def _show_first(self, comparison: ComparisonInProgress, result: NodeResult) -> None:
+    def _show_first(self, comparison: ComparisonInProgress, result: NodeResult, worker: Worker[Any]) -> None:
         """Hand over the first result, and with it all others where all were kept from an earlier time."""
         source = comparison.source
         if source is not None and comparison.all_compared:
-            comparison.left = None
+            comparison.pending = None
             comparison.hand_over(*source.compared)
-            with self._wake:  # the verdict can wait until they are on the screen
-                self._wake.wait_for(lambda: self._stopped, _PAINT_SECONDS)
+            worker.cancelled_event.wait(_PAINT_SECONDS)  # the verdict can wait until they are on the screen
         else:
             comparison.hand_over(result)
         if source is not None and source.outdated:
             self._post(StatusMessage(message=_OUTDATED))
 
-    def _between_blocks(self) -> None:
-        """Checkpoint of a comparison: raise Cancelled if the program ends, else serve queued jobs and requests."""
-        if self._stopped:
-            raise Cancelled
-        if self._serving is not None:
-            if self._serving():
-                raise Cancelled
-        elif not self._working and (self._jobs or self._detail is not None or self._trial is not None):
-            try:
-                self._serve()
-            except Cancelled:
-                raise
-            except Exception as error:
-                raise _BrokenError from error
-
     def _notes(self, opening: Opening) -> Mapping[str, str]:
         try:
-            said = "" if opening.remark is None else opening.remark()
-            if said:
-                self._post(StatusMessage(message=safe_text(said, limit=200)))
+            remark = "" if opening.remark is None else opening.remark()
+            if remark:
+                self._post(StatusMessage(message=safe_text(remark, limit=200)))
             return {} if opening.notes is None else opening.notes()
         except QdebugError as error:  # a file with a mistake is no reason to show nothing
             self._post(StatusMessage(message=f"notes are not shown: {safe_text(error, limit=200)}"))
             return {}
 
-    # Requests
+    # Answering
 
-    def _serve(self) -> None:
-        self._do_jobs()
-        self._answer_newest()
-        self._try_newest()
+    def answer(self, request: DetailRequest, known: DetailReady | None, worker: Worker[Any]) -> None:
+        """Read the facts of one tensor, in parts.
 
-    def _do_jobs(self) -> None:
-        """Do all there is to do, one after the other: none gives way to anything."""
-        self._working = True
-        try:
-            while self._jobs:
-                with self._wake:
-                    job = self._jobs.popleft()
-                self._do(job)
-        finally:
-            self._working = False
-
-    def _answer_newest(self) -> None:
-        """Answer the latest request, unless its tensor is not compared yet."""
-        with self._wake:
-            request = self._detail if self._answerable() else None
-            if request is not None:
-                self._detail, self._withdrawn = None, False
-        if request is None or self._stopped:
-            return
-        from qdebug.numerics.checkpoint import asking  # not before there is something to answer
-
-        self._serving = self._outdated
-        try:
-            with asking(self._between_blocks):
-                self._answer(request)
-        finally:
-            self._serving = None
-
-    def _try_newest(self) -> None:
-        """Serve the latest request for a replay; resume it later if it gives way to another request."""
-        with self._wake:
-            request = self._trial if self._triable() else None
-            if request is not None:
-                self._trial, self._trial_withdrawn = None, False
-        comparison = None if request is None else self._comparisons[request.backend]
-        if request is None or comparison is None or comparison.source is None or self._stopped:
-            return
-        from qdebug.numerics.checkpoint import asking  # not before there is something to try
-        from qdebug.tui.reading.trials import Trials
-
-        self._trials = self._trials or Trials(self._post)
-        self._serving = self._trial_outdated
-        try:
-            with asking(self._between_blocks):
-                self._trials.answer(
-                    comparison.source, request, self._trial_outdated, changed=comparison.opening.changed
-                )
-        except Cancelled:
-            with self._wake:
-                if self._trial is None and not self._trial_withdrawn:
-                    self._trial = request
-        finally:
-            self._serving = None
-
-    def _answer(self, request: DetailRequest) -> None:
-        """Answer one question, and take it up again later if it gave way to a job."""
+        Args:
+            request: The tensor and the facts.
+            known: Facts that need not be read again; None for none.
+            worker: The worker that asks.
+        """
         from qdebug.tui.reading.answers import Answers, answer_alone  # not before there is something to answer
 
-        comparison, part = self._comparisons[request.backend], None
-        source, changed = comparison.source, comparison.opening.changed
-        self._answers = self._answers or Answers(self._pairs, self._outdated)
-        if source is not None and request.side:
-            part = answer_alone(source, request, changed=changed)
-            self._post(part)
-        elif source is not None and (result := comparison.result_of(request.tensor)) is not None:
-            for part in self._answers.answer(source, request, result, changed=changed):
-                self._post(part)
-        with self._wake:  # what gave way to a job goes on after it
-            if self._jobs and self._detail is None and not self._withdrawn and not (part and part.complete):
-                self._detail = request
+        comparison = self._comparisons[request.backend]
+        with suppress(Cancelled), self._turns.turn(Urgency.ANSWER, worker) as is_over:
+            source, changed = comparison.source, comparison.opening.changed
+            if source is None:  # it is being opened again, after which the screen asks anew
+                return
+            if request.side:
+                self._post(answer_alone(source, request, changed=changed))
+                return
+            result = comparison.result_of(request.tensor)
+            self._answers = self._answers or Answers(self._pairs)
+            if result is not None:
+                for part in self._answers.answer(source, request, result, is_over, known=known, changed=changed):
+                    self._post(part)
 
-    def _do(self, job: Job) -> None:
-        comparison = self._comparisons[job.backend]
+    def try_out(self, request: TrialRequest, worker: Worker[Any]) -> None:
+        """Replay the net for a request, in parts."""
+        from qdebug.tui.reading.trials import Trials  # not before there is something to try
+
+        comparison = self._comparisons[request.backend]
+        with suppress(Cancelled), self._turns.turn(Urgency.TRIAL, worker) as is_over:
+            self._trials = self._trials or Trials(self._post)
+            if comparison.source is not None:
+                self._trials.answer(comparison.source, request, is_over, changed=comparison.opening.changed)
+
+    def look(self, request: LookRequest | None, worker: Worker[Any]) -> None:
+        """Read the elements around one of them, whatever else is computed; None frees those of the last request."""
+        self._glimpser.look(request, worker)
+
+    def _source_of(self, request: LookRequest) -> DiffSession | None:
+        """Return the open comparison that a request is of.
+
+        Raises:
+            RecordingError: A file was replaced since it was opened.
+        """
+        comparison = self._comparisons[request.backend]
         if comparison.source is None:
-            self._post(StatusMessage(message="nothing is written: the recording is being opened again; try once more"))
-            return
+            return None
+        from qdebug.tui.reading.answers import check_unchanged
+
+        check_unchanged(comparison.opening.changed)
+        return comparison.source
+
+    # Writing
+
+    def do(self, job: Job, worker: Worker[Any]) -> None:
+        """Write a file, or read constants; the program's end does not prevent it, but ends a replay for it."""
         try:
-            if isinstance(job, ExportRequest):
-                what = self._write(job, comparison.source)
-                self._post(StatusMessage(message=f"wrote {safe_text(job.path, limit=60)}: {what}"))
-            elif isinstance(job, AcceptRequest):
-                self._accept(job)
-            elif isinstance(job, ConstantsRequest):
-                table = comparison.constants(comparison.source, job.tensor, side=job.side)
-                self._post(ConstantsReady(request=job, table=table))
-            else:
+            if isinstance(job, NoteRequest):
                 self._note(job)
-        except Cancelled:  # the program ends, and does not wait for a replay
+                return
+            with self._turns.turn(Urgency.JOB, worker, must_run=True):
+                self._do(job)
+        except Cancelled:
             return
         except (QdebugError, OSError, ValueError) as error:
             self._post(StatusMessage(message=safe_text(error, limit=200)))
 
-    def _write(self, job: ExportRequest, source: DiffSession) -> str:
-        """Write a file; replays for it check at intervals whether the program ends."""
-        from qdebug.numerics.checkpoint import asking  # not before something is written
-
-        def ask() -> None:
-            if self._stopped:
-                raise Cancelled
-
-        with asking(ask):
-            return job.write(source, job.path)
+    def _do(self, job: ExportRequest | AcceptRequest | ConstantsRequest) -> None:
+        comparison = self._comparisons[job.backend]
+        source = comparison.source
+        if source is None:
+            self._post(StatusMessage(message="nothing is written: the recording is being opened again; try once more"))
+        elif isinstance(job, ExportRequest):
+            written = job.write(source, job.path)
+            self._post(StatusMessage(message=f"wrote {safe_text(job.path, limit=60)}: {written}"))
+        elif isinstance(job, AcceptRequest):
+            self._accept(job)
+        else:
+            self._post(ConstantsReady(request=job, table=comparison.constants(source, job.tensor, side=job.side)))
 
     def _accept(self, job: AcceptRequest) -> None:
-        """Write an acknowledgement, or take it back, and judge all comparisons anew by it."""
+        """Write an acknowledgement, or take it back, and judge all comparisons by it."""
         from qdebug.limits.limits_file import acknowledge, withdraw
 
         if job.reason:
@@ -458,60 +332,23 @@ class Reader(threading.Thread):
             if source is None:
                 continue
             source.acknowledge(limits.acknowledged)
-            if comparison.done:
+            if comparison.is_done:
                 with suppress(QdebugError):  # nothing comparable: said before
                     result = source.result()
                     comparison.hand_over(*result.nodes)
                     self._post(Finished(backend_at=comparison.at, result=result))
-        file = safe_text(job.path, limit=60)
-        said = f"no longer acknowledged: {safe_text(job.node, limit=50)}, in {file}"
+        file, node = safe_text(job.path, limit=60), safe_text(job.node, limit=50)
+        message = f"no longer acknowledged: {node}, in {file}"
         if job.reason:
-            said = f"acknowledged {safe_text(job.node, limit=50)} in {file}; diff and tui use it with --limits {file}"
-        self._post(StatusMessage(message=said))
+            message = f"acknowledged {node} in {file}; diff and tui use it with --limits {file}"
+        self._post(StatusMessage(message=message))
 
     def _note(self, job: NoteRequest) -> None:
-        """Write a note, or take it out."""
+        """Write a note, or take it out; no turn is needed for it."""
         from qdebug.limits.limits_file import write_note
 
         write_note(job.path, job.node, job.text)
         self._post(NoteKept(node=job.node, text=job.text))
-        what = "note kept on" if job.text else "no note any more on"
-        self._post(StatusMessage(message=f"{what} {safe_text(job.node, limit=50)}, in {safe_text(job.path, limit=60)}"))
-
-    def _answerable(self) -> bool:
-        request = self._detail
-        if request is None:
-            return False
-        comparison = self._comparisons[request.backend]
-        known = comparison.source is not None
-        return known if request.side else known and comparison.result_of(request.tensor) is not None
-
-    def _triable(self) -> bool:
-        if self._trial is None:
-            return False
-        comparison = self._comparisons[self._trial.backend]
-        waits = isinstance(self._trial.wish, BudgetWish) and not comparison.told  # the verdict does not wait for it
-        return comparison.source is not None and not waits
-
-    def _trial_outdated(self) -> bool:
-        with self._wake:
-            newer = self._trial_withdrawn or self._trial is not None
-            return bool(self._stopped or newer or self._jobs or self._answerable())
-
-    def _to_glimpse(self, request: LookRequest) -> DiffSession | None:
-        """Return the source of a window; called on the other thread.
-
-        Raises:
-            RecordingError: A file is no longer what was opened.
-        """
-        comparison = self._comparisons[request.backend]
-        if comparison.source is None:
-            return None
-        from qdebug.tui.reading.answers import check_unchanged
-
-        check_unchanged(comparison.opening.changed)
-        return comparison.source
-
-    def _outdated(self) -> bool:
-        with self._wake:
-            return bool(self._stopped or self._withdrawn or self._jobs or self._detail is not None)
+        action = "note kept on" if job.text else "no note any more on"
+        node, file = safe_text(job.node, limit=50), safe_text(job.path, limit=60)
+        self._post(StatusMessage(message=f"{action} {node}, in {file}"))

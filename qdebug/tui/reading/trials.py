@@ -39,7 +39,7 @@ _FIRST = 2
 
 
 class Trials:
-    """Serves trials on the reader thread, and keeps the latest results.
+    """Serves trials on a worker thread, and keeps the latest results.
 
     Args:
         post: Takes each part of an answer.
@@ -50,8 +50,8 @@ class Trials:
         self._key: tuple[DiffSession, str] | None = None
         self._facts: TrialFacts | None = None
         self._ready: TrialReady | None = None
-        self._outdated: Callable[[], bool] = lambda: False
-        self._told = 0.0
+        self._is_over: Callable[[], bool] = lambda: False
+        self._reported_at = 0.0
         self._bench: tuple[DiffSession, EditBench] | None = None
         self._effect: tuple[EditWish, EditEffect] | None = None
         self._plain: dict[int | None, EditEffect] = {}
@@ -63,7 +63,7 @@ class Trials:
         self,
         source: DiffSession,
         request: TrialRequest,
-        outdated: Callable[[], bool],
+        is_over: Callable[[], bool],
         *,
         changed: Callable[[], str] | None = None,
     ) -> None:
@@ -71,15 +71,15 @@ class Trials:
 
         Args:
             source: The comparison.
-            request: What was asked.
-            outdated: Tells whether something newer was asked.
-            changed: Says which file is no longer what was opened; "" if all are. None if they may change.
+            request: The tensor, and the result that is wanted.
+            is_over: Returns whether the request was cancelled.
+            changed: Returns which file was replaced since it was opened, "" for none; None if they may change.
 
         Raises:
-            Cancelled: Nobody waits for the rest any more.
+            Cancelled: The request was cancelled.
         """
         ready = self._ready = TrialReady(request=request)
-        self._outdated, self._told = outdated, 0.0
+        self._is_over, self._reported_at = is_over, 0.0
         try:
             check_unchanged(changed)
             if isinstance(request.wish, BudgetWish):
@@ -91,18 +91,18 @@ class Trials:
         except BROKEN_REPLAY as error:
             self._post(replace(self._ready, doing="", problem=problem_of(error)))
 
-    def _tell(self, ready: TrialReady) -> TrialReady:
-        """Post a part of an answer; how a replay gets on is told with it."""
+    def _report(self, ready: TrialReady) -> TrialReady:
+        """Post a part of an answer; `_progress` posts it again with the progress of the replay."""
         self._ready = ready
         self._post(ready)
         return ready
 
     def _progress(self, done: int, total: int, *_: object) -> None:
         """Report the progress of a replay at intervals; cancel it for a newer request."""
-        if self._outdated():
+        if self._is_over():
             raise Cancelled
-        if self._ready is not None and time.monotonic() - self._told > _OFTEN:
-            self._told = time.monotonic()
+        if self._ready is not None and time.monotonic() - self._reported_at > _OFTEN:
+            self._reported_at = time.monotonic()
             self._post(replace(self._ready, replayed=(done, total)))
 
     def _answer_scale(self, source: DiffSession, ready: TrialReady, wish: ScaleWish) -> None:
@@ -110,7 +110,7 @@ class Trials:
         if wish.quant is None:
             return
         (error,) = facts.bench.values.errors([wish.quant])
-        ready = self._tell(replace(ready, facts=facts, error=error))
+        ready = self._report(replace(ready, facts=facts, error=error))
         if wish.replay:
             self._post(replace(ready, replay=facts.bench.replay(wish.quant, self._progress)))
 
@@ -125,73 +125,75 @@ class Trials:
             facts = replace(facts, node=unit.node.name, edits=bench.edits_of(unit))
         places = [place for place in source.backend.places() if wish.sample in {None, place[0]}]
         key = (source, wish, facts.node)
-        known = self._gains[1] if self._gains is not None and self._gains[0] == key else {}
-        offered = [edit for edit in facts.edits if edit.name not in {*wish.edits, *known}] if places else []
+        gains = self._gains[1] if self._gains is not None and self._gains[0] == key else {}
+        offered = [edit for edit in facts.edits if edit.name not in {*wish.edits, *gains}] if places else []
         gains_text = "each edit, for its gain" if offered else ""
-        ready = self._tell(replace(ready, edits=facts, doing="the whole net without edits"))
+        ready = self._report(replace(ready, edits=facts, doing="the whole net without edits"))
         facts = replace(facts, faithful=bench.faithful())
         if places and abs(bench.faithful()) < math.inf and wish.sample not in self._plain:
             for plain in bench.effects((), places):  # before any gain: that of the replay itself is none of an edit's
                 if plain.samples < len(places):
                     doing = f"without edits {_run(plain.samples, places)}"
-                    ready = self._tell(replace(ready, edits=facts, doing=doing))
+                    ready = self._report(replace(ready, edits=facts, doing=doing))
             self._plain[wish.sample] = plain
         facts = replace(facts, plain=self._plain.get(wish.sample))
         if self._effect is not None and self._effect[0] == wish:
             facts = replace(facts, effect=self._effect[1])
         elif wish.edits:
-            ready = self._tell(replace(ready, edits=facts, doing=_run(0, places)))
+            ready = self._report(replace(ready, edits=facts, doing=_run(0, places)))
             for effect in bench.effects(wish.edits, places):
                 facts = replace(facts, effect=effect)
-                ready = self._tell(replace(ready, edits=facts, doing=_run(effect.samples, places) or gains_text))
+                ready = self._report(replace(ready, edits=facts, doing=_run(effect.samples, places) or gains_text))
                 self._effect = (wish, effect) if effect.samples == len(places) else None
         if offered:
-            ready = self._tell(replace(ready, edits=replace(facts, gains=known), doing=gains_text))
+            ready = self._report(replace(ready, edits=replace(facts, gains=gains), doing=gains_text))
             for name, gain in bench.gains(wish.edits, offered, places):
-                known = {**known, name: gain}
-                self._gains = key, known  # each at once: whoever leaves comes back to what is known
-                ready = self._tell(replace(ready, edits=replace(facts, gains=known)))
-        self._tell(replace(ready, edits=replace(facts, gains=known), doing=""))
+                gains = {**gains, name: gain}
+                self._gains = key, gains  # each at once: whoever leaves comes back to what is known
+                ready = self._report(replace(ready, edits=replace(facts, gains=gains)))
+        self._report(replace(ready, edits=replace(facts, gains=gains), doing=""))
 
     def _answer_budget(self, source: DiffSession, ready: TrialReady) -> None:
         """Make the budget of the worst samples, the worst output's first, and after that of all of them."""
-        known, entries = self._shares.setdefault(source, {}), {entry.tensor: entry for entry in source.entries()}
+        shares, entries = self._shares.setdefault(source, {}), {entry.tensor: entry for entry in source.entries()}
         errors = {node.tensor: node.metrics.sqnr_db for node in source.compared if node.metrics is not None}
         names = [name for name in source.backend.graph.outputs if name in errors]
         names.sort(key=lambda name: worst_first(errors[name]))
-        samples = {node.tensor: {each.sample: each.sqnr_db for each in node.samples} for node in source.compared}
+        samples = {
+            node.tensor: {measured.sample: measured.sqnr_db for measured in node.samples} for node in source.compared
+        }
 
         def worst(name: str) -> list[tuple[int, int]]:
             """List where an output was recorded, the worst sample of it first."""
-            found = recorded_places(source.reference, source.backend, entries[name])
-            return sorted(found, key=lambda place: worst_first(samples[name].get(place[0])))
+            recorded = recorded_places(source.reference, source.backend, entries[name])
+            return sorted(recorded, key=lambda place: worst_first(samples[name].get(place[0])))
 
         places = {name: worst(name) for name in names}
 
-        def told(doing: str) -> None:
+        def report(doing: str) -> None:
             budget = ErrorBudget(
                 reference=source.reference.info,
                 backend=source.backend.info,
-                outputs=tuple(known[name][1] for name in names if name in known),
+                outputs=tuple(shares[name][1] for name in names if name in shares),
             )
-            self._tell(replace(ready, budget=budget, doing=doing))
+            self._report(replace(ready, budget=budget, doing=doing))
 
         for most in (_FIRST, None):
             for name in names:
                 chosen = places[name][:most]
-                if name not in known or known[name][0] < len(chosen):
+                if name not in shares or shares[name][0] < len(chosen):
                     output = "" if len(names) == 1 else f"output {safe_text(name, limit=40)}, "
                     part = f"the worst {len(chosen)} of {_counted(places[name])} first"
-                    told(output + (part if len(chosen) < len(places[name]) else f"all {_counted(places[name])}"))
-                    kept = self._replays.setdefault((source, name), {})
-                    made = source.budget(places=chosen, only=[name], progress=self._progress, kept=kept)
-                    known |= {each.output: (len(chosen), each) for each in made.outputs}
+                    report(output + (part if len(chosen) < len(places[name]) else f"all {_counted(places[name])}"))
+                    replays = self._replays.setdefault((source, name), {})
+                    replayed = source.budget(places=chosen, only=[name], progress=self._progress, kept=replays)
+                    shares |= {measured.output: (len(chosen), measured) for measured in replayed.outputs}
                     if most is None:  # there is nothing left to go on with
                         del self._replays[source, name]
-        told("")
+        report("")
 
     def _facts_of(self, source: DiffSession, request: TrialRequest) -> TrialFacts:
-        """Return all that is known of a tensor; tell the parts of it that come first.
+        """Return the facts of a tensor; post each part as it is computed.
 
         Raises:
             UsageError: Nothing can be tried on it.
@@ -232,9 +234,9 @@ def _counted(places: Sequence[tuple[int, int]]) -> str:
 
 
 def _choices(facts: TrialFacts) -> Mapping[str, tuple[ScaleChoice, ...]]:
-    asked = [calibrator_named(name) for name in DEFAULT_CALIBRATORS]
-    found = {}
+    calibrators = [calibrator_named(name) for name in DEFAULT_CALIBRATORS]
+    choices = {}
     for kind in SCHEMES:
         scheme = with_codes_of(facts.now, QuantScheme(kind=kind))
-        found[kind] = tuple(choose_range(each, facts.histogram, scheme) for each in asked)
-    return MappingProxyType(found)
+        choices[kind] = tuple(choose_range(calibrator, facts.histogram, scheme) for calibrator in calibrators)
+    return MappingProxyType(choices)

@@ -1,1 +1,1 @@
-"""The one screen: the frame around a view, the keys that all views share, and the talk with the reader."""
+"""The main screen: the frame around a view, the keys of all views, and the workers that read."""

@@ -48,7 +48,7 @@ class Compared:
     """State of the comparison with one backend.
 
     Args:
-        titles: What its two recordings are called.
+        titles: Names of its two recordings.
     """
 
     def __init__(self, titles: tuple[str, str]) -> None:
@@ -84,7 +84,7 @@ def banner(
         width: Cells of the line.
         glyphs: Characters to draw with.
         which: Which of several backends it is; "" for the only one.
-        place: What stands at the beginning: where no tabs are shown, the screen.
+        place: The first word of the line: the screen, where no tabs are shown.
     """
     facts = (None, None) if opened is None else (opened.reference, opened.backend)
     warnings = [] if opened is None else _warnings(opened)
@@ -107,15 +107,15 @@ def _run(title: str, info: RunInfo | None) -> str:
 def _warnings(opened: Opened) -> list[str]:
     from qdebug.model import Fidelity  # loaded by then: two recordings are open
 
-    said = []
+    warnings = []
     for side, info in (("reference", opened.reference), ("backend", opened.backend)):
         if info.fidelity is Fidelity.DIFFERS:
-            said.append(f"{side}: recording CHANGED the result")
+            warnings.append(f"{side}: recording CHANGED the result")
         if info.fidelity is Fidelity.NONDETERMINISTIC:
-            said.append(f"{side}: results CHANGE from run to run")
+            warnings.append(f"{side}: results CHANGE from run to run")
         if not info.complete:
-            said.append(f"{side}: unfinished" if opened.writing else f"{side}: INCOMPLETE")
-    return said
+            warnings.append(f"{side}: unfinished" if opened.writing else f"{side}: INCOMPLETE")
+    return warnings
 
 
 def verdict_lines(now: Compared, width: int, height: int, glyphs: GlyphSet, *, here: bool = False) -> list[Line]:
@@ -128,7 +128,7 @@ def verdict_lines(now: Compared, width: int, height: int, glyphs: GlyphSet, *, h
         glyphs: Characters to draw with.
         here: Whether the reason of the first divergence stands below, in full.
     """
-    navigator, result, told = now.navigator, now.result, False
+    navigator, result, is_told = now.navigator, now.result, False
     if now.failure is not None:
         word, text, bad = " ERROR ", safe_text(now.failure, limit=300), True
     elif navigator is None:
@@ -143,13 +143,13 @@ def verdict_lines(now: Compared, width: int, height: int, glyphs: GlyphSet, *, h
 
         word = f" {verdict_word(result)} "
         bad = word.startswith(" FAIL")
-        told = bool(result.diagnosis) or not bad
-        text = headline(result) if told else verdict_sentence(result)
+        is_told = bool(result.diagnosis) or not bad
+        text = headline(result) if is_told else verdict_sentence(result)
     else:
         word, bad = " SO FAR ", navigator.table.first_divergence() is not None
         text = _so_far(navigator, now.opened, (width - len(word) - 1) * height)
     room = max(width - len(word) - 1, 10)
-    few = height <= _FEW and not told and (here or cell_len(text) > room * height)
+    few = height <= _FEW and not is_told and (here or cell_len(text) > room * height)
     if few and navigator and result is not None and result.first_divergence:
         text = _short_verdict(navigator, result, room * height, here=here)
     judged = None if now.opened is None or now.opened.writing else result
@@ -161,7 +161,8 @@ def verdict_lines(now: Compared, width: int, height: int, glyphs: GlyphSet, *, h
         wrapped = [*wrapped[: lines - 1], f"{rest}{_ALL_OF_IT}"]
     style = "fail" if bad else "fine"
     made: list[Line] = [
-        [(word if not at else " " * len(word), "accent"), (one, style)] for at, one in enumerate(wrapped)
+        [(word if not at else " " * len(word), "accent"), (wrapped_line, style)]
+        for at, wrapped_line in enumerate(wrapped)
     ]
     for label, line in below:
         cut = cell_len(line) > room
@@ -188,6 +189,8 @@ _SHORT_NAMES = (32, 24, 16)
 """Cells that a name in a verdict is cut to, one after the other, until the verdict fits; the last in one line alone."""
 _LEAST_NAME, _MOST_NAME = 12, 56
 _FIRST_AT = "diverges at "
+_LEAST_NODE = 8
+"""Cells of the status line that the node keeps beside the place in the list."""
 _FILTER = 16
 """Cells of the filter in force on the status line."""
 _FEW = 2
@@ -211,7 +214,11 @@ def _short_verdict(navigator: Navigator, result: RunComparison, room: int, *, he
     if first is None or first.node != result.first_divergence:  # one that could not be compared comes before it
         first = next(node for node in result.nodes if node.node == result.first_divergence)
     why = safe_text(first.reason) if first.reason else ""
-    head = "diverges first here" if here and why else f"{_FIRST_AT}{_named(first.node, room - len(_FIRST_AT), why)}"
+    head = (
+        "diverges first here"
+        if here and why
+        else f"{_FIRST_AT}{_verdict_line_of(first.node, room - len(_FIRST_AT), why)}"
+    )
     return ". ".join([head, *_short_clauses(navigator, result, first)]) + f".{_ALL_OF_IT}"
 
 
@@ -230,7 +237,7 @@ def _short_clauses(navigator: Navigator, result: RunComparison, first: NodeResul
         yield f"Incomplete: {safe_text('; '.join(result.shortcomings), limit=_MOST)}"
 
 
-def _named(name: str, room: int, why: str) -> str:
+def _verdict_line_of(name: str, room: int, why: str) -> str:
     """Return a name and a reason; with little room the name loses its beginning before the reason loses its end."""
     least = len(re.split(r"[,;] ", why)[0]) + len(": ") + len(_ALL_OF_IT) + 1 if why else 0
     if len(name) + len(": ") + len(why) < room:
@@ -251,8 +258,8 @@ def _so_far(navigator: Navigator, opened: Opened, room: int) -> str:
         return f"{counted}, no divergence"
     result = table.results[first]
     why = safe_text(result.reason) if result is not None and result.reason else ""
-    begun = f"{counted}, first divergence at "
-    return begun + _named(table.names[first], room - len(begun), why)
+    beginning = f"{counted}, first divergence at "
+    return beginning + _verdict_line_of(table.names[first], room - len(beginning), why)
 
 
 def status(
@@ -270,17 +277,17 @@ def status(
 
     Args:
         navigator: The table and the cursor; None while names are being read.
-        message: What the last key did, or why it did nothing; "" for nothing to say.
+        message: Answer to the last key; "" for none.
         width: Cells of the line.
         glyphs: Characters to draw with.
         height: Lines there are; a message that is longer than one line takes them all.
-        reasons: Whether to say why the node is what it is; not where that stands above.
+        reasons: Whether to give the reason for the node's status; not where it stands above.
         values: Whether the screen is of the elements of one sample.
         listed: Whether it shows the list of nodes, and so its order.
     """
     if cell_len(message) >= width and height > 1:
-        said = wrap(glyphs.plain(safe_text(message, limit=1000)), width - 2, most=height)
-        return [[(f" {line}", "accent")] for line in said]
+        lines = wrap(glyphs.plain(safe_text(message, limit=1000)), width - 2, most=height)
+        return [[(f" {line}", "accent")] for line in lines]
     if navigator is None or not navigator.table.size:
         return [[(_ended(message, width - 1, glyphs), "accent")]]
     result = navigator.table.results[navigator.cursor]
@@ -295,6 +302,8 @@ def status(
     if listed and (navigator.sort != "order" or navigator.reversed):
         parts.append("by " + (metric_title(navigator.metric) if navigator.sort == "metric" else navigator.sort))
     right = glyphs.plain("  ".join(parts)) + " "
+    if cell_len(right) > width - _LEAST_NODE:
+        right = right.replace(sample, sample.removesuffix(" shown"))
     if cell_len(message) > width - cell_len(right) - 2:  # rather without the number of the row
         right = glyphs.plain("  ".join(parts[1:])) + " "
     room = max(width - cell_len(right) - 2, 4)
@@ -339,8 +348,8 @@ def _row_words(navigator: Navigator, room: int, *, reasons: bool) -> str:
     reasons = reasons and row != table.first_divergence()
     reason = why(result) if navigator.sample is None and reasons else None
     note = navigator.trail.notes.get(row)
-    said = f" ({safe_text(note)})" if note else ""
-    return _named(table.names[row], room, f"{word}{said}" + (f", {safe_text(reason)}" if reason else ""))
+    suffix = f" ({safe_text(note)})" if note else ""
+    return _verdict_line_of(table.names[row], room, f"{word}{suffix}" + (f", {safe_text(reason)}" if reason else ""))
 
 
 def too_small(width: int, height: int, least: tuple[int, int]) -> Sequence[Line]:
@@ -349,7 +358,7 @@ def too_small(width: int, height: int, least: tuple[int, int]) -> Sequence[Line]
     Args:
         width: Its cells.
         height: Its lines.
-        least: What is needed.
+        least: The smallest size that is enough.
     """
     text = f"{width}x{height} is too small: {least[0]}x{least[1]} is needed. q quits."
     return [[(line, "plain")] for line in wrap(text, max(width, 1))]
@@ -360,7 +369,7 @@ _MOST = 1000
 
 
 def verdict_text(now: Compared, width: int, glyphs: GlyphSet) -> Sequence[Sequence[Piece]]:
-    """Return all that is said of a comparison as a whole, no word left out.
+    """Return the whole verdict of a comparison.
 
     Args:
         now: The comparison.
@@ -386,7 +395,7 @@ def _facts(now: Compared) -> list[tuple[str, str]]:
     from qdebug.present.reports.short import answer
     from qdebug.present.sentences import verdict_sentence
 
-    missing = [("missing", safe_text(said, limit=_MOST)) for said in result.shortcomings]
+    missing = [("missing", safe_text(shortcoming, limit=_MOST)) for shortcoming in result.shortcomings]
     facts = (*answer(result).facts, *comparison_facts(result).facts, *coverage(result).facts)
     sentence = [("verdict", verdict_sentence(result))]
     return [*missing, *_faults(result), *sentence, *((fact.label, fact.text) for fact in facts)]

@@ -66,8 +66,8 @@ def reason_and_day(text: str) -> tuple[str, str | None, str]:
     Returns:
         The reason, the day or None, and what is wrong with it; "" if nothing is.
     """
-    found = _UNTIL.fullmatch(text)
-    reason, day = (text.strip(), None) if found is None else (found[1].strip(), found[2])
+    match = _UNTIL.fullmatch(text)
+    reason, day = (text.strip(), None) if match is None else (match[1].strip(), match[2])
     if not reason:
         return "", None, "a reason is needed: whoever reads it later has to know"
     if day is not None:
@@ -82,8 +82,8 @@ def command(words: Sequence[str], scene: Scene, view: ScreenId) -> str:
     """Return the command that shows the screen again.
 
     Args:
-        words: The command without what is chosen on the screen.
-        scene: What is on it.
+        words: The command without the state of the screen.
+        scene: The state of the screen.
         view: Which screen it is.
     """
     chosen = [*words, "--node", scene.planned.node or scene.planned.tensor, "--screen", str(view)]
@@ -118,10 +118,10 @@ def prepared(
 
     Args:
         text: The file's name as it was typed; behind it a "!" where it may take the place of a file.
-        scene: What is on the screen.
+        scene: The state of the screen.
         screenshot: Gives the screen as SVG.
         words: Gives the lines of the screen, those that it scrolls to too.
-        view: What shows it.
+        view: The view that shows it.
 
     Raises:
         UsageError: The name says no form, the file exists, or there is nothing to write yet.
@@ -155,10 +155,10 @@ def _writer(path: Path, scene: Scene, view: View) -> Write:
     if table is not None:
         return partial(_write_table, table=table, what=f"{len(table[1])} {'line' if len(table[1]) == 1 else 'lines'}")
     if path.suffix == ".csv" and view.view not in {ScreenId.VALUES, ScreenId.MAP}:
-        kept = [(row, scene.table.rows[row], scene.table.results[row]) for row in view.rows(scene)]
+        nodes = [(row, scene.table.rows[row], scene.table.results[row]) for row in view.rows(scene)]
         counts = [scene.table.count_of(row) for row in range(scene.table.size)]
         columns = (counts, scene.table.state.tolist())
-        return partial(_write_csv, rows=kept, columns=columns, marks=_marks(scene), costs=scene.table.costs)
+        return partial(_write_csv, rows=nodes, columns=columns, marks=_marks(scene), costs=scene.table.costs)
     if path.suffix == ".json":
         return _json_writer(path, scene, view)
     if scene.outcome is None or scene.planned.missing is not None:
@@ -171,12 +171,12 @@ def _writer(path: Path, scene: Scene, view: View) -> Write:
 
 def _json_writer(path: Path, scene: Scene, view: View) -> Write:
     """Return the writer of the JSON of the screen, of its node or of the whole comparison."""
-    made = view.json(scene, path)
-    if made is not None:
-        return partial(_write_made, made=made, what=view.written or f"the {view.view}")
+    writer = view.json(scene, path)
+    if writer is not None:
+        return partial(_write_made, made=writer, what=view.written or f"the {view.view}")
     if not view.view.of_all and scene.outcome is not None:
-        told = scene.outcome.to_json() + "\n"
-        return partial(_write_text, text=told, what=f"the node {safe_text(scene.planned.node, limit=40)}")
+        document = scene.outcome.to_json() + "\n"
+        return partial(_write_text, text=document, what=f"the node {safe_text(scene.planned.node, limit=40)}")
     if scene.result is None:
         raise UsageError("Not every node is compared yet.", hint="Wait until the verdict stands.")
     return partial(_write_json, result=scene.result, notes=_notes(scene))
@@ -201,14 +201,14 @@ def write_pair(session: DiffSession, path: Path, *, tensor: str, partner: str) -
     """
     from qdebug.limits.map_file import write_pair as write
 
-    known = session.reference.graph.tensors
-    if partner and partner not in known:
-        near = get_close_matches(partner, known, n=1)
+    tensors = session.reference.graph.tensors
+    if partner and partner not in tensors:
+        near = get_close_matches(partner, tensors, n=1)
         also = f" Did you mean {near[0]!r}?" if near else ""
         raise UsageError(f"The reference has no tensor {partner!r}.{also}")
     write(path, tensor, partner)
-    made = f"{tensor!r} is paired with {partner!r}" if partner else f"{tensor!r} has no partner"
-    return f"{made}; diff and tui use it with --map {path}"
+    pairing = f"{tensor!r} is paired with {partner!r}" if partner else f"{tensor!r} has no partner"
+    return f"{pairing}; diff and tui use it with --map {path}"
 
 
 def _write_json(_: DiffSession, path: Path, *, result: RunComparison, notes: Sequence[Mapping[str, str]]) -> str:
@@ -229,17 +229,17 @@ def _write_over(source: DiffSession, path: Path, *, write: Write) -> str:
         raise UsageError(f"{str(path)!r} cannot be written over: it is read-only.", hint="Give another name.")
     try:
         with TemporaryDirectory(prefix=".qdebug-", dir=target.parent) as folder:
-            made = Path(folder) / path.name
+            draft = Path(folder) / path.name
             try:
-                said = write(source, made)
+                message = write(source, draft)
             except UsageError as error:
-                raise UsageError(error.message.replace(str(made), str(path)), hint=error.hint) from error
-            copymode(target, made)
-            made.replace(target)
+                raise UsageError(error.message.replace(str(draft), str(path)), hint=error.hint) from error
+            copymode(target, draft)
+            draft.replace(target)
     except OSError as error:
         why = error.strerror or str(error)
         raise UsageError(f"{str(path)!r} cannot be written: {why}.", hint="Give another place.") from error
-    return f"over what it was, {said}"
+    return f"over what it was, {message}"
 
 
 def _write_text(_: DiffSession, path: Path, *, text: str, what: str) -> str:
@@ -296,13 +296,13 @@ def _write_csv(
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow([*COLUMNS, "worst_db", "marked", "own_note"])
     for row, planned, result in rows:
-        known = {
+        measured = {
             "index": counts[row],
             **{name: getattr(planned, name) for name in ("node", "op", "tensor", "reference_tensor")},
             "status": State(states[row]).word,
             "reason": planned.missing,
         }
-        full = known if result is None else flat_row(result)
+        full = measured if result is None else flat_row(result)
         cells = [csv_cell(full.get(name)) for name in COLUMNS]
         writer.writerow([*cells, csv_cell(costs.get(row)), row in marks, csv_cell(marks.get(row))])
     return _write_text(source, path, text=out.getvalue(), what=f"{len(rows)} {'node' if len(rows) == 1 else 'nodes'}")
@@ -320,13 +320,13 @@ def new_file(path: Path, *, text: bool) -> Iterator[IO[Any]]:
         UsageError: It cannot be written, or exists.
     """
     how: dict[str, Any] = {"encoding": "utf-8", "newline": ""} if text else {}
-    made = False
+    is_new = False
     try:
         with path.open("x" if text else "xb", **how) as file:
-            made = True
+            is_new = True
             yield file
     except BaseException as error:
-        if made:
+        if is_new:
             with suppress(OSError):
                 path.unlink()
         if isinstance(error, OSError):

@@ -24,8 +24,8 @@ def _anchor(now: Current, at: int | None = None) -> Callable[[], int]:
 
     def row() -> int:
         current = now()
-        found = None if current is None or planned is None else current.table.row_like(planned)
-        return found if found is not None else 0 if current is None else current.cursor
+        same = None if current is None or planned is None else current.table.row_like(planned)
+        return same if same is not None else 0 if current is None else current.cursor
 
     return row
 
@@ -35,32 +35,32 @@ def search_question(now: Current, did: Callable[[str], object]) -> Question:
 
     Args:
         now: Gives the list.
-        did: Told that a search was set.
+        did: Called once a search is set.
     """
-    begun = _anchor(now)
+    start_row = _anchor(now)
 
-    def typed(text: str) -> str:
+    def search(text: str) -> str:
         navigator = now()
-        return "" if navigator is None else navigator.search(text, start=begun())
+        return "" if navigator is None else navigator.search(text, start=start_row())
 
-    def given(text: str) -> str:
+    def submit(text: str) -> str:
         navigator = now()
-        said = typed(text)  # again: enter may come before the last letters were looked for
+        message = search(text)  # again: enter may come before the last letters were looked for
         if navigator is None or not navigator.pattern:
             return "search cleared"
         did("search")
-        return f"{said}; n N walk them, esc clears" if navigator.finds else said
+        return f"{message}; n N walk them, esc clears" if navigator.finds else message
 
-    def cancelled() -> str:
-        typed("")
+    def cancel() -> str:
+        search("")
         return "search cancelled"
 
     return Question(
         label="/",
         placeholder="part of a name, 'whole name', #number or ~regex",
-        typed=typed,
-        given=given,
-        cancelled=cancelled,
+        on_change=search,
+        on_submit=submit,
+        on_cancel=cancel,
     )
 
 
@@ -69,7 +69,7 @@ class Filter:
 
     Args:
         now: Gives the list.
-        did: Told that a filter was set.
+        did: Called once a filter is set.
     """
 
     def __init__(self, now: Current, did: Callable[[str], object]) -> None:
@@ -78,25 +78,25 @@ class Filter:
 
     def question(self, navigator: Navigator) -> Question:
         """Return the question."""
-        before, begun = navigator.filter, _anchor(self._now)
+        before, start_row = navigator.filter, _anchor(self._now)
         origin = _anchor(self._now, navigator.before_filter())
-        said: list[str] = []
+        messages: list[str] = []
 
         def choose(text: str) -> str:
             """Show the rows that match the valid beginning of the text."""
             now = self._now()
             if now is None:
                 return ""
-            now.go(begun())
+            now.go(start_row())
             fitting, problem = now.choose_filter_so_far(text)
             now.came_from(origin())
             problem = problem and f"{_SO_FAR}{problem}"
-            said[:] = [problem or fitting]
-            return said[0]
+            messages[:] = [problem or fitting]
+            return messages[0]
 
-        def given(text: str) -> str:
+        def submit(text: str) -> str:
             """Return a message about the filter in force: of an invalid text only its valid beginning."""
-            answer, now = said[0] if said else choose(text), self._now()
+            answer, now = messages[0] if messages else choose(text), self._now()
             self._did("filter")
             self._refused = ("", "")
             if now is None or now.filter == text.strip():
@@ -104,12 +104,12 @@ class Filter:
             wrong, self._refused = answer.removeprefix(_SO_FAR), (text.strip(), now.filter)
             return f"filter is {now.filter!r} alone: {wrong}" if now.filter else f"no filter: {wrong}"
 
-        def cancelled() -> str:
+        def cancel() -> str:
             self._refused = ("", "")
             choose(before)
             now = self._now()
             if now is not None:
-                now.go(begun())
+                now.go(start_row())
                 now.came_from(origin())
             return "the filter is as before"
 
@@ -117,9 +117,9 @@ class Filter:
             label="filter",
             placeholder="rel>1e-2 & op~conv   or:  is=failing   or:  clipped>1% | name~'layer[34]'",
             text=self._refused[0] if self._refused[0] and self._refused[1] == before else before,
-            typed=choose,
-            given=given,
-            cancelled=cancelled,
+            on_change=choose,
+            on_submit=submit,
+            on_cancel=cancel,
         )
 
     def clear(self, navigator: Navigator) -> str:

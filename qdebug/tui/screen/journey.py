@@ -24,14 +24,14 @@ class Wish:
     """Somewhere to go.
 
     Args:
-        where: What is said of it while it waits.
-        known: Tells whether the answer will stay as it is, however much is still to be compared.
-        go: Goes there, and says what came of it.
-        judged: Whether the verdict has to stand once all is compared, as it knows what an output is made of.
+        where: Its name in the status line.
+        is_settled: Returns whether results that are still to come cannot change the answer.
+        go: Goes there, and returns a message.
+        judged: Whether it needs the verdict even if all is compared: that knows the shares in an output.
     """
 
     where: str
-    known: Callable[[Scene], bool]
+    is_settled: Callable[[Scene], bool]
     go: Callable[[Scene], str]
     judged: bool = False
 
@@ -43,17 +43,17 @@ class Wish:
     def is_answered(self, scene: Scene) -> bool:
         """Tell whether it is known where to go."""
         pending = scene.table.pending or self.judged
-        return scene.result is not None or not pending or self.known(scene)
+        return scene.result is not None or not pending or self.is_settled(scene)
 
 
 FIRST_DIVERGENCE = Wish(
     where="first divergence",
-    known=lambda scene: scene.table.first_divergence(scene.navigator.sample) is not None,
+    is_settled=lambda scene: scene.table.first_divergence(scene.navigator.sample) is not None,
     go=lambda scene: scene.navigator.first_divergence(),
 )
 NEXT_FAILING = Wish(
     where="next failing node",
-    known=lambda scene: scene.navigator.failing_from_here(1) is not None,
+    is_settled=lambda scene: scene.navigator.failing_from_here(1) is not None,
     go=lambda scene: scene.navigator.failing(1),
 )
 
@@ -69,7 +69,7 @@ def origin_wish(*, untouched: bool) -> Wish:
         result = scene.table.results[scene.row]
         return not untouched and result is not None and bool(carried(result) and scene.table.pending)
 
-    return Wish(where="origin", known=of_this_node, go=to_origin, judged=True)
+    return Wish(where="origin", is_settled=of_this_node, go=to_origin, judged=True)
 
 
 _RETRACED = 20
@@ -79,9 +79,9 @@ _RETRACED = 20
 def to_output(scene: Scene) -> str:
     """Go to the worst output of the network, or from an output to the next worst one."""
     table, names = scene.table, scene.opened.backend_graph.outputs
-    found = ((row, table.results[row]) for row in map(table.row_of, dict.fromkeys(names)) if row is not None)
-    known = [(worst_first(result.metrics.sqnr_db), row) for row, result in found if result and result.metrics]
-    rows = [row for _, row in sorted(known)]
+    outputs = ((row, table.results[row]) for row in map(table.row_of, dict.fromkeys(names)) if row is not None)
+    levels = [(worst_first(result.metrics.sqnr_db), row) for row, result in outputs if result and result.metrics]
+    rows = [row for _, row in sorted(levels)]
     if not rows:
         return "no output of the network was compared"
     at = (rows.index(scene.row) + 1) % len(rows) if scene.row in rows else 0
@@ -94,29 +94,29 @@ def to_output(scene: Scene) -> str:
     return f"{which}, {name}{level}{hidden}{then}"
 
 
-OUTPUT = Wish(where="worst output", known=lambda _: False, go=to_output)
+OUTPUT = Wish(where="worst output", is_settled=lambda _: False, go=to_output)
 
 
 def to_origin(scene: Scene) -> str:
     """Run up the graph to the origin; from a node without error, to the one that the verdict names."""
     so_far = " so far" if scene.table.pending or scene.table.growing else ""
 
-    def said(text: str) -> str:
+    def so_far_message(text: str) -> str:
         return Provisional(text, Until.RESULTS) if so_far else text
 
-    table, begun = scene.table, scene.row
-    result = table.results[begun]
+    table, start = scene.table, scene.row
+    result = table.results[start]
     if result is None or not carried(result):
         origin = origin_row(scene)
         if origin is not None:
             return f"at the origin that the verdict names{scene.navigator.jump(origin)}"
         failing = table.failing(scene.navigator.sample)
         if not len(failing) and not table.costs:
-            return said(f"no node is beyond its limit{so_far}: there is no origin to run to")
-        begun = int(failing[-1]) if len(failing) else next(iter(table.costs))
+            return so_far_message(f"no node is beyond its limit{so_far}: there is no origin to run to")
+        start = int(failing[-1]) if len(failing) else next(iter(table.costs))
     way = () if scene.result is None else scene.result.verdict.way
     costs = table.costs
-    walk = walk_to_origin(scene.opened.backend_graph, table, begun, way, list(costs))
+    walk = walk_to_origin(scene.opened.backend_graph, table, start, way, list(costs))
     retraced = walk.rows if len(walk.rows) <= _RETRACED else (walk.rows[0], *walk.rows[-_RETRACED // 2 :])
     for row in retraced:
         hidden = scene.navigator.jump(row)
@@ -127,8 +127,8 @@ def to_origin(scene: Scene) -> str:
         alone = costs.get(walk.rows[-1])
         own = own if alone is None else f" (its error alone leaves the output {numbers.number(alone)} dB)"
     steps = len(walk.rows) - 1
-    named = walk.rows[-1] in costs  # else nothing says that it is one
-    where = "the origin" if walk.failing else "the largest cause" if named else "the end of the path"
+    is_known_cause = walk.rows[-1] in costs  # else nothing says that it is one
+    where = "the origin" if walk.failing else "the largest cause" if is_known_cause else "the end of the path"
     if not steps:
-        return said(f"{where}{so_far} is here{own}: {walk.ended}{hidden}")
-    return said(f"{where}{so_far}, {steps} {'edge' if steps == 1 else 'edges'} up{own}: {walk.ended}{hidden}")
+        return so_far_message(f"{where}{so_far} is here{own}: {walk.ended}{hidden}")
+    return so_far_message(f"{where}{so_far}, {steps} {'edge' if steps == 1 else 'edges'} up{own}: {walk.ended}{hidden}")

@@ -1,33 +1,28 @@
-"""The main screen: the frame around the current view, the shared keys, and the reader's events."""
+"""The main screen: the frame around the current view, the shared keys, and the events of the workers."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from pathlib import Path
 from time import monotonic
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
-from rich.cells import cell_len
 from textual import on
 from textual.app import ComposeResult
-from textual.binding import ActiveBinding, Binding, BindingType
-from textual.containers import Horizontal
-from textual.events import Key, Paste
+from textual.binding import ActiveBinding
+from textual.events import Key, Paste, Resize
 from textual.reactive import reactive
-from textual.widget import Widget
-from textual.widgets import ContentSwitcher, Input
+from textual.widgets import Input
 
 from qdebug.errors import UsageError
 from qdebug.present import shell
 from qdebug.present.text import safe_text
 from qdebug.tui.drawing.look import Look
-from qdebug.tui.keys import KeyRow, key_label, key_rows
-from qdebug.tui.nodes.error_profile import ErrorProfile, column_to_row
+from qdebug.tui.keys import key_label
 from qdebug.tui.nodes.navigator import Navigator
 from qdebug.tui.provisional import Provisional, Until
 from qdebug.tui.reading.messages import (
     AlignmentProgress,
+    BudgetWish,
     Computed,
     ConstantsReady,
     ConstantsRequest,
@@ -42,82 +37,40 @@ from qdebug.tui.reading.messages import (
     StatusMessage,
     TrialReady,
 )
-from qdebug.tui.reading.reader import Reader
 from qdebug.tui.screen import chrome, exports, writing
+from qdebug.tui.screen.bindings import BINDINGS, CONSTANT_ACTIONS, READING_ACTIONS, own_key_rows, shared_key_rows
 from qdebug.tui.screen.chrome import Compared
-from qdebug.tui.screen.desk import DetailDesk, StartPlace, TrialDesk, start
+from qdebug.tui.screen.files import Files
 from qdebug.tui.screen.finding import Filter, search_question
+from qdebug.tui.screen.frame import Frame, FrameState
 from qdebug.tui.screen.journey import FIRST_DIVERGENCE, NEXT_FAILING, OUTPUT, Wish, origin_wish, to_origin
+from qdebug.tui.screen.loader import Loader
 from qdebug.tui.screen.other_screens import HelpScreen, ReadingScreen, help_lines
+from qdebug.tui.screen.start_place import StartPlace, start
 from qdebug.tui.screen.way_back import WayBack
-from qdebug.tui.screens import LEAST_HEIGHT, LEAST_WIDTH, TABS, VIEWS, Arrangement, ScreenId, arrange
-from qdebug.tui.views.answer import VERDICT, AnswerView, strip_lines
+from qdebug.tui.screens import LEAST_WIDTH, TABS, VIEWS, ScreenId
+from qdebug.tui.views.answer import AnswerView
 from qdebug.tui.views.elements import ElementCursor
 from qdebug.tui.views.nodes import NodesView
 from qdebug.tui.views.samples import BackendStep
-from qdebug.tui.views.table import Views, load_replaying_views, load_views, view_class
-from qdebug.tui.views.view import Constant, Line, Scene, Stage, Target, View
-from qdebug.tui.widgets.key_line import KeyLine
-from qdebug.tui.widgets.lines import FixedLines
+from qdebug.tui.views.table import Views, load_replaying_views, load_views
+from qdebug.tui.views.view import Constant, Scene, Stage, Target, View
+from qdebug.tui.widgets.current_size import is_of_terminal
 from qdebug.tui.widgets.prompt import Prompt, Question
 from qdebug.tui.widgets.tab_line import TabLine
 
-__all__ = ["Files", "MainScreen", "all_key_rows", "key_table", "own_key_rows", "shared_key_rows"]
+__all__ = ["MainScreen"]
 
 _NOT_OPEN = Provisional("the recordings are still being opened", Until.OPENED)
 """Said where a key needs what has not been read yet."""
 _READING = "reading the graphs .. 2 lists the names"
 _TOO_SMALL = "the terminal is too small to type a text in"
+_OF_CONSTANTS = frozenset({ScreenId.TENSOR, ScreenId.VALUES, ScreenId.CHANNELS, ScreenId.MAP})
+"""Screens that show constants; any other one shows the node again."""
 _REDRAW_SECONDS = 0.05
 """While results come in, the screen is drawn at most this often."""
 _PROFILE_STEPS = 60
 """Turns of the wheel from one end of the profile to the other, in a long net."""
-_ONLY_READ = ("help_keys", "verdict")
-"""Actions that take no wish back."""
-_OF_CONSTANTS = frozenset({ScreenId.TENSOR, ScreenId.VALUES, ScreenId.CHANNELS, ScreenId.MAP})
-"""Screens that show constants; any other one shows the node again."""
-_ON_CONSTANTS = frozenset(
-    (
-        *("move", "page", "edge", "side", "open", "back", "screen", "turn", "form", "help_keys", "verdict", "quit"),
-        *("constants", "match", "copy", "export", "element", "clipped", "channel", "command_palette", "theme"),
-    )
-)
-"""Actions on the constant that is open; any other one shows the node again."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Files:
-    """Files that belong to the comparison.
-
-    Args:
-        limits: Where acknowledgements and notes are written.
-        map: Where pairs made by hand are written.
-        named: The reference's file, and each backend's.
-        command: The command that opens the same recordings again, without their files.
-        limits_apart: Whether the limits file is not in force unless it is asked for.
-    """
-
-    limits: Path
-    map: Path
-    named: Sequence[str]
-    command: Sequence[str]
-    limits_apart: bool = True
-
-    def command_words(self, *, accepted: bool, backend: int = 0) -> Sequence[str]:
-        """Return the command that opens the same recordings again, as they are judged here.
-
-        Args:
-            accepted: Whether any node is accepted.
-            backend: The backend that is shown, which comes first then.
-        """
-        limits = ("--limits", str(self.limits)) if accepted and self.limits_apart else ()
-        reference, *backends = self.named
-        others = [file for at, file in enumerate(backends) if at != backend]
-        return (*self.command, *limits, reference, backends[backend], *others)
-
-    def pair(self, backend: int) -> tuple[str, str]:
-        """Return the reference's file and that of a backend."""
-        return self.named[0], self.named[1 + backend]
 
 
 class Seen(NamedTuple):
@@ -136,83 +89,17 @@ class MainScreen(Stage):
 
     Args:
         look: Shared look.
-        titles: What the two recordings of each comparison are called.
+        titles: Names of the two recordings of each comparison.
         begin: Where to start.
         files: Files that belong to it.
-        openings: Each opens and aligns the reference and a backend, on the reader thread.
+        openings: Each opens and aligns the reference and a backend, on a worker thread.
         fail: Ends the application with an error.
     """
 
     AUTO_FOCUS = ""
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("question_mark", "help_keys", "keys", tooltip="help: the keys, signs and words"),
-        Binding("j,down", "move(1)", show=False, tooltip="one down"),
-        Binding("k,up", "move(-1)", show=False, tooltip="one up"),
-        Binding("pagedown,ctrl+d", "page(1)", show=False, tooltip="a page down"),
-        Binding("pageup,ctrl+u", "page(-1)", show=False, tooltip="a page up"),
-        Binding("g,home", "edge(-1)", show=False, tooltip="to the top"),
-        Binding("G,end", "edge(1)", show=False, tooltip="to the bottom; of the nodes: first to the backend's last"),
-        Binding("h,left", "side(-1)", show=False, tooltip="left: fewer columns; in the graph: walk to an input"),
-        Binding("l,right", "side(1)", show=False, tooltip="right: more columns; in the graph: walk to an output"),
-        Binding("enter", "open", show=False, tooltip="open what is chosen, go deeper"),
-        Binding("escape,backspace", "back", show=False, tooltip="back: question, screen, search, filter, last first"),
-        Binding("X", "edit", "mend", tooltip="try the edit of the node that helps most"),
-        Binding("exclamation_mark", "first_divergence", "first", tooltip="first divergence"),
-        Binding("W", "origin", "origin", tooltip="origin: run to the culprit, or what costs most"),
-        Binding("right_square_bracket", "failing(1)", "failing", tooltip="next failing node"),
-        Binding("left_square_bracket", "failing(-1)", show=False, tooltip="previous failing node"),
-        Binding("slash", "search", "find", tooltip="search, find: part of a name, 'whole name', #7, ~regex"),
-        Binding("n", "match(1)", show=False, tooltip="next match, worst element or failing node"),
-        Binding("N", "match(-1)", show=False, tooltip="the previous one"),
-        Binding("f", "filter", "filter", tooltip="filter: show the nodes that fit: rel>1e-2 & op~conv"),
-        Binding("at", "element", show=False, tooltip="jump to an element, such as 0,12,3,7"),
-        Binding("circumflex_accent", "clipped", show=False, tooltip="next clipped element: its reference has no code"),
-        Binding("o", "constants", show=False, tooltip="constants of the node: weights, bias; then the next one"),
-        Binding("v", "form", show=False, tooltip="form: show it otherwise, such as codes, a map, all nodes"),
-        Binding("d", "metric", show=False, tooltip="metric: show the next one"),
-        Binding("full_stop", "sample(1)", show=False, tooltip="next sample"),
-        Binding("comma", "sample(-1)", show=False, tooltip="previous sample, at last all of them"),
-        Binding("b", "backend(1)", show=False, tooltip="next backend"),
-        Binding("H", "history(-1)", show=False, tooltip="history: back the way you came, a jump, an edge of a walk"),
-        Binding("L", "history(1)", show=False, tooltip="history: forward again"),
-        Binding("m", "mark", show=False, tooltip="mark the node, or take its mark away"),
-        Binding("i", "acknowledge", show=False, tooltip="acknowledge the error with a reason, in the limits file"),
-        Binding("y", "copy", show=False, tooltip="copy the name to the terminal's clipboard"),
-        Binding("Y", "copy_command", show=False, tooltip="copy the command that shows this again"),
-        Binding(
-            "e", "export", show=False, tooltip="export, save the screen: .svg .txt .csv .json .npz; NAME! overwrites"
-        ),
-        *(Binding(each.key, f"screen('{each}')", show=False, tooltip=f"screen {each}: {each.about}") for each in TABS),
-        Binding("tab", "turn(1)", show=False, tooltip="next screen"),
-        Binding("shift+tab", "turn(-1)", show=False, tooltip="previous screen"),
-    ]
-    COMMANDS_WITHOUT_KEY: ClassVar[Sequence[tuple[str, str]]] = (
-        ("verdict", VERDICT),
-        ("note", "note on the node, which marks it; kept in the limits file"),
-        ("next_mark", "return to a mark: the next marked node"),
-        ("pair", "pair the tensor with a partner by hand, in the map file"),
-        ("output", "output: the worst one of the network; then the next one"),
-        ("block(1)", "block: first node of the next one"),
-        ("block(-1)", "block: first node of the previous one"),
-        ("clear_filter", "clear the filter: show all nodes"),
-        ("reverse", "reverse the order of the nodes"),
-        ("step(1)", "next step of a stateful net"),
-        ("step(-1)", "previous step of a stateful net"),
-        ("app.theme", "theme: next colours, dark, light, high contrast"),
-        ("app.suspend_process", "suspend; fg comes back"),
-        ("app.quit", "quit, exit"),
-    )
-    """Actions of the palette that no key is spent on, and what they do."""
+    BINDINGS = BINDINGS
     DEFAULT_CSS = """
     MainScreen { overflow: hidden; background: $background; }
-    #banner, #status { height: 1; }
-    #body { height: 1fr; }
-    #views { width: 1fr; height: 100%; }
-    #views > * { width: 100%; height: 100%; }
-    #side { height: 100%; border-left: vkey gray; }
-    MainScreen.ascii #side { border-left: ascii gray; }
-    MainScreen.ascii NodesView, MainScreen.ascii TensorView { scrollbar-size: 0 0; }
-    #small { height: 1fr; }
     """
 
     # Watchers paint the lines that change: a reactive that repaints would paint all of the screen for each key.
@@ -233,64 +120,50 @@ class MainScreen(Stage):
     ) -> None:
         super().__init__(classes=look.glyphs.name)
         self.look, self.files = look, files
-        self.reader = Reader(openings, self.post_message, load=load_views, load_later=load_replaying_views)
+        self.loader = Loader(openings, load=load_views, load_later=load_replaying_views)
         self._fail, self._begin = fail, begin
-        self.compared = [Compared(each) for each in titles]
+        self.compared = [Compared(pair) for pair in titles]
         self.elements = ElementCursor()
         self.views = Views(self.elements, look)
-        ask = self.reader.request
-        self._desk, self._trials = DetailDesk(ask), TrialDesk(ask)
         self._way = WayBack()
         self._wish: Wish | None = None
-        self._filter, self._exporting = Filter(lambda: self.navigator, self._way.did), writing.Exporting(ask)
+        self._filter, self._exporting = (
+            Filter(lambda: self.navigator, self._way.did),
+            writing.Exporting(self.loader.submit),
+        )
         self._constants: tuple[ConstantsRequest, str] | None = None
         self._constants_depth = 0
         self.untouched = begin.node is None
         self._redraw_due = False
-        self.arrangement = Arrangement()
-        self._error_profile = ErrorProfile()
         self.set_reactive(MainScreen.view, begin.view)
 
     def compose(self) -> ComposeResult:
         """Make the widgets."""
-        look = self.look
-        self._banner = FixedLines(look, self._draw_banner, id="banner")
-        self._tabs = TabLine(look)
-        self._verdict = FixedLines(look, self._draw_verdict, clicked=lambda *_: self.action_verdict(), id="verdict")
-        self._profile = FixedLines(
-            look, self._draw_profile, clicked=self._go_along, wheeled=self._wheel_along, id="profile"
+        self.prompt = Prompt(self.look, say=self.say, closed=self._prompt_closed)
+        self.frame = Frame(self.look, state=self._frame_state(), page=self.page, prompt=self.prompt)
+        yield self.loader
+        yield self.frame
+
+    def _frame_state(self) -> FrameState:
+        many = len(self.compared)
+        return FrameState(
+            compared=self.now,
+            navigator=self.navigator,
+            view=self.view,
+            message=self.message,
+            number=f"{self.backend + 1}/{many}" if many > 1 else "",
         )
-        first = self.views[self.view]
-        self._switcher = ContentSwitcher(first, initial=str(self.view), id="views")
-        self._small = FixedLines(look, lambda *_: chrome.too_small(*self.size, (LEAST_WIDTH, LEAST_HEIGHT)), id="small")
-        self._status = FixedLines(look, self._draw_status, id="status")
-        self.prompt = Prompt(look, say=self.say, closed=self._prompt_closed)
-        self._footer = KeyLine(look)
-        yield self._banner
-        yield self._tabs
-        yield self._verdict
-        yield self._profile
-        self._body = Horizontal(self._switcher, id="body")
-        yield self._body
-        yield self._small
-        yield self._status
-        yield self.prompt
-        yield self._footer
 
     def on_mount(self) -> None:
         """Lay the panels out."""
-        self._tabs.active = self.view.tab
         self.set_focus(self.page)
         self.lay_out()
-        self.reader.start()
+        self.loader.compare()
 
-    def on_unmount(self) -> None:
-        """Let the reader end after the tensor at hand."""
-        self.reader.stop()
-
-    def on_resize(self) -> None:
+    def on_resize(self, event: Resize) -> None:
         """Choose the panels anew."""
-        self.lay_out()
+        if is_of_terminal(event, self):
+            self.lay_out()
 
     # What is shown
 
@@ -315,11 +188,14 @@ class MainScreen(Stage):
             opened=now.opened,
             result=now.result,
             ready=self.detail_ready,
-            glimpse=self._desk.glimpse(navigator, backend=self.backend),
-            tried=self._trials.ready(self.backend, navigator.number),
+            glimpse=self.loader.glimpse(navigator, backend=self.backend),
+            tried=self.loader.tried(self.backend, navigator.number),
             glyphs=self.look.glyphs,
             colours=not self.app.no_color,
-            backends=[(each.titles[1], None if each.opened is None else each.opened.table) for each in self.compared],
+            backends=[
+                (compared.titles[1], None if compared.opened is None else compared.opened.table)
+                for compared in self.compared
+            ],
             backend=self.backend,
         )
 
@@ -332,12 +208,12 @@ class MainScreen(Stage):
     def detail_shown(self) -> bool:
         """Whether something on the screen needs the values of the row under the cursor."""
         of_node = self.view in {ScreenId.TENSOR, ScreenId.WHY} or self.view.of_tensor
-        return of_node or bool(self.arrangement.side)
+        return of_node or self.side is not None
 
     @property
     def detail_ready(self) -> DetailReady | None:
-        """The reader's answer on the row under the cursor."""
-        return None if self.navigator is None else self._desk.ready(self.navigator, backend=self.backend)
+        """The facts of the row under the cursor that were read."""
+        return None if self.navigator is None else self.loader.ready(self.navigator, backend=self.backend)
 
     @property
     def page(self) -> View:
@@ -347,7 +223,7 @@ class MainScreen(Stage):
     @property
     def side(self) -> View | None:
         """The panel of facts beside the view; None while there is none."""
-        return self.views.side if self.arrangement.side else None
+        return self.frame.side
 
     @property
     def asking(self) -> bool:
@@ -361,7 +237,7 @@ class MainScreen(Stage):
 
     def others_left(self, backend: int) -> bool:
         """Tell whether a backend other than this one can be shown."""
-        return any(each.failure is None for at, each in enumerate(self.compared) if at != backend)
+        return any(compared.failure is None for at, compared in enumerate(self.compared) if at != backend)
 
     # Keys
 
@@ -385,7 +261,7 @@ class MainScreen(Stage):
     async def perform(self, action: str, bound: ActiveBinding | None = None) -> None:
         """Run an action; most of them cancel a waiting jump, and `back` does nothing else then."""
         name = action.rpartition("screen.")[2].partition("(")[0].rpartition(".")[2]
-        if name not in _ONLY_READ and not self.asking and self._stay() and name == "back":
+        if name not in READING_ACTIONS and not self.asking and self._stay() and name == "back":
             return self.say("nothing is waited for any more")
         self._heed(name)
         await self.app.run_action(action, self if bound is None else bound.node)
@@ -412,12 +288,11 @@ class MainScreen(Stage):
     def ask(self, question: Question) -> None:
         """Ask for a text."""
         self.prompt.ask(question)
-        self._footer.display = False
+        self.frame.show_footer()
 
     def _prompt_closed(self) -> None:
-        self._footer.display = self.arrangement.usable
         self.set_focus(self.page)
-        self._footer.redraw()
+        self.frame.show_footer()
 
     def refuse(self) -> None:
         """Say why something cannot be done before the recordings are open."""
@@ -439,9 +314,9 @@ class MainScreen(Stage):
         self.untouched = False
         scene = self.scene
         if scene is not None:
-            found = act(scene)
-            if found is not None:
-                self.say(self.go_to(found))
+            target = act(scene)
+            if target is not None:
+                self.say(self.go_to(target))
         elif self.now.opened is None:
             self.refuse()
         else:
@@ -513,20 +388,20 @@ class MainScreen(Stage):
         self._head_for(OUTPUT)
 
     def _head_for(self, wish: Wish, *, follow: bool = False) -> None:
-        """Go somewhere now, or once it is known where that is."""
+        """Take a jump now, or once its place is known."""
         scene = self.scene
         if scene is None and self.now.opened is None and self.now.failure is None:
-            known = False
+            is_answered = False
         else:
-            known = scene is None or wish.is_answered(scene)  # without a scene, `with_scene` says why
-        if known:
+            is_answered = scene is None or wish.is_answered(scene)  # without a scene, `with_scene` says why
+        if is_answered:
             return self.with_scene(wish.go)
         self.untouched = self.untouched and follow
         self._wish = wish
         return self.say(wish.words)
 
     def _stay(self) -> bool:
-        """Go nowhere any more; tell whether somewhere was to be gone to."""
+        """Cancel a jump that waits; return whether there was one."""
         wish, self._wish = self._wish, None
         return wish is not None
 
@@ -536,7 +411,7 @@ class MainScreen(Stage):
         """Search for a part of a name."""
         if self.navigator is None or self.now.opened is None:  # the names alone know no nodes, and no operators
             self.refuse()
-        elif not self.arrangement.usable:
+        elif not self.frame.arrangement.usable:
             self.say(_TOO_SMALL)
         else:
             self.untouched = False
@@ -547,7 +422,7 @@ class MainScreen(Stage):
         navigator = self.navigator
         if navigator is None or self.now.opened is None:
             self.refuse()
-        elif not self.arrangement.usable:
+        elif not self.frame.arrangement.usable:
             self.say(_TOO_SMALL)
         else:
             self.untouched = False
@@ -570,7 +445,7 @@ class MainScreen(Stage):
     def action_element(self) -> None:
         """Ask for an element to jump to."""
         self.elements.forget()
-        question = Question(label="@", placeholder="an index such as 0,12,3,7", given=self.to_element)
+        question = Question(label="@", placeholder="an index such as 0,12,3,7", on_submit=self.to_element)
         self.with_scene(lambda _: self._ask_on_elements(question))
 
     def _ask_on_elements(self, question: Question) -> None:
@@ -612,14 +487,10 @@ class MainScreen(Stage):
     def watch_view(self, _: ScreenId, view: ScreenId) -> None:
         """Show a view, which gets the keys; show the node again where the way has led out of its constants."""
         page = self.page
-        if not page.is_attached:
-            self._switcher.mount(page)
-        self._switcher.current = str(view)
-        self._tabs.active = view.tab
+        self.frame.show_page(view, page)
         if view not in _OF_CONSTANTS or (self.now.constants is not None and self._way.depth <= self._constants_depth):
             self._leave_constants()
         self.set_focus(self.line if self.asking else page)
-        self._footer.redraw()
         self.lay_out()
 
     def go_to(self, target: Target | str) -> str:
@@ -638,7 +509,7 @@ class MainScreen(Stage):
 
     def action_screen(self, name: str) -> None:
         """Go to a screen; the one that is shown in another form comes back in its first one."""
-        self.say(self.show(_named(name)))
+        self.say(self.show(_view_of(name)))
 
     @on(TabLine.Picked)
     def _pick_tab(self, event: TabLine.Picked) -> None:
@@ -673,7 +544,7 @@ class MainScreen(Stage):
         """Show it in another form: of the view itself, else the next view of the screen."""
         forms = self.view.tab.forms
 
-        def other(scene: Scene) -> str:
+        def show_next(scene: Scene) -> str:
             said = self.page.next_form(scene)
             if said is not None:
                 return said
@@ -685,7 +556,7 @@ class MainScreen(Stage):
             self.view = following
             return following.about
 
-        self.with_scene(other)
+        self.with_scene(show_next)
 
     def action_back(self) -> None:
         """Take back the last thing done: the line that asks, a screen, the search, the filter."""
@@ -698,11 +569,11 @@ class MainScreen(Stage):
                     self.watch_view(last, last)
                 self.view = last
                 return self.say(f"back on the screen {last}")
-            if said := _cleared(navigator, last):
-                return self.say(said)
+            if message := _cleared(navigator, last):
+                return self.say(message)
         # one list of what was done leads back, and each backend has a search and a filter of its own
-        said = _cleared(navigator, "search") or _cleared(navigator, "filter")
-        return self.say(said or "nothing to go back to; q quits")
+        message = _cleared(navigator, "search") or _cleared(navigator, "filter")
+        return self.say(message or "nothing to go back to; q quits")
 
     def action_reverse(self) -> None:
         """Turn the order of the nodes around."""
@@ -731,9 +602,9 @@ class MainScreen(Stage):
 
     def watch_backend(self, before: int, backend: int) -> None:
         """Show a backend at the node where the one before was."""
-        left = self.compared[before]
-        here = left.constants or left.navigator
-        self.reader.prefer(backend)
+        previous = self.compared[before]
+        here = previous.constants or previous.navigator
+        self.loader.reader.preferred = backend
         navigator = self.now.navigator
         if navigator is not None and here is not None:
             navigator.metric = here.metric
@@ -744,17 +615,16 @@ class MainScreen(Stage):
             if navigator.sample != here.sample and (here.sample or 0) < navigator.samples:
                 navigator.choose_sample(here.sample)
         self._show_list()
-        self._banner.redraw()
 
     def action_help_keys(self) -> None:
         """Show the help."""
         view, own = self.view, own_key_rows(type(self.page))
-        taken = {key for row in own for key in row.keys}
-        shared = [row for row in shared_key_rows() if not taken & {*row.keys}]
+        own_keys = {key for row in own for key in row.keys}
+        shared = [row for row in shared_key_rows() if not own_keys & {*row.keys}]
         self.app.push_screen(HelpScreen(self.look, lambda width: help_lines(view, own, shared, width)))
 
     def action_verdict(self) -> None:
-        """Show all that is said of the comparison as a whole."""
+        """Show the whole verdict."""
         self.app.push_screen(
             ReadingScreen(self.look, lambda width: chrome.verdict_text(self.now, width, self.look.glyphs))
         )
@@ -770,15 +640,15 @@ class MainScreen(Stage):
 
     def action_acknowledge(self) -> None:
         """Ask why the node's error is acceptable."""
-        self._ask_of(lambda scene: writing.acknowledgement(scene, self.files.limits, self.reader.request))
+        self._ask_of(lambda scene: writing.acknowledgement(scene, self.files.limits, self.loader.submit))
 
     def action_note(self) -> None:
         """Ask for a note on the node."""
-        self._ask_of(lambda scene: writing.note(scene, self.files.limits, self.reader.request))
+        self._ask_of(lambda scene: writing.note(scene, self.files.limits, self.loader.submit))
 
     def action_pair(self) -> None:
         """Ask which tensor of the reference the tensor answers to."""
-        self._ask_of(lambda scene: writing.pairing(scene, self.files.map, self.reader.request))
+        self._ask_of(lambda scene: writing.pairing(scene, self.files.map, self.loader.submit))
 
     def action_export(self) -> None:
         """Ask for a file to write."""
@@ -842,20 +712,20 @@ class MainScreen(Stage):
         if graph.producer(tensor) is None:
             return self.say("no node computes this tensor, so it has no constants")
         self._constants = ConstantsRequest(backend=self.backend, tensor=tensor, side=side), name
-        self.reader.request(self._constants[0])
+        self.loader.submit(self._constants[0])
         return self.say(f"reading the constants of {safe_text(scene.planned.node, limit=50)} ..")
 
     @on(ConstantsReady)
     def _take_constants(self, event: ConstantsReady) -> None:
         """Show the constants that are waited for."""
-        wanted = self._constants
-        if wanted is None or wanted[0] is not event.request:
+        awaited = self._constants
+        if awaited is None or awaited[0] is not event.request:
             return None
         self._constants = None
         if not event.table.size:
             return self.say("its node reads no constants that were recorded")
         shown = self.now.constants = Navigator(event.table)
-        shown.go(event.table.row_of(wanted[1]) or 0)
+        shown.go(event.table.row_of(awaited[1]) or 0)
         self._constants_depth = self._way.depth
         self._way.deeper(self.view)
         self.view = ScreenId.TENSOR
@@ -865,7 +735,7 @@ class MainScreen(Stage):
     def _heed(self, action: str) -> None:
         """Take the wish for constants back, and show the node again where something is done that is of the node."""
         self._constants = None
-        if action not in _ON_CONSTANTS:
+        if action not in CONSTANT_ACTIONS:
             self._leave_constants()
 
     def _leave_constants(self) -> None:
@@ -884,12 +754,12 @@ class MainScreen(Stage):
         self.set_timer(1.0, self._show_waiting)
         self._show_list()
         self.redraw()
-        self.call_after_refresh(self.reader.shown)
+        self.call_after_refresh(self.loader.reader.names_shown.set)
 
     @on(AlignmentProgress)
     def _take_progress(self, event: AlignmentProgress) -> None:
         self.compared[event.backend_at].stage = event.stage
-        self._verdict.redraw()
+        self._redraw_frame()
 
     @on(Opened)
     def _take_opened(self, event: Opened) -> None:
@@ -901,12 +771,10 @@ class MainScreen(Stage):
             return
         now.opened, now.result, now.constants = event, None, None
         self._take_back(Until.OPENED)
-        self._desk.forget()
-        self._trials.forget()
+        self.loader.forget()
         if event.backend_at == self.backend:
             self._show_list()
-            self._banner.redraw()
-            self._tabs.hidden = frozenset({ScreenId.SAMPLES} if event.samples == 1 else ())
+            self.frame.tabs.hidden = frozenset({ScreenId.SAMPLES} if event.samples == 1 else ())
         self.redraw()
 
     @on(Computed)
@@ -924,25 +792,23 @@ class MainScreen(Stage):
 
     @on(DetailReady)
     @on(Glimpsed)
-    def _take_detail(self, event: DetailReady | Glimpsed) -> None:
-        self._desk.take(event)
+    def _take_detail(self) -> None:
         self._take_back(Until.ELEMENTS)
         self._show_view()
         scene = self.scene
-        said = None if scene is None else self.elements.arrive(scene, self.view)
-        if said is not None:
-            self.say(said)
+        message = None if scene is None else self.elements.arrive(scene, self.view)
+        if message is not None:
+            self.say(message)
 
     @on(TrialReady)
-    def _take_trial(self, event: TrialReady) -> None:
-        self._trials.take(event)
+    def _take_trial(self) -> None:
         self._show_view()
 
     @on(NoteKept)
     def _take_note(self, event: NoteKept) -> None:
-        for each in self.compared:
-            if each.navigator is not None:
-                each.navigator.note(event.node, event.text)
+        for compared in self.compared:
+            if compared.navigator is not None:
+                compared.navigator.note(event.node, event.text)
 
     @on(StatusMessage)
     def _take_message(self, event: StatusMessage) -> None:
@@ -961,7 +827,7 @@ class MainScreen(Stage):
         self.say(f"{self.compared[event.backend_at].titles[1]} cannot be compared: {event.error}")
 
     def _arrive(self) -> None:
-        """Go where it was waited to go to, if that is known now."""
+        """Take the jump that waits, if its place is known now."""
         wish, scene = self._wish, self.scene
         if wish is not None and scene is not None and wish.is_answered(scene):
             self._wish = None
@@ -971,16 +837,17 @@ class MainScreen(Stage):
         """Take back a message that no longer holds.
 
         Args:
-            known: What is known now.
+            known: The news.
         """
         if isinstance(self.message, Provisional) and self.message.until & known:
             self.say("")
 
     def _show_waiting(self) -> None:
         """Count the seconds while graphs are aligned."""
-        if any(each.navigator and each.opened is None and each.failure is None for each in self.compared):
-            self._verdict.redraw()
-            self._redraw_over()
+        if any(
+            compared.navigator and compared.opened is None and compared.failure is None for compared in self.compared
+        ):
+            self._redraw_frame()
             self.set_timer(1.0, self._show_waiting)
 
     def _redraw_soon(self) -> None:
@@ -990,10 +857,10 @@ class MainScreen(Stage):
 
     def _redraw_results(self) -> None:
         self._redraw_due = False
-        for each in self.compared:
-            if each.navigator is not None:
-                each.navigator.table.announced = False  # first: what comes from here on is told
-                each.navigator.refresh()
+        for compared in self.compared:
+            if compared.navigator is not None:
+                compared.navigator.table.announced = False  # first: what comes from here on is told
+                compared.navigator.refresh()
         self._follow_culprit()
         self._arrive()
         self.redraw()
@@ -1010,16 +877,15 @@ class MainScreen(Stage):
 
     def redraw(self) -> None:
         """Draw everything that depends on results, cursor or message."""
-        self._fit_status()
-        self._fit_verdict()
-        for widget in (self._verdict, self._profile, self._status):
-            if widget.display:
-                widget.redraw()
+        self._redraw_frame()
         self._show_view()
+
+    def _redraw_frame(self) -> None:
+        self.frame.show(self._frame_state())
         self._redraw_over()
 
     def _redraw_over(self) -> None:
-        """Draw the verdict anew that lies over this screen."""
+        """Redraw the verdict that lies over this screen."""
         for over in self.app.screen_stack[-1:]:  # none is left where the program ends
             if isinstance(over, ReadingScreen):
                 over.redraw()
@@ -1038,18 +904,20 @@ class MainScreen(Stage):
                 self.backend, navigator.number, navigator.sample, navigator.step, navigator.metric, navigator.filter
             )
         if navigator is not None and self.now.opened is not None and self.detail_shown:
-            self._desk.want(
+            self.loader.show(
                 navigator,
                 backend=self.backend,
                 elements=self.view.of_tensor,
                 explain=self.view is ScreenId.WHY and self._is_computed(),
-                look=self.elements.look(self.scene, page),
+                looked_at=self.elements.look(self.scene, page),
             )
         else:
-            self._desk.want_nothing()
+            self.loader.show_nothing()
         scene = self.scene
         if scene is not None:
-            self._trials.want(*scene.place, scene.planned.tensor, page.trial(scene))
+            wish = page.trial(scene)
+            waits = isinstance(wish, BudgetWish) and scene.result is None  # the verdict does not wait for a budget
+            self.loader.show_trial(*scene.place, scene.planned.tensor, None if waits else wish)
         if isinstance(page, NodesView):
             self._show_list()
         page.nothing = _READING if self.now.opened is None else chrome.NOTHING
@@ -1062,122 +930,52 @@ class MainScreen(Stage):
         scene = self.scene
         return scene is not None and scene.opened.backend_graph.producer(scene.planned.tensor) is not None
 
-    def _fit_status(self) -> None:
-        """Let a message that is too long for a line have the line of the footer as well."""
-        if not self.arrangement.usable:
-            return
-        long = not self.asking and cell_len(self.message) >= self.size.width
-        self._footer.display = not (long or self.asking)
-        height = 2 if long else 1
-        if self._status.styles.height is None or self._status.styles.height.value != height:
-            self._status.styles.height = height
+    @on(Frame.VerdictClicked)
+    def _click_verdict(self) -> None:
+        self.action_verdict()
 
-    def _fit_verdict(self) -> None:
-        """Let the verdict have the lines that it takes, up to those it may have."""
-        width, most = self.size.width, self.arrangement.verdict
-        lines = 1 if most == 1 else len(chrome.verdict_lines(self.now, width, most, self.look.glyphs))
-        least = min(most, 2)  # so that nothing moves while results come in
-        if self._verdict.styles.height is None or self._verdict.styles.height.value != max(lines, least):
-            self._verdict.styles.height = max(lines, least)
+    @on(Frame.ProfileClicked)
+    def _click_profile(self, event: Frame.ProfileClicked) -> None:
+        self._go_to_row(event.row)
 
-    def _draw_banner(self, width: int, _: int) -> list[Line]:
-        which = f"{self.backend + 1}/{len(self.compared)}" if len(self.compared) > 1 else ""
-        place = "qdebug" if self.arrangement.tabs else f"{self.view.key} {self.view}, tab next"
-        return chrome.banner(self.now.titles, self.now.opened, width, self.look.glyphs, which=which, place=place)
-
-    def _draw_verdict(self, width: int, height: int) -> list[Line]:
-        navigator, here = self.now.navigator, False
-        if self.view is ScreenId.TENSOR and navigator is not None:
-            here = self.now.constants is None and navigator.cursor == navigator.table.first_divergence()
-        return chrome.verdict_lines(self.now, width, height, self.look.glyphs, here=here)
-
-    def _draw_profile(self, width: int, height: int) -> Sequence[Line]:
-        navigator, opened, strips = self.navigator, self.now.opened, self.arrangement.strips
-        if (
-            navigator is None or height - strips < 3 or width < LEAST_WIDTH
-        ):  # transient size while the terminal is resized
-            return []
-        limit = None if opened is None else opened.limits.get("min_sqnr", opened.limits.get("min_output_sqnr"))
-        lines = self._error_profile.lines(navigator, width, height - strips, self.look.glyphs, limit=limit)
-        return [*lines, *(strip_lines(navigator, width, self.look.glyphs) if strips else [])]
-
-    def _go_along(self, column: int, _: int) -> None:
-        """Go to the row that the profile draws at a column."""
-        navigator = self.now.navigator
-        row = None if navigator is None else column_to_row(column, self.size.width, navigator.table.ordered)
-        if row is not None:
-            self._to_row(row)
-
-    def _wheel_along(self, direction: int) -> None:
-        """Go along the profile."""
+    @on(Frame.ProfileWheeled)
+    def _wheel_profile(self, event: Frame.ProfileWheeled) -> None:
         navigator = self.now.navigator
         if navigator is None or not navigator.table.ordered:
             return
         step = max(navigator.table.ordered // _PROFILE_STEPS, 1)
-        row = min(max(navigator.cursor + direction * step, 0), navigator.table.ordered - 1)
+        row = min(max(navigator.cursor + event.direction * step, 0), navigator.table.ordered - 1)
         if row != navigator.cursor:
-            self._to_row(row)
+            self._go_to_row(row)
 
-    def _to_row(self, row: int) -> None:
+    def _go_to_row(self, row: int) -> None:
         self.touch()
         self.with_navigator(lambda navigator: navigator.put(row))
-
-    def _draw_status(self, width: int, height: int) -> list[Line]:
-        return chrome.status(
-            *(self.navigator, self.message, width, self.look.glyphs),
-            height=height,
-            reasons=self.view is not ScreenId.TENSOR and not self.arrangement.side,
-            values=self.view.of_tensor or self.view is ScreenId.TENSOR,
-            listed=self.view.tab is ScreenId.NODES,
-        )
 
     def words(self) -> list[str]:
         """Return the screen as lines of text: facts and lists in full, the rest as drawn."""
         scene = self.scene
         if scene is None:
             return []
-        width = self.size.width
-        above = [*self._draw_banner(width, 1), *chrome.verdict_lines(self.now, 120, 100, self.look.glyphs)]
-        profile = self._draw_profile(width, self.arrangement.profile) if self.arrangement.profile else []
         lines = self.page.words(scene, max(self.page.size.width, LEAST_WIDTH))
-        return ["".join(text for text, _ in line) for line in (*above, [], *profile, *lines)]
+        return ["".join(text for text, _ in line) for line in (*self.frame.words(self.size.width), *lines)]
 
     def lay_out(self) -> None:
         """Show the panels that fit."""
-        width, height = self.size
-        chosen = self.arrangement = arrange(width, height, view=self.view)
-        framed: tuple[Widget, ...] = (self._banner, self._verdict, self._status, self._body)
-        for widget in framed:
-            widget.display = chosen.usable
-        self._footer.display = chosen.usable and not self.asking
-        self._tabs.display = chosen.usable and chosen.tabs
-        self._small.display = not chosen.usable
-        self._profile.display = chosen.usable and chosen.profile > 0
-        self._profile.styles.height = chosen.profile
-        self._lay_out_side(chosen.side)
-        self._banner.redraw()
+        self.frame.lay_out(self.view, self.views.side)
         self.call_after_refresh(self.redraw)
 
-    def _lay_out_side(self, width: int) -> None:
-        side = self.views.side if width else self.views.known_side
-        if side is None:
-            return
-        if width and not side.is_attached:
-            self._body.mount(side)
-        side.display = bool(width)
-        side.styles.width = width
+
+def _view_of(name: str) -> ScreenId:
+    return next(view for view in VIEWS if view == name)
 
 
-def _named(name: str) -> ScreenId:
-    return next(each for each in VIEWS if each == name)
-
-
-def _cleared(navigator: Navigator | None, what: str) -> str:
+def _cleared(navigator: Navigator | None, state: str) -> str:
     """Take the search or the filter of a list back, and say so; "" if there is none."""
-    if navigator is not None and what == "search" and navigator.pattern:
+    if navigator is not None and state == "search" and navigator.pattern:
         navigator.search("", start=navigator.cursor)
         return "search cleared"
-    return navigator.take_filter_back() if navigator is not None and what == "filter" and navigator.filter else ""
+    return navigator.take_filter_back() if navigator is not None and state == "filter" and navigator.filter else ""
 
 
 def _said_of_constant(shown: Navigator) -> str:
@@ -1185,42 +983,3 @@ def _said_of_constant(shown: Navigator) -> str:
     rest = f", o the next of {many}" if many > 1 else ""
     deeper = ", 5 its values" if planned.side else ", 5 6 its elements"
     return f"constant {safe_text(planned.tensor, limit=40)}{rest}{deeper}, esc back"
-
-
-def shared_key_rows() -> Sequence[KeyRow]:
-    """Return the keys of all screens with their descriptions."""
-    return key_rows(MainScreen.BINDINGS)
-
-
-def own_key_rows(view: type[View]) -> Sequence[KeyRow]:
-    """Return the keys of one view with their descriptions, its own first."""
-    classes = [each for each in view.__mro__ if issubclass(each, View) and "BINDINGS" in vars(each)]
-    rows: dict[str, KeyRow] = {}
-    taken: set[str] = set()
-    for each in classes:
-        for row in key_rows(each.BINDINGS):
-            if not taken & {*row.keys}:
-                rows[row.action] = row
-                taken |= {*row.keys}
-    return list(rows.values())
-
-
-def all_key_rows() -> Sequence[tuple[str, KeyRow]]:
-    """Return every key with its description and its screens; "" for all screens."""
-    found: dict[tuple[str, tuple[str, ...], str], list[str]] = {}
-    for view in VIEWS:
-        for row in own_key_rows(view_class(view)):
-            found.setdefault((row.action, row.keys, row.help), []).append(str(view))
-    own = [
-        (", ".join(views), KeyRow(keys=keys, action=action, help=said)) for (action, keys, said), views in found.items()
-    ]
-    return [*(("", row) for row in shared_key_rows()), *own]
-
-
-def key_table() -> str:
-    """Return all keys as Markdown, for the documentation."""
-    lines = ["| keys | what they do | where |", "|---|---|---|"]
-    for views, row in all_key_rows():
-        keys = " ".join(f"`{key_label(key)}`" for key in row.keys)
-        lines.append(f"| {keys} | {row.help} | {views or 'everywhere'} |")
-    return "\n".join(lines) + "\n"

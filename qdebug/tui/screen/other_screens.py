@@ -9,6 +9,7 @@ from textual.app import ComposeResult
 from textual.await_complete import AwaitComplete
 from textual.binding import Binding
 from textual.command import CommandPalette
+from textual.events import Resize
 from textual.screen import ModalScreen
 from textual.widgets import OptionList
 
@@ -18,6 +19,7 @@ from qdebug.tui.drawing.look import Look
 from qdebug.tui.keys import KeyRow
 from qdebug.tui.nodes.filter import FLAGS, NUMBERS, TEXTS
 from qdebug.tui.screens import ScreenId
+from qdebug.tui.widgets.current_size import is_of_terminal
 from qdebug.tui.widgets.lines import TextScroll
 
 __all__ = ["CommandScreen", "HelpScreen", "ReadingScreen", "help_lines"]
@@ -77,8 +79,8 @@ def help_lines(
 
     Args:
         view: The screen under it.
-        own: What its own keys do.
-        shared: What the keys of all screens do.
+        own: Its own keys.
+        shared: The keys of all screens.
         width: Cells of a line.
     """
     lines: list[Sequence[Piece]] = [*_hung("Keys   ", _HOW, width)]
@@ -136,6 +138,10 @@ class ReadingScreen(ModalScreen[None]):
         """Lay the screen out."""
         yield self._text
 
+    def on_resize(self, event: Resize) -> None:
+        """Lay out for the size of the terminal alone."""
+        is_of_terminal(event, self)
+
     def action_step(self, lines: int) -> None:
         """Scroll."""
         self._text.step(lines)
@@ -157,8 +163,14 @@ class CommandScreen(CommandPalette):
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Refuse to move by a page in a list that is not on the screen yet: it has no lines to move over."""
         if action == "command_list":
-            return any(each.option_count and each.scrollable_content_region.area for each in self.query(OptionList))
+            return any(
+                options.option_count and options.scrollable_content_region.area for options in self.query(OptionList)
+            )
         return super().check_action(action, parameters)
+
+    def on_resize(self, event: Resize) -> None:
+        """Lay out for the size of the terminal alone."""
+        is_of_terminal(event, self)
 
     def dismiss(self, result: Any = None) -> AwaitComplete:
         """Close; a second call does not close the screen below."""

@@ -11,12 +11,12 @@ class WayBack:
     """Remembers the places and states that esc returns to."""
 
     def __init__(self) -> None:
-        self._done: list[ScreenId | str] = ["filter"]  # that of the command line
+        self._steps: list[ScreenId | str] = ["filter"]  # that of the command line
 
     @property
     def depth(self) -> int:
         """How many steps lead back."""
-        return len(self._done)
+        return len(self._steps)
 
     def left(self, view: ScreenId, to: ScreenId, *, first: int = 0) -> None:
         """Note that one screen was left for another; one that was left before leads back from where it was.
@@ -26,20 +26,20 @@ class WayBack:
             to: The one that is shown now.
             first: Steps of the way that stay as they are.
         """
-        if to in self._done[first:]:
-            at = self._done.index(to, first)
-            self._done[at:] = [each for each in self._done[at:] if not isinstance(each, ScreenId)]
+        if to in self._steps[first:]:
+            at = self._steps.index(to, first)
+            self._steps[at:] = [step for step in self._steps[at:] if not isinstance(step, ScreenId)]
         else:
-            self._done.append(view)
+            self._steps.append(view)
 
     def deeper(self, view: ScreenId) -> None:
         """Note that a screen led deeper, be it to itself."""
-        self._done.append(view)
+        self._steps.append(view)
 
-    def did(self, what: str) -> None:
+    def did(self, state: str) -> None:
         """Note that a search or a filter was set; esc undoes the latest first."""
-        self._done = [*(each for each in self._done if each != what), what]
+        self._steps = [*(step for step in self._steps if step != state), state]
 
     def step(self) -> ScreenId | str | None:
         """Return the next step back: a screen, "search" or "filter"; None if there is none."""
-        return self._done.pop() if self._done else None
+        return self._steps.pop() if self._steps else None

@@ -8,83 +8,83 @@ from pathlib import Path
 
 from qdebug.errors import QdebugError
 from qdebug.present.text import safe_text
-from qdebug.tui.reading.messages import AcceptRequest, ExportRequest, NoteRequest, Request
+from qdebug.tui.reading.messages import AcceptRequest, ExportRequest, Job, NoteRequest
 from qdebug.tui.screen import exports
 from qdebug.tui.views.view import Scene, View
 from qdebug.tui.widgets.prompt import Question
 
 __all__ = ["Exporting", "acknowledgement", "note", "pairing"]
 
-Ask = Callable[[Request], object]
-"""Sends a request to the reader thread, which says what becomes of it."""
+Submit = Callable[[Job], object]
+"""Starts a job, which reports its end."""
 
 
-def acknowledgement(scene: Scene, path: Path, ask: Ask) -> Question | str:
+def acknowledgement(scene: Scene, path: Path, submit: Submit) -> Question | str:
     """Ask why the node's error is acceptable; say why not, if there is nothing to accept.
 
     Args:
         scene: The node.
         path: The limits file.
-        ask: Sends a request to the reader thread.
+        submit: Starts the job.
     """
     if scene.planned.missing is not None or not scene.planned.tensor:
         return "this tensor is not compared: there is nothing to acknowledge"
     node = scene.planned.node
 
-    def given(text: str) -> str:
+    def submit_text(text: str) -> str:
         reason, expires, problem = exports.reason_and_day(text)
         if text.strip() == exports.TAKE_BACK:
             reason = ""
         if problem:
             return problem
-        ask(AcceptRequest(backend=scene.backend, node=node, reason=reason, expires=expires, path=path))
+        submit(AcceptRequest(backend=scene.backend, node=node, reason=reason, expires=expires, path=path))
         return _is_written(scene, path)
 
     return Question(
         label=f"acknowledge {safe_text(node, limit=24)} because",
         placeholder=f"reason, optionally: until 2027-01-31; {exports.TAKE_BACK} takes it back; in {path.name}",
-        given=given,
+        on_submit=submit_text,
     )
 
 
-def note(scene: Scene, path: Path, ask: Ask) -> Question:
+def note(scene: Scene, path: Path, submit: Submit) -> Question:
     """Ask for a note on the node."""
     node = scene.planned.node or scene.planned.tensor
 
-    def given(text: str) -> str:
-        kept = "" if text.strip() == exports.TAKE_BACK else text.strip()
+    def submit_text(text: str) -> str:
+        content = "" if text.strip() == exports.TAKE_BACK else text.strip()
         if not text.strip():
             return f"nothing noted; {exports.TAKE_BACK} takes a note out"
-        ask(NoteRequest(backend=scene.backend, node=node, text=kept, path=path))
-        return _is_written(scene, path)
+        submit(NoteRequest(backend=scene.backend, node=node, text=content, path=path))
+        return f"writing {safe_text(path, limit=60)} .."
 
     return Question(
         label=f"note on {safe_text(node, limit=24)}",
         placeholder=f"what to remember; {exports.TAKE_BACK} takes it out; in {path.name}",
         text=scene.navigator.trail.notes.get(scene.row, ""),
-        given=given,
+        on_submit=submit_text,
     )
 
 
-def pairing(scene: Scene, path: Path, ask: Ask) -> Question | str:
+def pairing(scene: Scene, path: Path, submit: Submit) -> Question | str:
     """Ask which tensor of the reference the tensor answers to."""
     tensor, partner = scene.planned.tensor, scene.planned.reference_tensor
     if not tensor:
         return f"{safe_text(partner, limit=60)} is a tensor of the reference: pair it at the backend's tensor"
 
-    def given(text: str) -> str:
+    def submit_text(text: str) -> str:
         name = "" if text.strip() == exports.TAKE_BACK else text.strip()
         if not text.strip():
             return f"no pair made; {exports.TAKE_BACK} says that it has no partner"
         write = partial(exports.write_pair, tensor=tensor, partner=name)
-        ask(ExportRequest(backend=scene.backend, path=path, write=write))
+        submit(ExportRequest(backend=scene.backend, path=path, write=write))
         return _is_written(scene, path)
 
     return Question(
         label=f"partner of {safe_text(tensor, limit=24)}",
         placeholder=f"a tensor of the reference; {exports.TAKE_BACK}: it has none; in {path.name}",
         text=partner,
-        given=given,
+        on_submit=submit_text,
     )
 
 
@@ -92,21 +92,21 @@ class Exporting:
     """Writes a screen into a file, and keeps a name that failed for correction.
 
     Args:
-        ask: Sends a request to the reader thread.
+        submit: Starts the job.
     """
 
-    def __init__(self, ask: Ask) -> None:
-        self._ask = ask
+    def __init__(self, submit: Submit) -> None:
+        self._submit = submit
         self._refused: tuple[object, str] = (None, "")
 
-    def question(self, scene: Scene, view: View, given: Callable[[str], str]) -> Question:
+    def question(self, scene: Scene, view: View, on_submit: Callable[[str], str]) -> Question:
         """Ask for a file to write."""
         refused = self._refused[1] if self._refused[0] == (view.view, scene.place) else ""
         return Question(
             label="write",
             placeholder=f"NAME{exports.OVER} overwrites; {' '.join(exports.SUFFIXES)}",
             text=refused or exports.suggested_name(scene, view.view),
-            given=given,
+            on_submit=on_submit,
         )
 
     def write(
@@ -116,8 +116,8 @@ class Exporting:
 
         Args:
             text: Its name.
-            scene: What is shown.
-            view: What shows it.
+            scene: The state of the screen.
+            view: The view that shows it.
             picture: Gives the screen as SVG.
             words: Gives the lines of the screen.
         """
@@ -127,7 +127,7 @@ class Exporting:
             self._refused = (view.view, scene.place), text.strip()
             return f"{error.message} {error.hint or ''}"
         self._refused = (None, "")
-        self._ask(ExportRequest(backend=scene.backend, path=path, write=write))
+        self._submit(ExportRequest(backend=scene.backend, path=path, write=write))
         return _is_written(scene, path)
 
 

@@ -77,8 +77,8 @@ def culprits(table: NodeTable, origin: int | None, costs: Sequence[int] = ()) ->
         score = score if pooled is beyond else np.where(failing[pooled], np.inf, score)
         best = pooled[np.argpartition(-score, 4 * _MOST - 1)[: 4 * _MOST]]
         first = (origin, *beyond[:1], *table.diagnosis, *costs[:_MOST])
-        named = [row for row in first if row is not None and row in candidates]
-        candidates = np.union1d(best, named).astype(np.int64)
+        origins = [row for row in first if row is not None and row in candidates]
+        candidates = np.union1d(best, origins).astype(np.int64)
     nonfinite = table.state[candidates] == State.NONFINITE
     diagnosed = np.full(table.size, len(table.diagnosis))
     diagnosed[list(table.diagnosis)] = np.arange(len(table.diagnosis))
@@ -87,8 +87,8 @@ def culprits(table: NodeTable, origin: int | None, costs: Sequence[int] = ()) ->
     unknown_whole = np.where(own < 0, whole, 0.0)[candidates]
     place = np.full(table.size, len(costs))
     place[list(costs)] = np.arange(len(costs))
-    known = candidates, -unknown_whole, -own[candidates], place[candidates]
-    order = np.lexsort((*known, ~nonfinite, ~failing[candidates], ~earliest, ~first, diagnosed[candidates]))
+    keys = candidates, -unknown_whole, -own[candidates], place[candidates]
+    order = np.lexsort((*keys, ~nonfinite, ~failing[candidates], ~earliest, ~first, diagnosed[candidates]))
     ranked: np.ndarray = candidates[order][:_MOST]
     return ranked
 
@@ -113,9 +113,9 @@ def strip_lines(navigator: Navigator, width: int, glyphs: GlyphSet) -> list[Line
     for title, values in (("introduced", _added(table)), ("clipped", table.values("clipped"))):
         if title == navigator.metric:  # the profile above shows it
             continue
-        known = np.nan_to_num(values[: table.ordered], nan=0.0, posinf=0.0)
+        finite = np.nan_to_num(values[: table.ordered], nan=0.0, posinf=0.0)
         top = None if title == "introduced" else 1.0  # clipping is a share: a full bar is all of a tensor
-        drawn = bars(np.sqrt(np.maximum(pool(known, cells), 0.0)), glyphs, top=top)
+        drawn = bars(np.sqrt(np.maximum(pool(finite, cells), 0.0)), glyphs, top=top)
         lines.append([(title.rjust(LABEL) + " ", "muted"), (drawn, "fine")])
     return lines
 
@@ -190,8 +190,8 @@ class AnswerView(DrawnView):
         widths = name, rest - name - tries, tries
         apart: list[Line] = []
         if at < 0:
-            said = " not one of these; enter opens it, j goes to the first:"
-            apart = [[(said, "muted")], _fault(scene, scene.row, widths, here=True)]
+            hint = " not one of these; enter opens it, j goes to the first:"
+            apart = [[(hint, "muted")], _fault(scene, scene.row, widths, here=True)]
         self._places = window(max(at, 0), len(ranked), max(height - 2 - len(apart), 1))
         part = in_part(self._places, len(ranked))
         node = f"node {part.strip()} worst" if part else "node"
@@ -257,8 +257,8 @@ def _room(width: int, shown: Sequence[tuple[str, int]]) -> int:
 def _nothing(scene: Scene) -> Line:
     table = scene.table
     if table.pending:
-        done = f"{numbers.grouped(table.compared)} of {numbers.grouped(table.comparable)}"
-        return [(f" no error found so far, {done} compared", "muted")]
+        progress = f"{numbers.grouped(table.compared)} of {numbers.grouped(table.comparable)}"
+        return [(f" no error found so far, {progress} compared", "muted")]
     if int((table.state == State.INCOMPARABLE).sum()) > table.size - table.comparable:
         return [(" no error where there was something to compare; f is=missing lists the rest", "unknown")]
     return [(" no node adds any error; 2 shows all nodes", "fine")]
@@ -273,9 +273,9 @@ def _culprit(
     texts = {
         "worst dB": numbers.number(costs.get(row)),
         "rel L2": metric_text(table, row, "rel_l2"),
-        "introduced": numbers.number(_known(table.values("introduced")[row])),
+        "introduced": numbers.number(_finite_or_none(table.values("introduced")[row])),
         "in LSB": _steps(table, row),
-        "propagated": numbers.number(_known(table.values("propagated")[row])),
+        "propagated": numbers.number(_finite_or_none(table.values("propagated")[row])),
         "clipped": metric_text(table, row, "clipped"),
         "explained": _explained(scene, row) or numbers.MISSING,
     }
@@ -297,11 +297,11 @@ def _culprit(
 
 def _tried(fault: Diagnosis) -> str:
     """Return the edit of this node alone with the largest gain, with that gain; "" if none was tried."""
-    alone = [each for each in fault.remedies if each.nodes == 1]
-    found = [(next(iter(each.gain_db.values()), 0.0), each.edit.partition(" ")[0]) for each in alone]
-    if not found:
+    alone = [remedy for remedy in fault.remedies if remedy.nodes == 1]
+    gains = [(next(iter(remedy.gain_db.values()), 0.0), remedy.edit.partition(" ")[0]) for remedy in alone]
+    if not gains:
         return ""
-    gain, kind = max(found)
+    gain, kind = max(gains)
     return f"{kind} exact" if gain == math.inf else f"{kind} {gain:+.1f} dB"
 
 
@@ -330,8 +330,8 @@ def _fault(scene: Scene, row: int, widths: tuple[int, int, int], *, here: bool) 
 
 def _apart(scene: Scene, shown: Sequence[tuple[str, int]], name_width: int, costs: Mapping[int, float]) -> list[Line]:
     """Draw the row under the cursor below the list that it is not in: the keys are of it."""
-    said = " not one of these; enter opens it, j goes to the first:"
-    return [[(said, "muted")], _culprit(scene, scene.row, shown, name_width, costs, here=True)]
+    hint = " not one of these; enter opens it, j goes to the first:"
+    return [[(hint, "muted")], _culprit(scene, scene.row, shown, name_width, costs, here=True)]
 
 
 def _steps(table: NodeTable, row: int) -> str:
@@ -349,7 +349,7 @@ def _explained(scene: Scene, row: int) -> str | None:
     return safe_text(result.explained) if len(result.explained) <= _EXPLAINED else "bit for bit"
 
 
-def _known(value: float) -> float | None:
+def _finite_or_none(value: float) -> float | None:
     return None if np.isnan(value) else float(value)
 
 
@@ -358,21 +358,21 @@ def _coverage(scene: Scene) -> str:
     missing = table.size - table.comparable
     many = numbers.grouped(scene.navigator.samples)
     sample = scene.navigator.sample
-    said = "" if sample is None else f" list, strips of all {many} samples, profile of sample {sample};"
-    said += f" compared {numbers.grouped(table.compared)} of {numbers.grouped(table.comparable)}"
-    said += ", what each costs is not known yet" if scene.result is None else ""
+    extent = "" if sample is None else f" list, strips of all {many} samples, profile of sample {sample};"
+    extent += f" compared {numbers.grouped(table.compared)} of {numbers.grouped(table.comparable)}"
+    extent += ", what each costs is not known yet" if scene.result is None else ""
     unlike = int((table.state == State.INCOMPARABLE).sum()) - missing
     if missing:
-        said += f", {numbers.grouped(missing)} more {'has' if missing == 1 else 'have'} no partner"
+        extent += f", {numbers.grouped(missing)} more {'has' if missing == 1 else 'have'} no partner"
     if unlike:
-        said += f", {numbers.grouped(unlike)} cannot be compared"
+        extent += f", {numbers.grouped(unlike)} cannot be compared"
     if missing or unlike:
-        said += " (f is=missing)"
+        extent += " (f is=missing)"
     excused = int(table.acknowledged.sum())
     if excused:
-        said += f", {numbers.grouped(excused)} acknowledged"
+        extent += f", {numbers.grouped(excused)} acknowledged"
     failed = 0 if scene.result is None else scene.result.coverage.judged.failed_replays
     if failed:
-        said += f", {numbers.grouped(failed)} {'replay' if failed == 1 else 'replays'} failed"
+        extent += f", {numbers.grouped(failed)} {'replay' if failed == 1 else 'replays'} failed"
     bad = int((table.state == State.NONFINITE).sum())
-    return said + (f", NaN or infinite in {numbers.grouped(bad)}" if bad else "")
+    return extent + (f", NaN or infinite in {numbers.grouped(bad)}" if bad else "")

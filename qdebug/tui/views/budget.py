@@ -135,9 +135,9 @@ class BudgetView(DrawnView):
         if chosen == len(places) - 1:  # what is said below the last one is seen from there
             start = max(min(at, len(lines) - room), 0)
         self._shown = {len(head) + line - start: number for number, line in enumerate(places) if line >= start}
-        shown, left = lines[start : start + room], len(lines) - start - room
-        if left > 0:
-            shown[-1] = [(scene.glyphs.fit_end(f" .. {left + 1} more lines, G shows the last", width), "accent")]
+        shown, hidden = lines[start : start + room], len(lines) - start - room
+        if hidden > 0:
+            shown[-1] = [(scene.glyphs.fit_end(f" .. {hidden + 1} more lines, G shows the last", width), "accent")]
             self._shown.pop(height - 1, None)
         return [*head, *shown]
 

@@ -97,10 +97,10 @@ class ChannelsView(ElementsView):
         many = f"{len(order)}" if not whole.missing else f"{len(order)} of {whole.shape[whole.axis]}"
         noun = "channel" if many == "1" else "channels"
         sample = of_sample(scene)
-        said = f" {many} {noun} along dimension {whole.axis}{' of ' if sample else ''}{sample}; min, max: backend"
-        foot = paragraph(said.strip(), scene, width)
+        title = f" {many} {noun} along dimension {whole.axis}{' of ' if sample else ''}{sample}; min, max: backend"
+        foot = paragraph(title.strip(), scene, width)
         fits = len(lines) + len(foot) <= height
-        return [*lines, *(foot if fits else [[(scene.glyphs.fit_end(said, width), "muted")]])]
+        return [*lines, *(foot if fits else [[(scene.glyphs.fit_end(title, width), "muted")]])]
 
     def move(self, scene: Scene, lines: int) -> str:
         """Choose another channel in the order shown."""
@@ -172,11 +172,11 @@ class ChannelsView(ElementsView):
 
     def _order(self, whole: Whole) -> np.ndarray:
         """Return the channels of which anything is read."""
-        known = np.flatnonzero(whole.channels.read) if whole.missing else np.arange(len(whole.channels.read))
+        read = np.flatnonzero(whole.channels.read) if whole.missing else np.arange(len(whole.channels.read))
         if not self.by_error:
-            return known
-        worst = np.nan_to_num(whole.channels.rmse[known], nan=np.inf, posinf=np.inf)
-        return known[np.argsort(-worst, kind="stable")]
+            return read
+        worst = np.nan_to_num(whole.channels.rmse[read], nan=np.inf, posinf=np.inf)
+        return read[np.argsort(-worst, kind="stable")]
 
 
 def _none(whole: Whole) -> str:
@@ -189,8 +189,8 @@ def _none(whole: Whole) -> str:
 
 def _place(order: np.ndarray, channel: int) -> int:
     """Return the line of a channel; the first one while the channel is on its way."""
-    found = np.flatnonzero(order == channel)
-    return int(found[0]) if len(found) else 0
+    places = np.flatnonzero(order == channel)
+    return int(places[0]) if len(places) else 0
 
 
 def _bar(share: float, scene: Scene) -> str:
@@ -262,7 +262,7 @@ def weight_scales(scene: Scene, channels: int) -> list[tuple[str, QuantParams]]:
     Returns:
         A short title and the quantization of each.
     """
-    found = []
+    scales = []
     sides = (
         ("w", scene.opened.backend_graph, scene.planned.tensor),
         ("ref w", scene.opened.reference_graph, scene.planned.reference_tensor),
@@ -277,5 +277,5 @@ def weight_scales(scene: Scene, channels: int) -> list[tuple[str, QuantParams]]:
                 and info.quant is not None
                 and info.quant.scale.size == channels > 1
             ):
-                found.append((title, info.quant))
-    return found
+                scales.append((title, info.quant))
+    return scales

@@ -47,7 +47,7 @@ class ElementCursor:
         self.form = "real"
         self._of: tuple[object, ...] = ()
         self._waits = False  # for the worst element to become known, unless the user moves first
-        self._wanted: tuple[tuple[object, ...], str | None] | None = None
+        self._awaited: tuple[tuple[object, ...], str | None] | None = None
         """Where, and the element to go to once it is read: its index as text, None for the next clipped one."""
 
     def whole(self, scene: Scene) -> Whole | None:
@@ -76,8 +76,8 @@ class ElementCursor:
 
     def shape(self, scene: Scene) -> tuple[int, ...] | None:
         """Return the extents of the tensor, with the index inside; None if nothing of it is known."""
-        known = self.in_part(scene) or self.whole(scene)
-        return None if known is None else known.shape
+        part = self.in_part(scene) or self.whole(scene)
+        return None if part is None else part.shape
 
     def _settle(self, scene: Scene, shape: tuple[int, ...]) -> None:
         """Put the index into a tensor of this shape: at the worst element, once that is known, or the first."""
@@ -95,13 +95,13 @@ class ElementCursor:
         if scene is None:
             return LookedAt()
         self.shape(scene)
-        seen = self._of[:2] == scene.place
-        return LookedAt(self.index if seen else None, view is not None and view.plane)
+        is_same = self._of[:2] == scene.place
+        return LookedAt(self.index if is_same else None, view is not None and view.plane)
 
     def channel_axis(self, scene: Scene) -> int:
         """Return the dimension that counts the channels; 0 while it is not known."""
-        known = self.in_part(scene) or self.whole(scene)
-        return 0 if known is None else known.axis
+        part = self.in_part(scene) or self.whole(scene)
+        return 0 if part is None else part.axis
 
     def put(self, index: tuple[int, ...]) -> str:
         """Go to an element of the tensor that is shown."""
@@ -152,12 +152,12 @@ class ElementCursor:
             return Provisional("the worst elements are still being looked for", Until.ELEMENTS)
         at = places.index(self.index) + direction if self.index in places else 0
         self.index = places[at % len(places)]
-        said = f"worst element {at % len(places) + 1} of {len(places)}"
+        message = f"worst element {at % len(places) + 1} of {len(places)}"
         if scene.navigator.steps > 1:
             first = scene.ready.worst[0].step
             more = "" if first == scene.navigator.step else f"; the worst of all is in step {first}"
-            said += f" in step {scene.navigator.step}{more}"
-        return said
+            message += f" in step {scene.navigator.step}{more}"
+        return message
 
     def clipped(self, scene: Scene) -> str:
         """Go to the next element whose reference the backend's codes cannot represent."""
@@ -174,7 +174,7 @@ class ElementCursor:
             return f"no element is clipped in {of or 'this tensor'}{so_far}{_elsewhere(scene) if of else ''}"
         here = int(np.ravel_multi_index(self.index, whole.shape)) if whole.shape else 0
         at = bisect_right(whole.clipped, here) % len(whole.clipped)
-        self.put(tuple(int(one) for one in np.unravel_index(whole.clipped[at], whole.shape)))
+        self.put(tuple(int(place) for place in np.unravel_index(whole.clipped[at], whole.shape)))
         first = "first " if len(whole.clipped) == MOST_PLACES else ""
         return f"clipped element {at + 1} of {'the ' + first if first else ''}{len(whole.clipped)}{so_far}"
 
@@ -184,12 +184,12 @@ class ElementCursor:
         if shape is None:
             return waiting(scene)
         try:
-            given = tuple(int(part) for part in text.strip().lstrip("@").strip("[]() ").split(",") if part.strip())
+            positions = tuple(int(part) for part in text.strip().lstrip("@").strip("[]() ").split(",") if part.strip())
         except ValueError:
             return f"an index is numbers with commas, such as {position(self.index)}"
-        if len(given) != len(shape):
+        if len(positions) != len(shape):
             return f"this tensor needs {len(shape)} numbers, such as {position(self.index)}"
-        index = tuple(one + size if one < 0 else one for one, size in zip(given, shape, strict=True))
+        index = tuple(at + size if at < 0 else at for at, size in zip(positions, shape, strict=True))
         if not _inside(index, shape):
             return f"outside of {'x'.join(map(str, shape))}"
         self.index, self._waits = index, False
@@ -213,37 +213,37 @@ class ElementCursor:
     def to_element(self, scene: Scene, view: ScreenId, text: str) -> str:
         """Go to an element now, or once the elements are read."""
         there = self.shape(scene) is not None
-        never = any(known is not None and known.problem for known in (scene.ready, scene.glimpse))
+        never = any(answer is not None and answer.problem for answer in (scene.ready, scene.glimpse))
         waits = not there and not never
-        self._wanted = (_shown_tensor(scene, view), text) if waits else None
-        said = self.jump(scene, text)
-        return f"{said.rstrip(' .')}; then it goes to {safe_text(text, limit=40)}" if waits else said
+        self._awaited = (_shown_tensor(scene, view), text) if waits else None
+        message = self.jump(scene, text)
+        return f"{message.rstrip(' .')}; then it goes to {safe_text(text, limit=40)}" if waits else message
 
     def to_clipped(self, scene: Scene, view: ScreenId) -> str:
         """Go to the next clipped element now, or once the elements are read."""
-        self._wanted = None
-        said, ready = self.clipped(scene), scene.ready
+        self._awaited = None
+        message, ready = self.clipped(scene), scene.ready
         if scene.planned.missing is None and (ready is None or (ready.whole is None and not ready.problem)):
-            self._wanted = _shown_tensor(scene, view), None
-            return f"{said.rstrip(' .')}; then it goes to a clipped one"
-        return said
+            self._awaited = _shown_tensor(scene, view), None
+            return f"{message.rstrip(' .')}; then it goes to a clipped one"
+        return message
 
     def forget(self) -> None:
         """Wait for no element any more."""
-        self._wanted = None
+        self._awaited = None
 
     def arrive(self, scene: Scene, view: ScreenId) -> str | None:
         """Go to the element that is waited for, if it is there, and say so; None if there is nothing to say."""
-        wanted = self._wanted
-        if wanted is None:
+        awaited = self._awaited
+        if awaited is None:
             return None
-        if wanted[0] != _shown_tensor(scene, view):
-            self._wanted = None
-        elif wanted[1] is None:
+        if awaited[0] != _shown_tensor(scene, view):
+            self._awaited = None
+        elif awaited[1] is None:
             if scene.ready is not None and (scene.ready.whole is not None or scene.ready.problem):
                 return self.to_clipped(scene, view)
         elif self.shape(scene) is not None or (scene.ready is not None and scene.ready.problem):
-            return self.to_element(scene, view, wanted[1])
+            return self.to_element(scene, view, awaited[1])
         return None
 
 
@@ -290,12 +290,12 @@ def alone(scene: Scene) -> str:
 
 
 def has_values(scene: Scene) -> bool:
-    """Tell whether all elements of the tensor can be shown, as far as that is known by now."""
+    """Tell whether all elements of the tensor can be shown, as far as they are read."""
     ready, outcome = scene.ready, scene.outcome
     sides = () if ready is None or ready.recorded is None else ready.recorded
-    kept = all(side.statistics is not None and side.elements == side.statistics.count for side in sides)
+    has_all = all(side.statistics is not None and side.elements == side.statistics.count for side in sides)
     problem = "" if ready is None else ready.problem
-    return kept and not problem and (outcome is None or outcome.metrics is not None)
+    return has_all and not problem and (outcome is None or outcome.metrics is not None)
 
 
 def waiting(scene: Scene) -> str:
@@ -339,9 +339,9 @@ def waiting_lines(scene: Scene, head: Line, width: int) -> list[Line]:
 
 def of_sample(scene: Scene) -> str:
     """Say which sample and step the elements are of, and why that one; "" where there is no other."""
-    seen = _seen_sample(scene)
+    sample = _seen_sample(scene)
     stats = None if scene.outcome is None else scene.outcome.metrics
-    why = "largest max abs" if stats is not None and stats.worst_sample == seen else "the first"
+    why = "largest max abs" if stats is not None and stats.worst_sample == sample else "the first"
     why = why if scene.navigator.sample is None else "chosen"
     return ", ".join([_which_sample(scene), *([why] if scene.navigator.samples > 1 else [])])
 
@@ -390,4 +390,4 @@ def _elsewhere(scene: Scene) -> str:
 
 
 def _inside(index: Sequence[int], shape: Sequence[int]) -> bool:
-    return len(index) == len(shape) and all(0 <= one < size for one, size in zip(index, shape, strict=True))
+    return len(index) == len(shape) and all(0 <= at < size for at, size in zip(index, shape, strict=True))

@@ -51,11 +51,11 @@ _HEAVY = 0.5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Placed:
-    """Something that is drawn.
+    """The rectangle of a box or of a passing line.
 
     Args:
         left, top, right, low: Its first and last column and line.
-        edge: What it is; None for a line that passes by.
+        edge: The tensor of the box; None for a line that passes by.
     """
 
     left: int
@@ -163,9 +163,11 @@ class GraphView(DrawnView):
 
     def _walk(self, scene: Scene, edge: Edge) -> str:
         if edge.row is None:
-            other = "backend" if _theirs(scene) else "reference"
-            what = "a constant; enter opens it" if edge.constant else f"not in the list: no partner in the {other}"
-            return f"{safe_text(edge.tensor, limit=50)} is {what}"
+            partner_side = "backend" if _theirs(scene) else "reference"
+            kind = (
+                "a constant; enter opens it" if edge.constant else f"not in the list: no partner in the {partner_side}"
+            )
+            return f"{safe_text(edge.tensor, limit=50)} is {kind}"
         return f"at {safe_text(scene.table.names[edge.row], limit=60)}{scene.navigator.jump(edge.row)}"
 
     def _look(self, scene: Scene) -> tuple[Neighbourhood, list[Edge]]:
@@ -190,9 +192,9 @@ class _Picture:
     """Boxes in columns, and the edges between them.
 
     Args:
-        scene: What is shown.
-        around: What lies around the node.
-        canvas: What to draw on.
+        scene: The state of the screen.
+        around: The neighbourhood of the node.
+        canvas: The canvas to draw on.
         size: Its columns and lines.
         chosen: The tensor that is chosen.
     """
@@ -202,8 +204,8 @@ class _Picture:
         self._width, self._height = size
         self._middle = self._height // 2
         self._box = _BOX + (self._height >= _TALL)
-        known = [edge.error for edges in around.levels.values() for edge in edges if edge.error]
-        self._top = max((error for error in known if np.isfinite(error)), default=0.0)
+        errors = [edge.error for edges in around.levels.values() for edge in edges if edge.error]
+        self._top = max((error for error in errors if np.isfinite(error)), default=0.0)
 
     def draw(self, facts: Sequence[tuple[str, str]]) -> Mapping[str, _Placed]:
         """Draw the picture; return the places of the selectable tensors."""
@@ -251,24 +253,24 @@ class _Picture:
     def _columns(self, levels: Sequence[int], facts: Sequence[tuple[str, str]]) -> dict[int, tuple[int, int]]:
         """Return the first and last cell of each level's column."""
         gaps = {level: self._lanes(level) + 2 for level in levels[1:]}
-        wanted: dict[int, int] = {}
+        widths: dict[int, int] = {}
         for level in levels:
             texts = [text for edge in self._around.levels[level] for text in (_name(edge), self._facts(edge, _WIDEST))]
             texts = texts if level else [text for text, _ in facts]
-            wanted[level] = min(max(map(cell_len, texts)), _WIDEST) + 3
+            widths[level] = min(max(map(cell_len, texts)), _WIDEST) + 3
         least = {level: _LEAST if level else _LEAST_CENTRE for level in levels}
         room = self._width - sum(gaps.values())
-        while sum(wanted.values()) > room:
-            widest = max(wanted, key=lambda level: wanted[level] - least[level])
-            if wanted[widest] <= min(least[widest], 8):
+        while sum(widths.values()) > room:
+            widest = max(widths, key=lambda level: widths[level] - least[level])
+            if widths[widest] <= min(least[widest], 8):
                 break
-            wanted[widest] -= 1
-        left = max((room - sum(wanted.values())) // 2, 0)
+            widths[widest] -= 1
+        left = max((room - sum(widths.values())) // 2, 0)
         columns = {}
         for level in levels:
             left += gaps.get(level, 0)
-            columns[level] = left, left + wanted[level] - 1
-            left += wanted[level]
+            columns[level] = left, left + widths[level] - 1
+            left += widths[level]
         return columns
 
     def _lanes(self, level: int) -> int:
@@ -280,8 +282,8 @@ class _Picture:
     def _passing(self, level: int, levels: Sequence[int]) -> list[str]:
         """Return the tensors whose edges pass a level by."""
         at = {edge.tensor: of for of in levels for edge in self._around.levels[of]}
-        ends = [(one, other) for one, other in self._around.links if one in at and other in at]
-        return list(dict.fromkeys(one for one, other in ends if at[one] < level < at[other]))
+        ends = [(source, target) for source, target in self._around.links if source in at and target in at]
+        return list(dict.fromkeys(source for source, target in ends if at[source] < level < at[target]))
 
     def _stack(
         self,
@@ -334,8 +336,8 @@ class _Picture:
         while stop < len(items) and sum(sizes[start : stop + 1]) <= room - 1:
             stop += 1
         stop = max(stop, start + 1)
-        said = f"{len(items) - (stop - start)} more: j k"
-        self._canvas.text(span[0], self._height - 1, self._scene.glyphs.fit_end(said, span[1] - span[0]), "accent")
+        note = f"{len(items) - (stop - start)} more: j k"
+        self._canvas.text(span[0], self._height - 1, self._scene.glyphs.fit_end(note, span[1] - span[0]), "accent")
         return items[start:stop], sizes[start:stop], True
 
     def _edges(
@@ -349,16 +351,16 @@ class _Picture:
         at = {edge.tensor: level for level in levels for edge in self._around.levels[level]}
         edges = {edge.tensor: edge for level in levels for edge in self._around.levels[level]}
         lanes: dict[tuple[int, str], int] = {}
-        links = [(one, other) for one, other in self._around.links if one in placed and other in placed]
-        for one, other in sorted(links, key=lambda link: self._weight(edges[link[0]])):
-            weight, style = self._weight(edges[one]), self._line_style(edges[one])
-            stops = [placed[one]]
-            stops += [passing[one, level] for level in levels if at[one] < level < at[other]]
-            stops.append(placed[other])
+        links = [(source, target) for source, target in self._around.links if source in placed and target in placed]
+        for source, target in sorted(links, key=lambda link: self._weight(edges[link[0]])):
+            weight, style = self._weight(edges[source]), self._line_style(edges[source])
+            stops = [placed[source]]
+            stops += [passing[source, level] for level in levels if at[source] < level < at[target]]
+            stops.append(placed[target])
             for number, (before, after) in enumerate(pairwise(stops)):
-                level = levels[levels.index(at[one]) + number + 1]
+                level = levels[levels.index(at[source]) + number + 1]
                 left, right = before.right + 1, columns[level][0] - 1
-                name = other if after.edge is not None else f"{one} passes"
+                name = target if after.edge is not None else f"{source} passes"
                 used = {key for key in lanes if key[0] == level}
                 lane = lanes.setdefault((level, name), len(used))
                 x = max(right - 1 - lane % max(right - left, 1), left)
@@ -387,11 +389,11 @@ class _Picture:
         if edge.constant:
             mark = self._scene.glyphs.cursor if here else " "
             rest = width - 2 - cell_len(name)
-            said = self._scene.glyphs.fit_end(self._facts(edge, rest), rest) if rest > _LEAST_FACT else ""
+            facts = self._scene.glyphs.fit_end(self._facts(edge, rest), rest) if rest > _LEAST_FACT else ""
             self._canvas.text(spot.left, spot.top, " " * width, "plain")
             self._canvas.text(spot.left, spot.top, mark, "cursor")
             self._canvas.text(spot.left + 1, spot.top, name, style)
-            self._canvas.text(spot.left + 2 + cell_len(name), spot.top, said, "muted")
+            self._canvas.text(spot.left + 2 + cell_len(name), spot.top, facts, "muted")
             return
         weight = Weight.HEAVY if here else Weight.LIGHT
         self._canvas.box((spot.left, spot.top), (width, spot.low - spot.top + 1), weight, "cursor" if here else "muted")
@@ -407,20 +409,20 @@ class _Picture:
         return self._scene.glyphs.plain(_edge_facts(self._scene, edge, room))
 
     def _centre(self, spot: _Placed, facts: Sequence[tuple[str, str]]) -> None:
-        """Draw the node itself: in double lines, with all that is known of it."""
+        """Draw the node itself: in double lines, with all its facts."""
         width, here = spot.right - spot.left + 1, self._chosen == self._around.centre.tensor
         rim = "cursor" if here else "title"
         self._canvas.box((spot.left, spot.top), (width, spot.low - spot.top + 1), Weight.DOUBLE, rim)
         for line, (text, style) in enumerate(facts[: spot.low - spot.top - 1]):
-            said = self._scene.glyphs.plain(safe_text(text))
-            name = said if line else self._scene.glyphs.brief(said, self._scene.planned.op, width - 3)
-            cut = said if line else self._scene.glyphs.apart([name], width - 3)[0]
+            fact = self._scene.glyphs.plain(safe_text(text))
+            name = fact if line else self._scene.glyphs.brief(fact, self._scene.planned.op, width - 3)
+            cut = fact if line else self._scene.glyphs.apart([name], width - 3)[0]
             self._canvas.text(spot.left + 2, spot.top + 1 + line, self._scene.glyphs.fit_end(cut, width - 3), style)
         if here:
             self._canvas.text(spot.left, spot.top + 1, self._scene.glyphs.cursor, "cursor")
         if (hidden := len(facts) - (spot.low - spot.top - 1)) > 0:
-            said = self._scene.glyphs.fit_end(f" {hidden} more, see 4 ", width - 3)
-            self._canvas.text(spot.left + 2, spot.low, said, "accent")
+            fact = self._scene.glyphs.fit_end(f" {hidden} more, see 4 ", width - 3)
+            self._canvas.text(spot.left + 2, spot.low, fact, "accent")
 
 
 def _name(edge: Edge) -> str:
@@ -429,16 +431,16 @@ def _name(edge: Edge) -> str:
 
 def _chosen_words(scene: Scene, edge: Edge, width: int, most: int) -> list[Line]:
     """Return the full name and the error of the selected tensor: its box is narrow."""
-    made = f", of {safe_text(edge.node, limit=80)}" if edge.node and edge.node != edge.tensor else ""
+    node = f", of {safe_text(edge.node, limit=80)}" if edge.node and edge.node != edge.tensor else ""
     carries = "" if edge.row == scene.row else f": {_edge_facts(scene, edge, 80)}"
-    said = scene.glyphs.plain(f"{scene.glyphs.cursor} {safe_text(edge.tensor, limit=120)}{made}{carries}")
-    return [[(f" {line}", "plain")] for line in wrap(said, max(width - 2, 10), most=most)]
+    sentence = scene.glyphs.plain(f"{scene.glyphs.cursor} {safe_text(edge.tensor, limit=120)}{node}{carries}")
+    return [[(f" {line}", "plain")] for line in wrap(sentence, max(width - 2, 10), most=most)]
 
 
 def _cut(line: Line, scene: Scene, width: int) -> Line:
     """Say at the end of a line that more follows, which a taller terminal shows."""
     (text, style), more = line[0], " .. more in a taller terminal"
-    return [(scene.glyphs.fit_end(text, width - len(more)), style), (more, "accent")]
+    return [(scene.glyphs.fit_end(text.removesuffix(" .."), width - len(more)), style), (more, "accent")]
 
 
 def _theirs(scene: Scene) -> bool:
@@ -468,17 +470,17 @@ def _path(scene: Scene, width: int) -> Line:
 def _heads(around: Neighbourhood, scene: Scene, width: int) -> Line:
     """Return the number of edges, and the legend of their thickness."""
     many, readers = len(around.inputs), len(around.outputs)
-    said = " no inputs" if not many else " 1 input" if many == 1 else f" {many} inputs, worst first"
-    said += f", read by {readers}" if readers else ", read by none"
+    counts = " no inputs" if not many else " 1 input" if many == 1 else f" {many} inputs, worst first"
+    counts += f", read by {readers}" if readers else ", read by none"
     lines = (
         ("━ most error", "─ less", "┄ none, unknown, const.")
         if scene.glyphs.braille
         else ("= most error", "- less", ". none, unknown, const.")
     )
     key = "  ".join(lines)
-    key = key if cell_len(said) + cell_len(key) + 2 < width else " ".join(lines)
-    gap = width - cell_len(said) - cell_len(key) - 1
-    return [(said, "accent"), (" " * gap + key, "muted")] if gap > 1 else [(said, "accent")]
+    key = key if cell_len(counts) + cell_len(key) + 2 < width else " ".join(lines)
+    gap = width - cell_len(counts) - cell_len(key) - 1
+    return [(counts, "accent"), (" " * gap + key, "muted")] if gap > 1 else [(counts, "accent")]
 
 
 def _edge_style(scene: Scene, edge: Edge) -> str:
@@ -503,17 +505,17 @@ def _edge_facts(scene: Scene, edge: Edge, room: int) -> str:
     unlike = result.status is Status.INCOMPARABLE
     error = "incomparable" if unlike or result.metrics is None else f"rel {numbers.number(result.metrics.rel_l2)}"
     gain = "" if result.relative_gain is None else f" gain x{numbers.number(result.relative_gain)}"
-    said = f"{sign_of(scene.table, edge.row)}{error}"
-    if cell_len(said) > room:  # a number that lost a digit would be another one
-        said = said.replace("rel ", "", 1)
-    return _as_fits(said, (gain, f" {dtype}" if dtype else ""), room)
+    facts = f"{sign_of(scene.table, edge.row)}{error}"
+    if cell_len(facts) > room:  # a number that lost a digit would be another one
+        facts = facts.replace("rel ", "", 1)
+    return _as_fits(facts, (gain, f" {dtype}" if dtype else ""), room)
 
 
-def _as_fits(said: str, more: Sequence[str], room: int) -> str:
+def _as_fits(text: str, more: Sequence[str], room: int) -> str:
     """Say more as far as there is room."""
     for words in more:
-        said += words if cell_len(said) + cell_len(words) <= room else ""
-    return said
+        text += words if cell_len(text) + cell_len(words) <= room else ""
+    return text
 
 
 def _box_facts(scene: Scene) -> list[tuple[str, str]]:
@@ -542,28 +544,28 @@ def _box_facts(scene: Scene) -> list[tuple[str, str]]:
 def _below(scene: Scene, width: int, most: int) -> list[Line]:
     """Return the node's origin, attributes and median gain, each in a limited number of lines."""
     node = _graph(scene).producer(tensor_of(scene.table, scene.row, theirs=_theirs(scene)))
-    said = ["the graph of the reference, which alone has this node"] if _theirs(scene) else []
+    facts = ["the graph of the reference, which alone has this node"] if _theirs(scene) else []
     if scene.navigator.sample is not None:
-        said.append(f"errors of all {scene.navigator.samples} samples; 2 has those of sample {scene.navigator.sample}")
+        facts.append(f"errors of all {scene.navigator.samples} samples; 2 has those of sample {scene.navigator.sample}")
     if scene.planned.missing is not None:
-        said.append(f"not compared: {safe_text(scene.planned.missing)}")
+        facts.append(f"not compared: {safe_text(scene.planned.missing)}")
     if node is not None and node.attrs:
         attrs = [f"{safe_text(key, limit=24)}={safe_text(value, limit=24)}" for key, value in node.attrs.items()]
-        said.append("attributes: " + " ".join(attrs[:_ATTRS]) + (" .." if len(attrs) > _ATTRS else ""))
+        facts.append("attributes: " + " ".join(attrs[:_ATTRS]) + (" .." if len(attrs) > _ATTRS else ""))
     gain = _median_gain(scene)
     if gain:
-        said.append(gain)
+        facts.append(gain)
     if scene.planned.match:
-        said.append(f"node paired with {safe_text(scene.planned.reference_tensor, limit=60)} ({scene.planned.match})")
+        facts.append(f"node paired with {safe_text(scene.planned.reference_tensor, limit=60)} ({scene.planned.match})")
     info = _graph(scene).tensors.get(tensor_of(scene.table, scene.row, theirs=_theirs(scene)))
     if info is not None and info.quant is not None:
-        said.append(f"scale / zero point {quant_summary(info.quant)}")
+        facts.append(f"scale / zero point {quant_summary(info.quant)}")
     if node is not None and node.origin not in ((), (node.name,)):
         names = ", ".join(safe_text(name, limit=40) for name in node.origin[:6])
-        one = "the model's" if len(node.origin) == 1 else f"fused of {len(node.origin)}:"
-        said.append(f"{one} {names}{' ..' if len(node.origin) > 6 else ''}")
+        origin = "the model's" if len(node.origin) == 1 else f"fused of {len(node.origin)}:"
+        facts.append(f"{origin} {names}{' ..' if len(node.origin) > 6 else ''}")
     lines: list[Line] = []
-    for text in said:
+    for text in facts:
         lines += [[(f" {line}", "muted")] for line in wrap(scene.glyphs.plain(text), max(width - 2, 10), most=most)]
     return lines
 

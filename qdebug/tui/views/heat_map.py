@@ -128,8 +128,8 @@ class MapView(ElementsView):
         """Draw the map, with its legend beside it."""
         whole, shape = self._cursor.whole(scene), self._cursor.shape(scene)
         self.all_channels = self.all_channels and not scene.planned.side
-        what = "sizes of its values, one plane" if scene.planned.side else "map of one plane"
-        head = heading(scene, width, "map of all channels" if self.all_channels else what)
+        content = "sizes of its values, one plane" if scene.planned.side else "map of one plane"
+        head = heading(scene, width, "map of all channels" if self.all_channels else content)
         if shape is None or (self.all_channels and whole is None):
             return waiting_lines(scene, head, width)
         if not prod(shape):
@@ -141,8 +141,8 @@ class MapView(ElementsView):
         if isinstance(drawn, str):
             return [*lines, [], *paragraph(drawn, scene, width)]
         if drawn.so_far:
-            said = so_far(drawn.so_far, width, of="tensor" if self.all_channels else "plane")
-            lines.append([(scene.glyphs.fit(said, width), "accent")])
+            progress = so_far(drawn.so_far, width, of="tensor" if self.all_channels else "plane")
+            lines.append([(scene.glyphs.fit(progress, width), "accent")])
         room = max(width - _SIDE - 2, 10)
         rows = height_of(max(height - 1 - len(lines), 1), scene.glyphs, colours=scene.colours)
         self._tiling, plane = None, drawn
@@ -220,20 +220,20 @@ class MapView(ElementsView):
         slab = self._cursor.in_part(scene)
         if slab is not None and scene.glimpse is not None and scene.glimpse.part is not None and slab.has_plane(index):
             return _Drawn(size, _error(scene.glimpse.part, index[:-2]), slab.largest)
-        seen = None if scene.glimpse is None else scene.glimpse.plane
-        if seen is None or seen.place != index[:-2]:
+        plane = None if scene.glimpse is None else scene.glimpse.plane
+        if plane is None or plane.place != index[:-2]:
             problem = "" if scene.glimpse is None else scene.glimpse.problem
             reads = f"the plane [{','.join(map(str, index[:-2]))}] is being read .."
             return waiting(scene) if problem else Provisional(reads, Until.ELEMENTS)
         whole = None if scene.ready is None else scene.ready.whole
-        largest = seen.largest if whole is None or whole.missing else whole.largest
-        return _Drawn(size, seen.pooled, largest, seen.so_far)
+        largest = plane.largest if whole is None or whole.missing else whole.largest
+        return _Drawn(size, plane.pooled, largest, plane.so_far)
 
     def _place(self, shape: tuple[int, ...], axis: int) -> tuple[int, int]:
         index = self._cursor.index
         if not self.all_channels:
             return (index[-2] if len(index) > 1 else 0, index[-1] if index else 0)
-        rest = [one for at, one in enumerate(index) if at != axis]
+        rest = [extent for at, extent in enumerate(index) if at != axis]
         sizes = [size for at, size in enumerate(shape) if at != axis]
         flat = int(np.ravel_multi_index(rest, sizes)) if rest else 0
         return (index[axis] if index else 0, flat)

@@ -27,7 +27,7 @@ class Bins:
 
     Args:
         sides: Counts of the reference and of the backend, or of the one side that is known; bins of one width.
-        low, high: What stands at both ends of the axis of values.
+        low, high: Labels at both ends of the axis of values.
         zero: Where 0 is on that axis, from 0 to 1; None if it is not on it, or at an end.
     """
 
@@ -79,8 +79,8 @@ def histogram_lines(bins: Bins, label: int, side: int, glyphs: GlyphSet, *, rows
 def _bars(counts: np.ndarray, top: float, rows: int, glyphs: GlyphSet) -> list[str]:
     """Return lines of bars, the uppermost first; one element shows at least the lowest bar."""
     full = len(glyphs.eighths) - 1
-    known = np.log1p(counts) / np.log1p(top) if top > 0 else np.zeros(len(counts))
-    levels = np.rint(known * rows * full).astype(int)
+    heights = np.log1p(counts) / np.log1p(top) if top > 0 else np.zeros(len(counts))
+    levels = np.rint(heights * rows * full).astype(int)
     levels[(counts > 0) & (levels == 0)] = 1
     lines = []
     for row in range(rows):

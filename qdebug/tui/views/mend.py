@@ -70,7 +70,7 @@ class MendView(DrawnView):
         self._gone: dict[int, list[str]] = {}
         self._of: tuple[int, int] | None = None
         self._here = ""
-        self._wanted: tuple[int, int] | None = None  # the node whose best edit is to be chosen once it is known
+        self._best_of: tuple[int, int] | None = None  # the node whose best edit is to be chosen once it is known
         self._gained: dict[tuple[int, int | None, str], tuple[float, frozenset[str]]] = {}
         """What an edit added when it was chosen, and to which others, by backend and sample; not measured any more."""
         self._gained_of: object = None  # the recordings that this is of
@@ -85,11 +85,11 @@ class MendView(DrawnView):
         """Return the edits of the node, and after them those that are marked of others; none until they are known."""
         if self._of != (scene.backend, scene.row):
             self._of, self._here = (scene.backend, scene.row), ""
-        facts, known = _facts(scene), _known(scene)
-        if facts is None or not known.keys() >= {*self._marked(scene)}:
+        facts, edits = _facts(scene), _edits_of(scene)
+        if facts is None or not edits.keys() >= {*self._marked(scene)}:
             return []
         own = {edit.name for edit in facts.edits}
-        return [*facts.edits, *(known[name] for name in self._marked(scene) if name not in own)]
+        return [*facts.edits, *(edits[name] for name in self._marked(scene) if name not in own)]
 
     def _at(self, listed: Sequence[Edit]) -> int:
         """Return the number of the edit under the cursor: the first one, where that is not listed."""
@@ -133,49 +133,51 @@ class MendView(DrawnView):
         at = self._at(listed)
         edit = listed[at]
         self._here, name = edit.name, f"{edit.kind} of {safe_text(edit.unit.node.name, limit=40)}"
-        known, ready = _facts(scene), scene.tried
+        facts, ready = _facts(scene), scene.tried
         if self._gained_of is not scene.opened:
             self._gained, self._gained_of = {}, scene.opened
         self._gained.pop(self._gain_key(scene, edit), None)
-        measured = known is not None and ready is not None and ready.request.wish == self._wish(scene)
+        measured = facts is not None and ready is not None and ready.request.wish == self._wish(scene)
         if edit.name in marks:
             marks.remove(edit.name)
-            left = self._listed(scene)
-            if left and edit not in left:  # that of another node is not listed any more: the next one takes its line
-                self._here = left[min(at, len(left) - 1)].name
+            remaining = self._listed(scene)
+            if (
+                remaining and edit not in remaining
+            ):  # that of another node is not listed any more: the next one takes its line
+                self._here = remaining[min(at, len(remaining) - 1)].name
             return f"{name} is no longer chosen"
-        gone = [each for each in listed if each.name in marks and (edit.replaces(each) or each.replaces(edit))]
-        undone = {each.name for each in gone}
-        marks[:] = [*(each for each in marks if each not in undone), edit.name]
+        gone = [rival for rival in listed if rival.name in marks and (edit.replaces(rival) or rival.replaces(edit))]
+        undone = {rival.name for rival in gone}
+        marks[:] = [*(rival for rival in marks if rival not in undone), edit.name]
         rest = frozenset(marks) - {edit.name}
-        before = [self._gained.get(self._gain_key(scene, each)) for each in gone]
-        added = [kept[0] for kept in before if kept is not None and kept[1] == rest]
-        if known is not None and measured and edit.name in known.gains and len(added) == len(gone) <= 1:
+        before = [self._gained.get(self._gain_key(scene, rival)) for rival in gone]
+        added = [entry[0] for entry in before if entry is not None and entry[1] == rest]
+        if facts is not None and measured and edit.name in facts.gains and len(added) == len(gone) <= 1:
             # measured over the one it replaces: with what that added to the same others, what it adds to them
-            self._gained[self._gain_key(scene, edit)] = known.gains[edit.name] + sum(added), rest
+            self._gained[self._gain_key(scene, edit)] = facts.gains[edit.name] + sum(added), rest
         if gone:
-            return f"{name}, in the place of {', '.join(safe_text(each.name, limit=40) for each in gone)}"
+            return f"{name}, in the place of {', '.join(safe_text(rival.name, limit=40) for rival in gone)}"
         return f"{name}: {KINDS[edit.kind]}"
 
     def try_best(self, scene: Scene) -> str:
         """Choose the edit that helps most, now or once that is known."""
-        self._wanted = scene.place
+        self._best_of = scene.place
         return self._choose_best(scene) or "the edits of this node are looked for; then the best of them is chosen .."
 
     def watch_scene(self) -> None:
-        """Choose the edit that is waited for, if it is known now; draw."""
+        """Choose the edit that waits for its gains, if these have come; draw."""
         scene = self.scene
-        if self._wanted is not None and scene is not None:
-            said = self._choose_best(scene)
-            if said:
-                self.stage.say(said)
+        if self._best_of is not None and scene is not None:
+            message = self._choose_best(scene)
+            if message:
+                self.stage.say(message)
         super().watch_scene()
 
     def _choose_best(self, scene: Scene) -> str:
         """Choose the edit that the diagnosis has tried, else the one that gains most; "" while that is not known."""
         facts = _facts(scene)
-        if self._wanted != scene.place:
-            self._wanted = None
+        if self._best_of != scene.place:
+            self._best_of = None
             return ""
         if facts is None or scene.tried is None:
             return ""
@@ -187,9 +189,9 @@ class MendView(DrawnView):
             best = max(facts.gains, key=lambda name: worst_first(facts.gains[name]))
         settled = not scene.tried.doing or scene.tried.problem
         if not best:
-            self._wanted = None if settled else self._wanted
+            self._best_of = None if settled else self._best_of
             return _nothing(scene) if settled and not own else ""
-        self._wanted = None
+        self._best_of = None
         if best in self._marked(scene):
             return "the edit that helps most is chosen already; space takes it back"
         self._here = best
@@ -237,12 +239,12 @@ class MendView(DrawnView):
             raise UsageError("No edit is chosen.", hint="Choose one: space.")
         options = RepairOptions(minutes=0.0, start=names)
 
-        def made(session: DiffSession) -> str:
+        def write(session: DiffSession) -> str:
             text = replace(find_repair(session, options), stopped=_BY_HAND).to_json()
             self._written = names, path, text
             return text
 
-        return made
+        return write
 
     def command(self, scene: Scene, files: Sequence[str]) -> Sequence[str] | None:
         """Return the command that goes on with the marks; None where they are not written yet."""
@@ -273,8 +275,8 @@ class MendView(DrawnView):
         below = self._words(scene, width)
         facts = _facts(scene)
         node = "" if facts is None else facts.node
-        other = f"edits of {safe_text(node, limit=40)}" if node not in {"", scene.planned.node} else ""
-        above = [heading(scene, width, other), *self._outputs(scene, width, height - 1 - least - len(below))]
+        elsewhere = f"edits of {safe_text(node, limit=40)}" if node not in {"", scene.planned.node} else ""
+        above = [heading(scene, width, elsewhere), *self._outputs(scene, width, height - 1 - least - len(below))]
         grid = Grid(
             titles=("", *EDIT_TITLES, "gain dB"),
             rows=[
@@ -298,34 +300,36 @@ class MendView(DrawnView):
         ready, facts, wish = scene.tried, _facts(scene), self._wish(scene)
         if not wish.edits:
             doing = f"; replaying {ready.doing} .." if ready is not None and ready.doing else ""
-            said = _far_off(facts) or "no edit is chosen: the outputs are as recorded"
-            return paragraph(f"{said}{doing}", scene, width, "fail" if _far_off(facts) else "plain")
-        known = ready is not None and ready.request.wish == wish
-        if ready is None or facts is None or not known:
+            message = _far_off(facts) or "no edit is chosen: the outputs are as recorded"
+            return paragraph(f"{message}{doing}", scene, width, "fail" if _far_off(facts) else "plain")
+        is_current = ready is not None and ready.request.wish == wish
+        if ready is None or facts is None or not is_current:
             return paragraph("replaying ..", scene, width, "accent")
         if ready.problem:
             return paragraph(f"no replay: {safe_text(ready.problem, limit=300)}", scene, width, "fail")
         (done, total), effect = ready.replayed, facts.effect
-        said = ""
+        message = ""
         if effect is None and not ready.doing:
-            said = f"nothing of sample {wish.sample} was recorded"
+            message = f"nothing of sample {wish.sample} was recorded"
         if ready.doing:
-            said = f"replaying {ready.doing}" + (f": {done} of {total} nodes" if total else " ..")
+            message = f"replaying {ready.doing}" + (f": {done} of {total} nodes" if total else " ..")
         elif effect is not None and facts.faithful is not None:
             replay = _far_off(facts) or faithful_words(facts.faithful)
-            said = f"replayed in {numbers.number(effect.seconds)} s a sample; {replay}"
-        below = paragraph(said, scene, width, "accent" if ready.doing else "muted")
+            message = f"replayed in {numbers.number(effect.seconds)} s a sample; {replay}"
+        below = paragraph(message, scene, width, "accent" if ready.doing else "muted")
         if effect is None:
             return below
         most, outputs, more = max(room - len(below) - 1, 1), effect.outputs, list[Line]()
         if len(outputs) > most:
-            outputs = tuple(sorted(outputs, key=lambda each: worst_first(each.trial.sqnr_db))[: max(most - 1, 1)])
+            outputs = tuple(sorted(outputs, key=lambda output: worst_first(output.trial.sqnr_db))[: max(most - 1, 1)])
             more = paragraph(f"{plural(len(effect.outputs) - len(outputs), 'more output')}", scene, width)
         of = f"sample {wish.sample}" if wish.sample is not None else plural(effect.samples, "sample")
         plain = (
-            {} if facts.plain is None or not _far_off(facts) else {each.output: each for each in facts.plain.outputs}
+            {}
+            if facts.plain is None or not _far_off(facts)
+            else {output.output: output for output in facts.plain.outputs}
         )
-        replayed = [[output_error(plain[each.output].trial)] if each.output in plain else [] for each in outputs]
+        replayed = [[output_error(plain[output.output].trial)] if output.output in plain else [] for output in outputs]
         grid = Grid(
             titles=(of, "recorded", *(["replay"] if plain else []), f"with {plural(len(wish.edits), 'edit')}"),
             rows=[(*row[:2], *alone, row[2]) for row, alone in zip(output_rows(outputs), replayed, strict=True)],
@@ -340,8 +344,8 @@ class MendView(DrawnView):
     def _gain(self, scene: Scene, edit: Edit) -> float | None:
         """Return the gain of an edit on top of the marked ones, or its gain when it was marked; None if unknown."""
         if edit.name in self._marked(scene):
-            kept = self._gained.get(self._gain_key(scene, edit)) if self._gained_of is scene.opened else None
-            return None if kept is None else kept[0]
+            gained = self._gained.get(self._gain_key(scene, edit)) if self._gained_of is scene.opened else None
+            return None if gained is None else gained[0]
         facts = _facts(scene)
         return None if facts is None else facts.gains.get(edit.name)
 
@@ -375,19 +379,19 @@ def _far_off(facts: EditFacts | None) -> str:
     """
     if facts is None or facts.plain is None or not facts.plain.outputs:
         return ""
-    first = min(facts.plain.outputs, key=lambda each: worst_first(each.trial.sqnr_db))
-    then, now = (numbers.number(each.sqnr_db) for each in (first.trial, first.now))
+    first = min(facts.plain.outputs, key=lambda output: worst_first(output.trial.sqnr_db))
+    then, now = (numbers.number(output.sqnr_db) for output in (first.trial, first.now))
     if then == now:
         return ""
-    said = f"a replay without edits gives the worst output {then} dB, and {now} dB as recorded"
-    return f"{said}: the difference is what the replay does not know of the backend, and in no gain"
+    message = f"a replay without edits gives the worst output {then} dB, and {now} dB as recorded"
+    return f"{message}: the difference is what the replay does not know of the backend, and in no gain"
 
 
 def _facts(scene: Scene) -> EditFacts | None:
     return None if scene.tried is None else scene.tried.edits
 
 
-def _known(scene: Scene) -> dict[str, Edit]:
+def _edits_of(scene: Scene) -> dict[str, Edit]:
     """Return the edits of the last answer by name, those of the node and those that are marked."""
     facts = _facts(scene)
     return {} if facts is None else {edit.name: edit for edit in (*facts.marked, *facts.edits)}

@@ -215,7 +215,7 @@ class NodesView(ScrollView, View, can_focus=True, inherit_bindings=False):
         state = int(table.states(navigator.sample)[row])
         first = table.first_divergence(navigator.sample)
         selected = row == navigator.cursor
-        found = navigator.is_match(row)
+        is_match = navigator.is_match(row)
         marked, excused = row in navigator.trail.marks, bool(table.acknowledged[row])
         key = (
             marked,
@@ -224,7 +224,7 @@ class NodesView(ScrollView, View, can_focus=True, inherit_bindings=False):
             state,
             row == first,
             selected,
-            found,
+            is_match,
             navigator.sample,
             layout,
             width,
@@ -243,7 +243,7 @@ class NodesView(ScrollView, View, can_focus=True, inherit_bindings=False):
         glyphs, layout = self.look.glyphs, self.layout_shown
         if layout is None:
             return []
-        style, found = state_style(state), navigator.is_match(row)
+        style, is_match = state_style(state), navigator.is_match(row)
         signs = mark(navigator.table, row, state, first, marked=row in navigator.trail.marks)
         pieces: list[Piece] = [
             (glyphs.cursor if row == navigator.cursor else " ", "cursor"),
@@ -252,7 +252,7 @@ class NodesView(ScrollView, View, can_focus=True, inherit_bindings=False):
         ]
         styles = dict.fromkeys(("number", "dtype", "shape", "match"), "muted")
         styles |= {navigator.metric: style, "arithmetic": style, "introduced": style, "state_word": style}
-        styles["name"] = "match" if found else style if state.failing else "plain"
+        styles["name"] = "match" if is_match else style if state.failing else "plain"
         cells = row_cells(navigator, row, layout, glyphs)
         for column, cell in zip(layout.columns[1:], cells[1:], strict=True):
             pieces += [(" ", "plain"), (cell, styles.get(column.key, "plain"))]

@@ -18,21 +18,21 @@ def recorded_rows(sides: Recorded) -> list[tuple[str, str, str]]:
     """Return label, reference and backend of each fact.
 
     Args:
-        sides: What was recorded.
+        sides: Recorded statistics of both sides.
     """
 
     def both(label: str, show: Callable[[RecordedSide, Statistics], str]) -> tuple[str, str, str]:
         left, right = ("nothing kept" if side.statistics is None else show(side, side.statistics) for side in sides)
         return label, left, right
 
-    known = [side.statistics for side in sides if side.statistics is not None]
+    statistics = [side.statistics for side in sides if side.statistics is not None]
     rows = [
-        both("values kept", lambda side, known: f"{_count(side.elements)} of {_count(known.count)}"),
+        both("values kept", lambda side, statistics: f"{_count(side.elements)} of {_count(statistics.count)}"),
         both("min .. max", _extremes),
-        both("mean, std", lambda _, known: f"{_real(known.mean)}, {_real(known.std)}"),
+        both("mean, std", lambda _, statistics: f"{_real(statistics.mean)}, {_real(statistics.std)}"),
     ]
-    if any(side.nan or side.inf for side in known):
-        rows.append(both("NaN, inf", lambda _, known: f"{_count(known.nan)}, {_count(known.inf)}"))
+    if any(side.nan or side.inf for side in statistics):
+        rows.append(both("NaN, inf", lambda _, statistics: f"{_count(statistics.nan)}, {_count(statistics.inf)}"))
     if any(side.quant is not None for side in sides):
         rows.append(both("at qmin, qmax", _rails))
     return rows
@@ -42,13 +42,13 @@ def recorded_bins(sides: Recorded | None) -> Bins | None:
     """Return the histograms by powers of 2 that were recorded; None where there are none, or nothing but 0.
 
     Args:
-        sides: What was recorded.
+        sides: Recorded statistics of both sides.
     """
-    known = [] if sides is None else [side.statistics for side in sides if side.statistics is not None]
-    first, last = _exponents(known)
+    statistics = [] if sides is None else [side.statistics for side in sides if side.statistics is not None]
+    first, last = _exponents(statistics)
     if last < first or sides is None:
         return None
-    signed = any(side.negative.any() for side in known)
+    signed = any(side.negative.any() for side in statistics)
     high = f"2^{last + 1 + LOWEST_EXPONENT}"
     none = np.zeros(1)
     return Bins(
@@ -70,9 +70,9 @@ def _real(value: float) -> str:
     return numbers.MISSING if np.isnan(value) else numbers.number(value, digits=4)
 
 
-def _extremes(side: RecordedSide, known: Statistics) -> str:
+def _extremes(side: RecordedSide, statistics: Statistics) -> str:
     """Return the real extremes; the codes' where there is a scale for each channel."""
-    quant, ends = side.quant, (known.low, known.high)
+    quant, ends = side.quant, (statistics.low, statistics.high)
     if quant is None and side.whole and not any(map(np.isnan, ends)):
         return f"{numbers.whole(ends[0])} .. {numbers.whole(ends[1])}"
     if quant is None:
@@ -84,8 +84,8 @@ def _extremes(side: RecordedSide, known: Statistics) -> str:
     return f"{_real(low)} .. {_real(high)}"
 
 
-def _rails(side: RecordedSide, known: Statistics) -> str:
-    return numbers.MISSING if side.quant is None else f"{_count(known.at_qmin)}, {_count(known.at_qmax)}"
+def _rails(side: RecordedSide, statistics: Statistics) -> str:
+    return numbers.MISSING if side.quant is None else f"{_count(statistics.at_qmin)}, {_count(statistics.at_qmax)}"
 
 
 def _exponents(sides: list[Statistics]) -> tuple[int, int]:
@@ -95,11 +95,17 @@ def _exponents(sides: list[Statistics]) -> tuple[int, int]:
     return (int(some.min()), int(some.max())) if len(some) else (0, -1)
 
 
-def _counts(known: Statistics, bins: tuple[int, int], *, signed: bool) -> np.ndarray:
+def _counts(statistics: Statistics, bins: tuple[int, int], *, signed: bool) -> np.ndarray:
     """Return the counts by powers of 2, zero in the middle, or at the left if nothing is negative."""
     chosen = slice(bins[0], bins[1] + 1)
-    negative, positive = (side[chosen].astype(np.float64) for side in (known.negative, known.positive))
-    zeros = known.count - known.nan - known.inf - float(known.negative.sum()) - float(known.positive.sum())
+    negative, positive = (side[chosen].astype(np.float64) for side in (statistics.negative, statistics.positive))
+    zeros = (
+        statistics.count
+        - statistics.nan
+        - statistics.inf
+        - float(statistics.negative.sum())
+        - float(statistics.positive.sum())
+    )
     parts = [np.array([max(zeros, 0.0)]), positive]
     counts: np.ndarray = np.concatenate([negative[::-1], *parts] if signed else parts)
     return counts

@@ -87,11 +87,11 @@ class SamplesView(DrawnView):
         samples = () if scene.outcome is None else scene.outcome.samples
         own = tuple(f"introduced_{name}" for name in ("sqnr_db", "max_lsb", "max_abs"))
         lines: list[Sequence[object]] = []
-        for one in samples:
-            added = one.introduced
-            known = (None,) * 3 if added is None else (added.sqnr_db, added.max_lsb, added.max_abs)
-            here = scene.planned.node, scene.planned.tensor, one.sample, str(one.status)
-            lines.append((*here, one.sqnr_db, one.max_abs, *known))
+        for measured in samples:
+            added = measured.introduced
+            introduced = (None,) * 3 if added is None else (added.sqnr_db, added.max_lsb, added.max_abs)
+            here = scene.planned.node, scene.planned.tensor, measured.sample, str(measured.status)
+            lines.append((*here, measured.sqnr_db, measured.max_abs, *introduced))
         return ("node", "tensor", "sample", "status", "sqnr_db", "max_abs", *own), lines
 
     def draw(self, scene: Scene, width: int, height: int) -> list[Line]:
@@ -108,13 +108,13 @@ class SamplesView(DrawnView):
         lines: list[Line] = [head, *paragraph(_spread(samples), scene, width)]
         if scene.result is not None and scene.planned.tensor in scene.result.verdict.short:
             lines += paragraph(_below(samples, scene.opened.limits.get("min_output_sqnr")), scene, width, "fail")
-        if result.status in _FAILING and not any(one.status in _FAILING for one in samples):
+        if result.status in _FAILING and not any(measured.status in _FAILING for measured in samples):
             why = f"beyond the limit as a whole, not in a single sample: {safe_text(result.reason or result.status)}"
             lines += paragraph(why, scene, width, "fail")
         elif result.status in _FAILING and result.declared is not None:
             lines += paragraph(f"whichever the sample, the graphs differ: {safe_text(result.declared)}", scene, width)
         room = max(height - len(lines) - 1, 1)
-        own = width >= _OWN_FROM and any(one.introduced is not None for one in samples)
+        own = width >= _OWN_FROM and any(measured.introduced is not None for measured in samples)
         bar_width = max(width - 51 - len(_WORST) - own * _OWN, 0)
         shown = window(chosen, len(samples) + 1, room)
         lines[0] = heading(scene, width, f"lines{part}" if (part := in_part(shown, len(samples) + 1)) else "")
@@ -135,21 +135,21 @@ class SamplesView(DrawnView):
             mark = scene.glyphs.cursor if here else " "
             if at == 0:
                 most = shown_sample(result, None)
-                said = f"screens 4 to 7 show sample {most}, of the largest max abs" if len(samples) > 1 else ""
+                note = f"screens 4 to 7 show sample {most}, of the largest max abs" if len(samples) > 1 else ""
                 all_of_them = [(f" {mark}  all    ", "cursor"), (f"{result.status:<12}", _style(result.status))]
-                fits = sum(len(text) for text, _ in all_of_them) + len(said) <= width
-                lines.append([*all_of_them, (said, "muted")] if fits else all_of_them)
+                fits = sum(len(text) for text, _ in all_of_them) + len(note) <= width
+                lines.append([*all_of_them, (note, "muted")] if fits else all_of_them)
                 continue
-            one = samples[at - 1]
+            measured = samples[at - 1]
             bar = bars(np.full(1, error[at - 1]), scene.glyphs, top=top) if top else ""
             filled = 0 if not top else int(min(error[at - 1] / top, 1.0) * (bar_width - 1))
             least = _WORST if at - 1 == worst and error[worst] else " " * len(_WORST)
             lines.append(
                 [
-                    (f" {mark}{one.sample:>6}   ", "cursor" if here else "plain"),
-                    (f"{one.status:<12}", _style(one.status)),
-                    (f"{numbers.number(one.sqnr_db):>10}  {numbers.number(one.max_abs):>10}", "plain"),
-                    (_own(one).rjust(_OWN) + "  " if own else "  ", "plain"),
+                    (f" {mark}{measured.sample:>6}   ", "cursor" if here else "plain"),
+                    (f"{measured.status:<12}", _style(measured.status)),
+                    (f"{numbers.number(measured.sqnr_db):>10}  {numbers.number(measured.max_abs):>10}", "plain"),
+                    (_own(measured).rjust(_OWN) + "  " if own else "  ", "plain"),
                     (least, "fail"),
                     (scene.glyphs.eighths[-1] * filled + bar if wide else "", "fine"),
                 ]
@@ -178,9 +178,9 @@ class SamplesView(DrawnView):
 
 def sample_errors(samples: Sequence[SampleResult]) -> np.ndarray:
     """Return the error of each sample relative to its signal; values that are not finite rank worst."""
-    levels = np.array([np.nan if one.sqnr_db is None else one.sqnr_db for one in samples])
+    levels = np.array([np.nan if measured.sqnr_db is None else measured.sqnr_db for measured in samples])
     errors = np.where(np.isnan(levels), 0.0, 10 ** (-levels / 20))
-    broken = np.array([one.status is Status.NONFINITE for one in samples])
+    broken = np.array([measured.status is Status.NONFINITE for measured in samples])
     return np.where(broken, np.inf, errors)
 
 
@@ -188,7 +188,7 @@ def _below(samples: Sequence[SampleResult], floor: float | None) -> str:
     """Say how many samples of an output are below the limit of outputs, which judges all of them together."""
     if floor is None:
         return "as an output it is beyond its limit"
-    few = sum(one.sqnr_db is not None and one.sqnr_db < floor for one in samples)
+    few = sum(measured.sqnr_db is not None and measured.sqnr_db < floor for measured in samples)
     return f"{few} of {len(samples)} samples are below the output limit of {floor:g} dB, which judges all together"
 
 
@@ -201,18 +201,20 @@ def _own(sample: SampleResult) -> str:
 
 
 def _at(samples: tuple[SampleResult, ...], sample: int) -> int:
-    return next((at for at, one in enumerate(samples) if one.sample == sample), -1)
+    return next((at for at, measured in enumerate(samples) if measured.sample == sample), -1)
 
 
 def _spread(samples: tuple[SampleResult, ...]) -> str:
-    known = sorted(one.sqnr_db for one in samples if one.sqnr_db is not None and not np.isnan(one.sqnr_db))
-    if not known:
+    levels = sorted(
+        measured.sqnr_db for measured in samples if measured.sqnr_db is not None and not np.isnan(measured.sqnr_db)
+    )
+    if not levels:
         return "SQNR not known"
-    low, middle, high = known[0], median(known), known[-1]
+    low, middle, high = levels[0], median(levels), levels[-1]
     if len(samples) == 1:
         return f"one sample, SQNR {numbers.number(low)} dB"
     words = [f"{name} {numbers.number(value)}" for name, value in (("worst", low), ("median", middle), ("best", high))]
-    beyond = sum(one.status in _FAILING for one in samples)
+    beyond = sum(measured.status in _FAILING for measured in samples)
     return f"{len(samples)} samples, {beyond or 'none'} beyond the node limit; SQNR {', '.join(words)} dB"
 
 
@@ -246,7 +248,7 @@ class BackendsView(DrawnView):
 
     def table(self, scene: Scene) -> Table | None:
         """Return the nodes of the list, with the metric and the state of each backend."""
-        navigator, found = scene.navigator, []
+        navigator, lines = scene.navigator, []
         names = [f"{name}:{title}" for title, _ in scene.backends for name in (navigator.metric, "status")]
         for line in range(navigator.lines):
             row = navigator.line_to_row(line)
@@ -257,8 +259,8 @@ class BackendsView(DrawnView):
                     cells += [None, None]
                 else:
                     cells += [float(table.values(navigator.metric)[at]), State(int(table.state[at])).word]
-            found.append(cells)
-        return ("node", "tensor", *names), found
+            lines.append(cells)
+        return ("node", "tensor", *names), lines
 
     def draw(self, scene: Scene, width: int, height: int) -> list[Line]:
         """Draw the table, rows in the order of the node list."""
@@ -287,8 +289,8 @@ class BackendsView(DrawnView):
         hidden: list[Line] = []
         if shown < many:
             which = f"{first + 1}" if shown == 1 else f"{first + 1} to {first + shown}"
-            said = f"backend {which} of {many}; h and l show the others, as does a wider terminal"
-            hidden = [[(f" {glyphs.fit_end(said, width - 1)}", "accent")]]
+            note = f"backend {which} of {many}; h and l show the others, as does a wider terminal"
+            hidden = [[(f" {glyphs.fit_end(note, width - 1)}", "accent")]]
         room = max(height - 2 - len(hidden), 1)
         self._lines = window(max(navigator.place, 0), navigator.lines, room)
         lines += [
@@ -347,9 +349,9 @@ def _same(scene: Scene, table: NodeTable, row: int) -> int | None:
     if table is scene.table:
         return row
     planned = scene.table.rows[row]
-    named = table.row_of(planned.tensor)
-    if named is not None and table.rows[named].reference_tensor == planned.reference_tensor:
-        return named
+    by_name = table.row_of(planned.tensor)
+    if by_name is not None and table.rows[by_name].reference_tensor == planned.reference_tensor:
+        return by_name
     return table.row_of_reference(planned.reference_tensor)
 
 

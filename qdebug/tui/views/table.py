@@ -27,36 +27,28 @@ class Views(dict[ScreenId, View]):
     def __init__(self, elements: ElementCursor, look: Look | None = None) -> None:
         super().__init__()
         self._elements, self._look = elements, look or Look(UNICODE)
-        self._side: View | None = None
 
     def __missing__(self, view: ScreenId) -> View:
         """Make the view of a screen."""
-        made = view_class(view)
-        make: Callable[..., View] = made
-        self[view] = make(self._elements, self._look) if issubclass(made, ElementsView) else make(self._look)
+        cls = view_class(view)
+        make: Callable[..., View] = cls
+        self[view] = make(self._elements, self._look) if issubclass(cls, ElementsView) else make(self._look)
         return self[view]
 
-    @property
     def side(self) -> View:
-        """The facts of the tensor, to stand beside another view."""
-        if self._side is None:
-            from qdebug.tui.views.tensor import TensorView  # not before there is room for it
+        """Make the facts of the tensor, to stand beside another view."""
+        from qdebug.tui.views.tensor import TensorView  # not before there is room for it
 
-            self._side = TensorView(self._look, id="side")
-            self._side.can_focus = False
-        return self._side
-
-    @property
-    def known_side(self) -> View | None:
-        """The same, if it was ever shown."""
-        return self._side
+        side = TensorView(self._look, id="side")
+        side.can_focus = False
+        return side
 
 
 def view_class(view: ScreenId) -> type[View]:
     """Return the class of a view; its module is loaded for that."""
     module, _, name = view.view.partition(":")
-    found: type[View] = getattr(import_module(f"qdebug.tui.views.{module}"), name)
-    return found
+    cls: type[View] = getattr(import_module(f"qdebug.tui.views.{module}"), name)
+    return cls
 
 
 def load_views() -> None:

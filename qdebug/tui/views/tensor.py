@@ -100,7 +100,7 @@ class TensorView(TextScroll, View, can_focus=True, inherit_bindings=False):
         return detail_lines(scene, width)
 
     def redraw(self) -> None:
-        """Draw the facts anew."""
+        """Redraw the facts."""
         TextScroll.redraw(self)
 
     @property
@@ -144,10 +144,10 @@ class TensorView(TextScroll, View, can_focus=True, inherit_bindings=False):
 
 
 def detail_lines(scene: Scene, width: int) -> list[Line]:
-    """Say everything that is known of the row under the cursor.
+    """Return the facts of the row under the cursor.
 
     Args:
-        scene: The row, and what the reader has told of it.
+        scene: The row and its facts.
         width: Cells of a line.
     """
     navigator, ready, result, glyphs = scene.navigator, scene.ready, scene.outcome, scene.glyphs
@@ -189,9 +189,9 @@ def _head(scene: Scene, width: int) -> list[Line]:
     style = "fail" if state.failing else "unknown" if state is State.INCOMPARABLE else "fine"
     reason = planned.missing if result is None else why(result)
     first = navigator.table.first_divergence() == row
-    said = f"{'! first divergence, ' if first else sign_of(navigator.table, row)}{state.word}{short_of_limit(scene)}"
+    status = f"{'! first divergence, ' if first else sign_of(navigator.table, row)}{state.word}{short_of_limit(scene)}"
     style = "muted" if state is State.PENDING else style
-    lines += _wrapped(f"{said}: {reason}" if reason else said, width, style, glyphs)
+    lines += _wrapped(f"{status}: {reason}" if reason else status, width, style, glyphs)
     if result is not None and result.acknowledged is not None:
         lines += _wrapped(f"acknowledged: {accepted(result.acknowledged)}", width, "accent", glyphs)
     if row in navigator.trail.notes:
@@ -200,8 +200,8 @@ def _head(scene: Scene, width: int) -> list[Line]:
         if _doubtful(navigator, result):
             lines += _paired(result, width, glyphs)
         for kind, text in finding_facts(result):
-            said = "" if text == safe_text(reason or "", limit=400) else f"{kind}: {text}"
-            lines += _wrapped(said, width, "accent", glyphs) if said else []
+            status = "" if text == safe_text(reason or "", limit=400) else f"{kind}: {text}"
+            lines += _wrapped(status, width, "accent", glyphs) if status else []
         if result.note:
             lines += _wrapped(result.note, width, "muted", glyphs)
         if result.precision:
@@ -239,8 +239,8 @@ def _without_result(scene: Scene, width: int) -> list[Line]:
     ]
     if planned.missing is not None:
         of = "backend" if planned.tensor else "reference"
-        said = f"as the {of} recorded it" + (f" in sample {ready.values_sample}" if ready is not None else "")
-        lines.insert(0, [(said, "accent")])
+        source = f"as the {of} recorded it" + (f" in sample {ready.values_sample}" if ready is not None else "")
+        lines.insert(0, [(source, "accent")])
         bins = None if ready is None else recorded_bins(ready.recorded)
         if bins is not None:
             alone = replace(bins, sides=bins.sides[:1])
@@ -250,8 +250,8 @@ def _without_result(scene: Scene, width: int) -> list[Line]:
         elif has_values(scene):
             lines += [[], *_wrapped("enter shows its values (5), v there a map of their sizes", width, "muted", glyphs)]
     if planned.missing is None:
-        said = "Its turn comes: nodes are compared in topological order. 5 shows its elements meanwhile."
-        lines += [[], *_wrapped(said, width, "muted", glyphs)]
+        source = "Its turn comes: nodes are compared in topological order. 5 shows its elements meanwhile."
+        lines += [[], *_wrapped(source, width, "muted", glyphs)]
     return lines
 
 
@@ -296,9 +296,9 @@ def _sides(
         rows += recorded_rows(ready.recorded)
     elif span is not None:
         rows.append(("min .. max", span[0].replace("..", " .. "), span[1].replace("..", " .. ")))
-    known = ready is not None and (values is not None or ready.recorded is not None)
-    above = whose if known and len(whose) >= label else ""  # its own line where the column is too narrow for it
-    beside = whose if known and not above else ""
+    is_read = ready is not None and (values is not None or ready.recorded is not None)
+    above = whose if is_read and len(whose) >= label else ""  # its own line where the column is too narrow for it
+    beside = whose if is_read and not above else ""
     head: Line = [(beside.ljust(label), "accent"), ("reference".ljust(side + 1), "accent"), ("backend", "accent")]
     lines: list[Line] = [[(glyphs.fit(above, width), "accent")], head] if above else [head]
     for row in rows:
@@ -329,8 +329,8 @@ def _value_rows(detail: NodeDetail, values: ValueFacts) -> list[tuple[str, str, 
     def both(show: Callable[[SideValues], str]) -> tuple[str, str]:
         return show(values.reference), show(values.backend)
 
-    def two(one: float | None, other: float | None, between: str) -> str:
-        return f"{numbers.number(one, digits=4)}{between}{numbers.number(other, digits=4)}"
+    def two(first: float | None, second: float | None, between: str) -> str:
+        return f"{numbers.number(first, digits=4)}{between}{numbers.number(second, digits=4)}"
 
     def ends(side: SideValues, info: TensorInfo | None) -> str:
         if holds_integers(info):
@@ -425,16 +425,16 @@ def _samples(result: NodeResult, sample: int | None, width: int, glyphs: GlyphSe
     heights = np.where(finite, errors, top)  # what is not finite is as high as any
     indent, room = _label_width(width), max(width // 3, 8)
     drawn = bars(pool(heights, room) if many > room else heights, glyphs) if errors.any() else "no error"
-    chosen = next((at for at, one in enumerate(result.samples) if one.sample == sample), int(errors.argmax()))
-    one = result.samples[chosen]
-    judged = any(each.status in _FAILING for each in result.samples) or result.status not in _FAILING
-    said = f"{'shown' if one.sample == sample else 'worst SQNR'}: sample {one.sample} of 0..{many - 1}: "
-    said += f"{one.status}, " if judged else ""  # where none is beyond the limit alone, the whole is
-    said += f"{numbers.number(one.sqnr_db)} dB, max abs {numbers.number(one.max_abs)}"
+    chosen = next((at for at, measured in enumerate(result.samples) if measured.sample == sample), int(errors.argmax()))
+    measured = result.samples[chosen]
+    judged = any(judged_sample.status in _FAILING for judged_sample in result.samples) or result.status not in _FAILING
+    label = f"{'shown' if measured.sample == sample else 'worst SQNR'}: sample {measured.sample} of 0..{many - 1}: "
+    label += f"{measured.status}, " if judged else ""  # where none is beyond the limit alone, the whole is
+    label += f"{numbers.number(measured.sqnr_db)} dB, max abs {numbers.number(measured.max_abs)}"
     head: Line = [("samples".ljust(indent), "muted"), (drawn + "  ", "fine")]
-    if indent + len(drawn) + 2 + len(said) <= width:
-        return [[*head, (said, "plain")]]
-    rest = wrap(glyphs.plain(said), max(width - indent, 10))
+    if indent + len(drawn) + 2 + len(label) <= width:
+        return [[*head, (label, "plain")]]
+    rest = wrap(glyphs.plain(label), max(width - indent, 10))
     return [head, *([(" " * indent, "muted"), (line, "plain")] for line in rest)]
 
 

@@ -69,13 +69,13 @@ class ValuesView(ElementsView):
         foot = [*drawn, *foot] if height - len(drawn) - len(foot) - 4 >= _LEAST_ROWS else foot
         room = max(height - 2 - len(foot) - 2, 1)
         self._axes = _axes(slab)
-        said = judged(scene) if slab.partial or scene.outcome is None else ""
-        room = max(room - 1, 1) if said else room
+        note = judged(scene) if slab.partial or scene.outcome is None else ""
+        room = max(room - 1, 1) if note else room
         columns = self._fit(slab, width, room)
         where = _where(scene, slab, self._cursor.index, self._axes, turned=self._turned)
         lines: list[Line] = [head, [(scene.glyphs.fit_end(where, width), "muted")]]
-        if said:
-            lines.append([(scene.glyphs.fit(said, width), "accent")])
+        if note:
+            lines.append([(scene.glyphs.fit(note, width), "accent")])
         top = len(lines)
         lines += self._window(scene, slab, columns, room)
         self._grid = (top + 1, *self._grid[1:])
@@ -245,8 +245,8 @@ def _rail(scene: Scene, slab: Slab, at: tuple[int, ...]) -> str:
     if not _at_an_end(slab, at) or slab.backend_codes is None or slab.quant is None:
         return clipped
     if _relus(scene, slab, at):
-        wanted = slab.code_of_reference(at)
-        higher = wanted is not None and slab.quant.qmin is not None and wanted > slab.quant.qmin
+        code = slab.code_of_reference(at)
+        higher = code is not None and slab.quant.qmin is not None and code > slab.quant.qmin
         return ", AT QMIN, where the reference is not" if higher else ", at qmin: a Relu's zero"
     end = "at qmin" if slab.backend_codes[at] == slab.quant.qmin else "at qmax"
     return f"{clipped}, {end}"
@@ -279,8 +279,8 @@ def _writers(slab: Slab, form: str) -> tuple[Callable[[tuple[int, ...]], str], .
         return real(values) if form == "codes" else lambda at: hex_of(stored[at])
 
     def steps(at: tuple[int, ...]) -> str:
-        known = slab.steps(at)
-        return difference(at, 4) if known is None else _real(known, 4)
+        distance = slab.steps(at)
+        return difference(at, 4) if distance is None else _real(distance, 4)
 
     def difference(at: tuple[int, ...], digits: int = 3) -> str:
         return str(_exact(slab, at)) if _is_whole(slab) else _real(float(slab.difference(at)), digits)
@@ -297,7 +297,7 @@ def hex_of(value: np.generic) -> str:
 
 def _where(scene: Scene, slab: Slab, index: tuple[int, ...], axes: tuple[int, int], *, turned: bool) -> str:
     """Return the range of the shown elements, and the legend of the marks."""
-    names = ["*" if at in axes else str(one) for at, one in enumerate(index, -len(index))]
+    names = ["*" if at in axes else str(number) for at, number in enumerate(index, -len(index))]
     sample = of_sample(scene)
     text = f" [{','.join(names)}] of {numbers.shape(slab.shape)}{', ' if sample else ''}{sample}"
     text += "" if slab.clipped is None else "; ^: clipped"
@@ -305,7 +305,7 @@ def _where(scene: Scene, slab: Slab, index: tuple[int, ...], axes: tuple[int, in
 
 
 def _element(scene: Scene, slab: Slab, index: tuple[int, ...], width: int, rank: str) -> list[Line]:
-    """Say all that is known of the element under the cursor, and which of the worst ones it is."""
+    """Return the values of the element under the cursor, and its rank among the worst."""
     place, here = index, slab.local(index)
     if here is None:
         return [[(f" @{position(place)}  is being read ..", "muted")]]
@@ -323,9 +323,9 @@ def _element(scene: Scene, slab: Slab, index: tuple[int, ...], width: int, rank:
         if codes is not None:
             parts.append(f"{side} {codes[index]}")
     coded = slab.reference_codes is None and slab.backend_codes is not None and not slab.alone
-    wanted = slab.code_of_reference(index) if coded else None
-    if wanted is not None:
-        parts.append(f"the reference's would be {wanted}")
+    code = slab.code_of_reference(index) if coded else None
+    if code is not None:
+        parts.append(f"the reference's would be {code}")
     scale = slab.scale_at(index)
     if slab.quant is not None:
         parts.append(f"of {slab.quant.qmin}..{slab.quant.qmax}{_rail(scene, slab, index)}")

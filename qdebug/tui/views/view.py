@@ -87,12 +87,12 @@ class Scene:
         navigator: Table, cursor, sample, metric.
         opened: Both graphs and the facts of both runs.
         result: The whole comparison; None until it is finished.
-        ready: What the reader has told of the row under the cursor; None if nothing yet.
+        ready: Facts of the row under the cursor; None before any is read.
         glyphs: Characters to draw with.
         glimpse: Some of its elements, as they were recorded; None if none are read yet.
-        tried: What the reader has told of what the page wants to try; None if nothing yet, or nothing was asked.
+        tried: Result of the replay that the view requests; None before there is any, or without a request.
         colours: Whether there are colours.
-        backends: What each backend is called, and its rows; None while they are being read.
+        backends: Name of each backend, and its rows; None while they are being read.
         backend: Which of them is shown.
     """
 
@@ -184,7 +184,7 @@ class Stage(Screen[None]):
 class View(Widget, can_focus=True):
     """A screen. Its keys are its `BINDINGS`; one that has no use for a key of all screens says so.
 
-    What a key does is a method of the scene, which returns what there is to say: it can be tried without a terminal.
+    The action of a key is a method of the scene that returns a message, so that tests need no terminal.
     """
 
     BINDINGS: ClassVar[list[BindingType]] = []
@@ -197,7 +197,7 @@ class View(Widget, can_focus=True):
     nothing = ""
     """Why there is nothing to draw, while there is no scene."""
     written = ""
-    """What its JSON is, and what is to be said of it once that is written; "" for its name alone."""
+    """Description of its JSON in the message after an export; "" for the name of the view."""
 
     scene: reactive[Scene | None] = reactive(None, init=False, repaint=False, always_update=True)
 
@@ -252,7 +252,7 @@ class View(Widget, can_focus=True):
         """Select the thing at a column and a line; open it if it is selected already.
 
         Returns:
-            Where that leads, or what there is to say; None if nothing is meant there.
+            The target, or a message; None if nothing is there.
         """
         return None
 
@@ -268,7 +268,7 @@ class View(Widget, can_focus=True):
         """Return a function that writes the view's JSON; None for the JSON of the node or comparison.
 
         Args:
-            scene: What is shown.
+            scene: The state of the screen.
             path: The file that it will be in.
         """
         return None
@@ -281,7 +281,7 @@ class View(Widget, can_focus=True):
         """Return a shell command equivalent to the view; None for the command that opens it.
 
         Args:
-            scene: What is shown.
+            scene: The state of the screen.
             files: The reference's file and the backend's.
         """
         return None
@@ -296,7 +296,7 @@ class View(Widget, can_focus=True):
 
 
 class DrawnView(Lines, View, can_focus=True):
-    """A view that draws all its lines anew for each scene.
+    """A view that draws all its lines for each scene.
 
     Args:
         look: Shared look.
@@ -407,8 +407,8 @@ def paragraph(text: str, scene: Scene, width: int, style: str = "muted") -> list
 
 def sign_of(table: NodeTable, row: int) -> str:
     """Return the sign of a row's state with a space, such as "* " for failing; "" where the word says all."""
-    known = sign(table, row, int(table.state[row]))
-    return "" if known in " ." else f"{known} "
+    character = sign(table, row, int(table.state[row]))
+    return "" if character in " ." else f"{character} "
 
 
 def state_style(state: State) -> str:
@@ -425,10 +425,10 @@ def in_room(lines: Sequence[Line], room: int) -> list[Line]:
     """Return the lines that there is room for; where that is not all, the last one says how many are left out."""
     if len(lines) <= room:
         return list(lines)
-    kept = max(room - 1, 0)
-    many = len(lines) - kept
-    said = f" .. {many} more {'line' if many == 1 else 'lines'} in a taller terminal"
-    return [*lines[:kept], *([[(said, "accent")]] if room > 0 else [])]
+    room_for_lines = max(room - 1, 0)
+    many = len(lines) - room_for_lines
+    note = f" .. {many} more {'line' if many == 1 else 'lines'} in a taller terminal"
+    return [*lines[:room_for_lines], *([[(note, "accent")]] if room > 0 else [])]
 
 
 def window(cursor: int, size: int, room: int) -> range:
@@ -447,16 +447,16 @@ def grid_lines(grid: Grid, scene: Scene, width: int, *, cursor: int = -1, leave:
         cursor: The row that is chosen; -1 for none.
         leave: Titles of columns that are left out first where there is too little room; the last ones follow.
     """
-    glyphs, kept = scene.glyphs, list(range(len(grid.titles)))
+    glyphs, columns = scene.glyphs, list(range(len(grid.titles)))
     sizes = [max(1, *map(cell_len, texts)) for texts in zip(grid.titles, *grid.rows, strict=True)]
-    going = [*(grid.titles.index(title) for title in leave if title in grid.titles), *reversed(kept)]
+    going = [*(grid.titles.index(title) for title in leave if title in grid.titles), *reversed(columns)]
 
     def room() -> int:
-        return width - 2 - sum(sizes[at] + 2 for at in kept if at not in grid.names) - 2 * len(grid.names)
+        return width - 2 - sum(sizes[at] + 2 for at in columns if at not in grid.names) - 2 * len(grid.names)
 
     for at in going:
-        if room() < _LEAST_NAME and len(kept) > 2 and at in kept and at not in grid.names:
-            kept.remove(at)
+        if room() < _LEAST_NAME and len(columns) > 2 and at in columns and at not in grid.names:
+            columns.remove(at)
     rows = [list(row) for row in (grid.titles, *grid.rows)]
     for at in grid.names:
         sizes[at] = max(min(sizes[at], room()), 8)
@@ -467,7 +467,7 @@ def grid_lines(grid: Grid, scene: Scene, width: int, *, cursor: int = -1, leave:
         here = number == cursor >= 0
         text = "".join(
             "  " + (glyphs.right(row[at], sizes[at]) if at in grid.right else glyphs.fit(row[at], sizes[at]))
-            for at in kept
+            for at in columns
         )
         style = "accent" if number < 0 else "cursor" if here else "plain"
         lines.append([((glyphs.cursor if here else " ") + glyphs.fit_end(text[1:], width - 1), style)])

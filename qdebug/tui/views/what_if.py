@@ -69,7 +69,7 @@ class WhatIfView(DrawnView):
         self._field = 0
         self._shown: dict[int, str] = {}
         self._base: QuantParams | None = None
-        self._said = ""
+        self._note = ""
         self._steps = self._codes = 0
         self._choice: tuple[int, int] | None = None
         self._replay = False
@@ -92,8 +92,8 @@ class WhatIfView(DrawnView):
 
     def _tried(self, scene: Scene) -> QuantParams | None:
         """Return the parameters that are tried; None where there are none."""
-        found = self._attempt(scene)
-        return found if isinstance(found, QuantParams) else None
+        attempt = self._attempt(scene)
+        return attempt if isinstance(attempt, QuantParams) else None
 
     def _attempt(self, scene: Scene) -> QuantParams | str:
         """Return the parameters that are tried, or say why there are none, or none yet."""
@@ -105,7 +105,7 @@ class WhatIfView(DrawnView):
         if ready is None or ready.facts is None:
             return "its values are being counted .."
         choices = ready.facts.choices.get("asymmetric", ())
-        base = self._base or ready.facts.now or next((each.quant for each in choices if each.quant), None)
+        base = self._base or ready.facts.now or next((choice.quant for choice in choices if choice.quant), None)
         if base is None:
             return f"no scale holds it: {choices[0].reason}" if choices else _ASKING
         scale = float(base.scale.ravel()[0]) * 2.0 ** (self._steps / _STEPS_OF_2)
@@ -140,7 +140,7 @@ class WhatIfView(DrawnView):
         before = self._attempt(scene)
         if isinstance(before, str):
             return before
-        kept = self._steps, self._codes
+        old = self._steps, self._codes
         if self._field == 0:
             self._steps = min(max(self._steps + steps, -_MOST_STEPS), _MOST_STEPS)
         else:
@@ -148,7 +148,7 @@ class WhatIfView(DrawnView):
             self._codes += min(max(zero_point + steps, before.qmin or 0), before.qmax or 0) - zero_point
         after = self._attempt(scene)
         if isinstance(after, str) or after == before:
-            self._steps, self._codes = kept
+            self._steps, self._codes = old
             return "it goes no further"
         return self._changed(after)
 
@@ -175,24 +175,24 @@ class WhatIfView(DrawnView):
             return self.reset(scene)
         chosen = choices[place]
         self._choice = kind, place
-        said = f"{chosen.calibrator}, {kinds[kind]}"
+        note = f"{chosen.calibrator}, {kinds[kind]}"
         if chosen.quant is None:
-            return f"{said}: {chosen.reason}"
-        self._base, self._steps, self._codes, self._said, self._replay = chosen.quant, 0, 0, said, False
-        return f"{said}: {chosen.reason}"
+            return f"{note}: {chosen.reason}"
+        self._base, self._steps, self._codes, self._note, self._replay = chosen.quant, 0, 0, note, False
+        return f"{note}: {chosen.reason}"
 
     def reset(self, scene: Scene) -> str:
         """Return to the recorded scale."""
         field = self._field
         self._forget()
         self._field = field
-        found = self._attempt(scene)
-        return found if isinstance(found, str) else self._title(scene)
+        attempt = self._attempt(scene)
+        return attempt if isinstance(attempt, str) else self._title(scene)
 
     def _title(self, scene: Scene) -> str:
         """Return the origin of the trial scale."""
         coded = scene.tried is not None and scene.tried.facts is not None and scene.tried.facts.now is not None
-        return self._said or ("as recorded" if coded else "minmax, asymmetric")
+        return self._note or ("as recorded" if coded else "minmax, asymmetric")
 
     def _changed(self, quant: QuantParams) -> str:
         self._replay = False
@@ -240,8 +240,8 @@ class WhatIfView(DrawnView):
         if ready is None or ready.facts is None or isinstance(quant, str):
             return [head, [], *paragraph(safe_text(quant), scene, width)]
         facts = ready.facts
-        known = _quant_of(ready) == quant
-        error = ready.error if known and ready.error is not None else _estimated(facts.histogram, quant)
+        is_current = _quant_of(ready) == quant
+        error = ready.error if is_current and ready.error is not None else _estimated(facts.histogram, quant)
         now_error = facts.now_error or (None if facts.now is None else _estimated(facts.histogram, facts.now))
         replay = _replay_of(scene, quant)
         rows = trial_rows((facts.now, quant), (now_error, error), () if replay is None else replay.outputs)
@@ -253,11 +253,13 @@ class WhatIfView(DrawnView):
             f"trial: {self._title(scene)}{changed}",
         )
         words: list[Line] = []
-        said = [_basis(facts, error), *_replay_words(ready if known and self._replay else None)]
-        said += [] if replay is None or facts.now is None else _as_recorded(scene, replay)
-        said += [] if replay is None else _cancelled(replay, now_error, error)
-        said += [] if facts.now is not None or not _weighted(scene) else ["v lists what can be changed of its weights"]
-        for text in said:
+        sentences = [_basis(facts, error), *_replay_words(ready if is_current and self._replay else None)]
+        sentences += [] if replay is None or facts.now is None else _as_recorded(scene, replay)
+        sentences += [] if replay is None else _cancelled(replay, now_error, error)
+        sentences += (
+            [] if facts.now is not None or not _weighted(scene) else ["v lists what can be changed of its weights"]
+        )
+        for text in sentences:
             words += paragraph(safe_text(text, limit=400), scene, width)
         for label in _LEAVE_FIRST:
             if len(rows) + len(words) + 2 > height:
@@ -288,8 +290,8 @@ class WhatIfView(DrawnView):
         """Draw the estimated SQNR over scales around the one that is tried, and say where it is best."""
         factors = 2.0 ** np.linspace(-_SWEEP_OCTAVES, _SWEEP_OCTAVES, _SWEEP + 1)
         if self._swept is None or self._swept[0] != quant or self._swept[1] is not facts:
-            found = [_estimated(facts.histogram, replace(quant, scale=quant.scale * factor)) for factor in factors]
-            levels = np.array([-np.inf if each is None else each.sqnr_db for each in found])
+            errors = [_estimated(facts.histogram, replace(quant, scale=quant.scale * factor)) for factor in factors]
+            levels = np.array([-np.inf if error is None else error.sqnr_db for error in errors])
             self._swept = quant, facts, levels
         levels = self._swept[2]
         if not np.isfinite(levels).any():
@@ -298,14 +300,14 @@ class WhatIfView(DrawnView):
         heights = np.where(np.isfinite(levels), np.minimum(levels, 1e3) - low, 0.0)
         at = int(np.argmax(levels))
         level, scale = float(levels[at]), float(quant.scale.ravel()[0] * factors[at])
-        said = f"best ~{numbers.number(level)} dB at {numbers.number(scale)}"
+        best = f"best ~{numbers.number(level)} dB at {numbers.number(scale)}"
         recorded = None if facts.now is None else _estimated(facts.histogram, facts.now)
         if recorded is not None and recorded.sqnr_db > level:
-            said = "the recorded one beats all"
+            best = "the recorded one beats all"
         grid = f"  {_SWEEP + 1} scales, 1/{2**_SWEEP_OCTAVES}..{2**_SWEEP_OCTAVES}x"
-        each = -(-_SWEEP // max(width - _LABEL - _SIDE - 1, 8))  # scales from one column to the next
-        heights = heights[_SWEEP // 2 % each :: each]
-        columns, middle = len(heights), _SWEEP // 2 // each
+        error = -(-_SWEEP // max(width - _LABEL - _SIDE - 1, 8))  # scales from one column to the next
+        heights = heights[_SWEEP // 2 % error :: error]
+        columns, middle = len(heights), _SWEEP // 2 // error
         drawn = bars(heights, scene.glyphs)
         return [
             [
@@ -313,7 +315,7 @@ class WhatIfView(DrawnView):
                 (drawn[:middle], "fine"),
                 (drawn[middle], "cursor"),
                 (drawn[middle + 1 :] + "  ", "fine"),
-                (scene.glyphs.fit_end(said, max(width - _LABEL - columns - 2, 8)), "plain"),
+                (scene.glyphs.fit_end(best, max(width - _LABEL - columns - 2, 8)), "plain"),
             ]
         ]
 
@@ -354,19 +356,18 @@ def _weighted(scene: Scene) -> bool:
 
 def _as_recorded(scene: Scene, replay: Replay) -> Sequence[str]:
     """Return the recorded level of an output, if a replay with the recorded scale differs from it."""
-    for each in replay.outputs:
-        row = scene.table.row_of(each.output)
+    for output in replay.outputs:
+        row = scene.table.row_of(output.output)
         result = None if row is None else scene.table.results[row]
         stats = None if result is None else result.metrics
-        if each.against != "reference" or result is None or stats is None or stats.sqnr_db is None:
+        if output.against != "reference" or result is None or stats is None or stats.sqnr_db is None:
             continue
         if replay.samples != len(result.samples):  # what is not replayed has an error of its own
             continue
-        then, now = numbers.number(stats.sqnr_db), numbers.number(each.now.sqnr_db)
+        then, now = numbers.number(stats.sqnr_db), numbers.number(output.now.sqnr_db)
         if then != now:
-            return [
-                f"recorded, {safe_text(each.output, limit=40)} has {then} dB; replayed with the recorded scale {now} dB"
-            ]
+            name = safe_text(output.output, limit=40)
+            return [f"recorded, {name} has {then} dB; replayed with the recorded scale {now} dB"]
     return []
 
 
@@ -374,11 +375,11 @@ def _cancelled(replay: Replay, now: QuantError | None, trial: QuantError | None)
     """Say how better codes can make a worse output, where they do."""
     if now is None or trial is None or trial.mse >= now.mse:
         return []
-    for each in replay.outputs:
-        levels = each.now.sqnr_db, each.trial.sqnr_db
+    for output in replay.outputs:
+        levels = output.now.sqnr_db, output.trial.sqnr_db
         shown = [numbers.number(level) for level in levels]
         if worst_first(levels[1]) < worst_first(levels[0]) and numbers.MISSING not in shown and shown[0] != shown[1]:
-            name = safe_text(each.output, limit=40)
+            name = safe_text(output.output, limit=40)
             return [f"better codes, and {name} is worse: errors of several nodes may cancel each other"]
     return []
 

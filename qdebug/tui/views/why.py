@@ -35,7 +35,7 @@ Fact = tuple[str, str, str]
 
 
 class WhyView(DrawnView):
-    """All that is known of why the node differs; it scrolls."""
+    """The reasons why the node differs, as lines that scroll."""
 
     view = ScreenId.WHY
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -61,8 +61,8 @@ class WhyView(DrawnView):
                 lines.append([(("" if at else label).rjust(_LABEL) + "  ", "muted"), (line, style)])
         self._lines, self._room = len(lines), max(height - 2, 1)
         self._top = min(self._top, max(self._lines - self._room, 0))
-        left = self._lines - self._top - self._room
-        more = f"j for {plural(left, 'more line')}" if left > 0 else "the end" if self._top else ""
+        hidden = self._lines - self._top - self._room
+        more = f"j for {plural(hidden, 'more line')}" if hidden > 0 else "the end" if self._top else ""
         return [heading(scene, width, more), [], *lines[self._top : self._top + self._room]]
 
     def move(self, scene: Scene, lines: int) -> str:
@@ -89,18 +89,18 @@ def _of_diagnosis(scene: Scene, result: NodeResult) -> list[Fact]:
     """Return the node's fault, its share of the output's error, and the tried edits."""
     fault = scene.table.diagnosis.get(scene.row)
     reason = fault.why if fault is not None else why(result)
-    said: list[Fact] = [("why", safe_text(reason, limit=_MOST), "accent")] if reason else []
+    facts: list[Fact] = [("why", safe_text(reason, limit=_MOST), "accent")] if reason else []
     if fault is None or scene.result is None:
-        return said
-    said.append(("share", f"{share_text(share_of(fault))} of the output's error", "plain"))
-    tried = [each for each in fault.remedies if each.nodes == 1]
-    lines = [remedy_line(each, scene.result, most=_OUTPUTS) for each in tried]
-    return [*said, *(("try (X)", line, "fine") for line in lines)]
+        return facts
+    facts.append(("share", f"{share_text(share_of(fault))} of the output's error", "plain"))
+    tried = [remedy for remedy in fault.remedies if remedy.nodes == 1]
+    lines = [remedy_line(remedy, scene.result, most=_OUTPUTS) for remedy in tried]
+    return [*facts, *(("try (X)", line, "fine") for line in lines)]
 
 
 def _of_diff(result: NodeResult, samples: int) -> list[Fact]:
     """Return the comparison's facts on the source of the error."""
-    said: list[Fact] = []
+    facts: list[Fact] = []
     stats = result.metrics
     if stats is not None:
         bias = "" if stats.lsb_bias is None else f", mean with sign {numbers.number(stats.lsb_bias)} LSB"
@@ -108,28 +108,28 @@ def _of_diff(result: NodeResult, samples: int) -> list[Fact]:
         differ = f"{numbers.grouped(stats.mismatches)} of {numbers.grouped(stats.count)} elements{of_all} differ"
         most = f"by at most {numbers.number(stats.max_abs)}"  # in the units of the tensor, where it has no steps
         most = most if stats.max_lsb is None else f"by at most {numbers.number(stats.max_lsb)} LSB"
-        said.append(("whole error", f"{differ}, {most}{bias}", "plain"))
+        facts.append(("whole error", f"{differ}, {most}{bias}", "plain"))
     share = own_share(result)
     if share is not None:
         own, rest = numbers.percent(share, 1.0), numbers.percent(1 - share, 1.0)
-        said.append(("of that", f"{own} is added here, {rest} comes in", "plain"))
+        facts.append(("of that", f"{own} is added here, {rest} comes in", "plain"))
     if result.constants is not None and result.constants.max_abs:
         size = numbers.number(result.constants.rel_l2)
-        said.append(
+        facts.append(
             ("constants", f"rel L2 {size} of its result, by weights (rounded to codes), bias or attributes", "plain")
         )
     judged = judged_words(result)
     if judged is not None:
-        said.append(("judged", f"arithmetic, {judged}", "plain"))
+        facts.append(("judged", f"arithmetic, {judged}", "plain"))
     if result.precision:
-        said.append(("digits", precision_sentence(result.precision), "accent"))
+        facts.append(("digits", precision_sentence(result.precision), "accent"))
     if result.attribution_note:
-        said.append(("own error", f"not known: {safe_text(result.attribution_note)}", "unknown"))
+        facts.append(("own error", f"not known: {safe_text(result.attribution_note)}", "unknown"))
     if result.declared:
-        said.append(("but", f"{safe_text(result.declared)}; {_REPLAYED}", "fail"))
+        facts.append(("but", f"{safe_text(result.declared)}; {_REPLAYED}", "fail"))
     if result.acknowledged is not None:
-        said.append(("acknowledged", accepted(result.acknowledged), "plain"))
-    return said
+        facts.append(("acknowledged", accepted(result.acknowledged), "plain"))
+    return facts
 
 
 def _computed(scene: Scene) -> bool:
@@ -139,8 +139,8 @@ def _computed(scene: Scene) -> bool:
 
 def _searching(scene: Scene) -> bool:
     """Tell whether an arithmetic is still being looked for."""
-    known = scene.ready is not None and (scene.ready.explained is not None or scene.ready.problem)
-    return scene.outcome is not None and _computed(scene) and not known
+    is_answered = scene.ready is not None and (scene.ready.explained is not None or scene.ready.problem)
+    return scene.outcome is not None and _computed(scene) and not is_answered
 
 
 def _of_search(scene: Scene) -> list[Fact]:
@@ -158,7 +158,9 @@ def _of_search(scene: Scene) -> list[Fact]:
     from qdebug.present.explained import node_facts
 
     facts: list[Fact] = [("", "", "plain")]
-    mine = [each for each in ready.explained if each.tensor == scene.planned.tensor] or list(ready.explained)
+    mine = [explanation for explanation in ready.explained if explanation.tensor == scene.planned.tensor] or list(
+        ready.explained
+    )
     for node in mine:
         facts += [(label, text, "plain") for label, text in node_facts(node) if label not in _ABOVE]
     return facts if mine else [("arithmetic", "nothing can be said of this node", "unknown")]

@@ -36,17 +36,17 @@ class KeyLine(Lines, can_focus=False):
     def bindings(self) -> Sequence[ActiveBinding]:
         """Return the shown bindings: one for each action."""
         shown: dict[str, ActiveBinding] = {}
-        for each in self.screen.active_bindings.values():
-            if each.binding.show and each.binding.description:
-                shown.setdefault(each.binding.action, each)
+        for active in self.screen.active_bindings.values():
+            if active.binding.show and active.binding.description:
+                shown.setdefault(active.binding.action, active)
         return list(shown.values())
 
     def lines_for(self, width: int, height: int) -> Sequence[Sequence[Piece]]:  # noqa: ARG002  one line
         """Return the keys that there is room for; none is cut."""
         line: list[Piece] = [(" ", "muted")]
         used = 1
-        for each in self.bindings():
-            label, word = key_label(each.binding.key), f" {each.binding.description}  "
+        for active in self.bindings():
+            label, word = key_label(active.binding.key), f" {active.binding.description}  "
             used += len(label) + len(word)
             if used > width + 2:
                 break
@@ -56,8 +56,8 @@ class KeyLine(Lines, can_focus=False):
     def on_click(self, event: Click) -> None:
         """Press the key that was clicked."""
         end = 1
-        for each in self.bindings():
-            end += len(key_label(each.binding.key)) + len(each.binding.description) + 3
+        for active in self.bindings():
+            end += len(key_label(active.binding.key)) + len(active.binding.description) + 3
             if event.x < end:
-                self.app.simulate_key(each.binding.key)
+                self.app.simulate_key(active.binding.key)
                 return

@@ -33,7 +33,7 @@ def changed_lines(before: Sequence[Sequence[Piece]], after: Sequence[Sequence[Pi
     new = [list(line) for line in after[:height]]
     old += [[] for _ in range(height - len(old))]
     new += [[] for _ in range(height - len(new))]
-    return [at for at, (one, other) in enumerate(zip(old, new, strict=True)) if one != other]
+    return [at for at, (before_line, after_line) in enumerate(zip(old, new, strict=True)) if before_line != after_line]
 
 
 def refresh_lines(widget: Widget, lines: Sequence[int]) -> None:
@@ -53,7 +53,7 @@ class Lines(Widget):
     def __init__(self, look: Look, *, id: str) -> None:  # noqa: A002  the name that Textual gives it
         super().__init__(id=id)
         self.look = look
-        self._made: Sequence[Sequence[Piece]] | None = None
+        self._drawn: Sequence[Sequence[Piece]] | None = None
         self._painted: tuple[int, int, str] | None = None
 
     @abstractmethod
@@ -61,29 +61,29 @@ class Lines(Widget):
         """Return the lines."""
 
     def redraw(self) -> None:
-        """Draw anew, and paint the lines that have changed."""
-        before, (width, height) = self._made, self.size
+        """Draw the lines, and paint those that have changed."""
+        before, (width, height) = self._drawn, self.size
         if not width or not height:
-            self._made = None
+            self._drawn = None
             return
-        self._made = self.lines_for(width, height)
+        self._drawn = self.lines_for(width, height)
         look = (width, height, self.look.palette.name)
         if before is None or look != self._painted:
             self._painted = look
             self.refresh()
         else:
-            refresh_lines(self, changed_lines(before, self._made, height))
+            refresh_lines(self, changed_lines(before, self._drawn, height))
 
     def on_resize(self) -> None:
-        """Draw anew for the new size."""
+        """Draw for the new size."""
         self.redraw()
 
     def render_line(self, y: int) -> Strip:
         """Paint one line."""
         width = self.size.width
-        if self._made is None:
-            self._made = self.lines_for(width, self.size.height)
-        return self.look.strip(self._made[y], width) if y < len(self._made) else self.look.blank(width)
+        if self._drawn is None:
+            self._drawn = self.lines_for(width, self.size.height)
+        return self.look.strip(self._drawn[y], width) if y < len(self._drawn) else self.look.blank(width)
 
 
 class FixedLines(Lines, can_focus=False):
@@ -92,8 +92,8 @@ class FixedLines(Lines, can_focus=False):
     Args:
         look: Shared look.
         draw: Gives the lines for a width and a height.
-        clicked: Told the column and the line of a click; None if it means nothing here.
-        wheeled: Told 1 for a turn of the wheel down and -1 for one up; None if it means nothing here.
+        clicked: Called with the column and the line of a click; None for no effect.
+        wheeled: Called with 1 for a turn of the wheel down and -1 for one up; None for no effect.
         id: Identifies the widget.
     """
 
@@ -120,12 +120,12 @@ class FixedLines(Lines, can_focus=False):
             self._clicked(at.x, at.y)
 
     def on_mouse_scroll_down(self) -> None:
-        """Tell that the wheel was turned."""
+        """Call back with the direction of the wheel."""
         if self._wheeled is not None:
             self._wheeled(1)
 
     def on_mouse_scroll_up(self) -> None:
-        """Tell that the wheel was turned."""
+        """Call back with the direction of the wheel."""
         if self._wheeled is not None:
             self._wheeled(-1)
 
@@ -152,7 +152,7 @@ class TextScroll(ScrollView, can_focus=False):
         self._painted: tuple[int, int, str] | None = None
 
     def redraw(self) -> None:
-        """Draw anew; the scroll position stays where it is if it can."""
+        """Draw the lines; the scroll position stays where it is if it can."""
         width, room = self.scrollable_content_region.width, self.scrollable_content_region.height
         if width > 0:
             before, self._lines = self._lines, self._draw(width)
@@ -168,7 +168,7 @@ class TextScroll(ScrollView, can_focus=False):
                 refresh_lines(self, [line - top for line in changed])
 
     def on_resize(self) -> None:
-        """Draw anew for the new size."""
+        """Draw for the new size."""
         self.redraw()
 
     def lines_below(self, y: int) -> int:

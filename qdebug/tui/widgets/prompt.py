@@ -22,23 +22,23 @@ __all__ = ["Prompt", "Question"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """Something to ask for.
+    """A question for a text.
 
     Args:
         label: Stands before the text.
-        placeholder: What can be given; shown while nothing is.
-        text: What is there to begin with.
-        typed: Takes the text at each change, and says what it means so far; None where only the whole counts.
-        given: Takes the text at enter, and says what came of it.
-        cancelled: Undoes what `typed` did; says so.
+        placeholder: Examples of texts; shown while the line is empty.
+        text: Its text at the start.
+        on_change: Called with the text at each change, returns a message; None where only the whole text counts.
+        on_submit: Called with the text at enter, returns a message.
+        on_cancel: Undoes the effects of `on_change`, returns a message.
     """
 
     label: str
     placeholder: str
     text: str = ""
-    typed: Callable[[str], str] | None = None
-    given: Callable[[str], str]
-    cancelled: Callable[[], str] = lambda: "cancelled"
+    on_change: Callable[[str], str] | None = None
+    on_submit: Callable[[str], str]
+    on_cancel: Callable[[], str] = lambda: "cancelled"
 
 
 class _Line(Input):
@@ -62,8 +62,8 @@ class Prompt(Horizontal):
 
     Args:
         look: Shared look.
-        say: Says what the questions answer.
-        closed: Called when no question is asked any more.
+        say: Shows the messages of the questions.
+        closed: Called when the question is closed.
     """
 
     DEFAULT_CSS = """
@@ -78,7 +78,7 @@ class Prompt(Horizontal):
         self._question: Question | None = None
         self._answered = self._title = ""
         self._label = FixedLines(look, lambda *_: [[(self._title, "title")]], id="label")
-        self.line: Input = _Line(self._given)
+        self.line: Input = _Line(self._submit)
 
     def compose(self) -> ComposeResult:
         """Lay the line out."""
@@ -87,7 +87,7 @@ class Prompt(Horizontal):
 
     @property
     def asking(self) -> bool:
-        """Whether a question is asked."""
+        """Whether a question is open."""
         return self._question is not None
 
     def ask(self, question: Question) -> None:
@@ -119,22 +119,22 @@ class Prompt(Horizontal):
     def answer(self) -> None:
         """Show the meaning of the text so far, unless it is shown."""
         text = self.line.value
-        if self._question is not None and self._question.typed is not None and text != self._answered:
+        if self._question is not None and self._question.on_change is not None and text != self._answered:
             self._answered = text
-            self._say(self._question.typed(text))
+            self._say(self._question.on_change(text))
 
     def cancel(self) -> bool:
         """Close the question and undo its effects; return whether one was open."""
         question = self._close()
         if question is not None:
-            self._say(question.cancelled())
+            self._say(question.on_cancel())
         return question is not None
 
-    def _given(self) -> None:
+    def _submit(self) -> None:
         self.answer()
         question = self._close()
         if question is not None:
-            self._say(question.given(self.line.value))
+            self._say(question.on_submit(self.line.value))
 
     def _close(self) -> Question | None:
         question, self._question = self._question, None

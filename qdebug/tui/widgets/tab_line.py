@@ -22,7 +22,7 @@ __all__ = ["TabLine"]
 
 
 class TabLine(Lines, can_focus=False):
-    """Lists the screens; where there is no room for all names, those at the end are told by their keys alone.
+    """Lists the screens; where there is no room for all names, those at the end are listed by their keys alone.
 
     Args:
         look: Shared look.
@@ -71,8 +71,8 @@ class TabLine(Lines, can_focus=False):
 
     def texts(self, width: int) -> Sequence[tuple[ScreenId, str]]:
         """Return each screen with its title at a width."""
-        shown = [each for each in TABS if each not in self.hidden or each is self.active]
-        texts = [f"{each.key} {each}" for each in shown]
+        shown = [screen for screen in TABS if screen not in self.hidden or screen is self.active]
+        texts = [f"{screen.key} {screen}" for screen in shown]
         for at in reversed(range(len(texts))):
             if sum(map(cell_len, texts)) + len(texts) + 1 <= width:
                 break

@@ -129,7 +129,6 @@ class ByteTerminal:
             app = make()
             app.driver_class = self._driver(loop)
             await app.run_async(mouse=False, auto_pilot=then)
-            assert app.join_reader(20)
         reading.join(20)
         assert not reading.is_alive()
         return found[0]

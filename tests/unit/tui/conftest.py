@@ -19,7 +19,7 @@ from qdebug.tui.reading.answers import Answers
 from qdebug.tui.reading.glimpse import EXTENTS, OpenPairs
 from qdebug.tui.reading.messages import DetailRequest, Glimpsed, LookRequest, Opening
 from qdebug.tui.reading.plan_rows import describe, planned_rows
-from qdebug.tui.screen.desk import StartPlace
+from qdebug.tui.screen.start_place import StartPlace
 from qdebug.tui.views.view import Scene
 
 
@@ -34,6 +34,7 @@ def _load(name):
 fake = _load("fake_session")
 pseudo_terminal = _load("pseudo_terminal")
 byte = _load("byte_terminal")
+threads = _load("worker_threads")
 
 
 @pytest.fixture
@@ -48,6 +49,20 @@ def terminal():
     yield start
     for each in running:
         each.close()
+
+
+@pytest.fixture
+def make_workers():
+    """Provide a function that makes the worker threads of some openings; all of them end with the test."""
+    made = []
+
+    def make(*openings):
+        made.append(threads.WorkerThreads(*openings))
+        return made[-1]
+
+    yield make
+    ended = [each.stop() for each in made]
+    assert all(ended)
 
 
 @pytest.fixture
@@ -70,15 +85,20 @@ def make_session():
 
 @pytest.fixture
 def make_app():
-    """Return a function that makes an application on a session; it starts on the screen with all nodes."""
+    """Provide a function that makes an application on a session; it starts on the screen with all nodes."""
+    sessions = []
 
     def make(session, *others, node=None, sample=None, screen="nodes", wanted="", **options):
         titles = [("ref.h5", "npu.h5"), ("ref.h5", "other.h5")][: 1 + len(others)]
         begin = StartPlace(node=node, sample=sample, screen=screen, filter=wanted)
         sources = [Opening(compare=lambda each=each: each) for each in (session, *others)]
+        sessions.extend((session, *others))
         return QdebugApp(sources, titles=titles, begin=begin, **options)
 
-    return make
+    yield make
+    for session in sessions:
+        if isinstance(session, fake.FakeSession):  # the event loop waits for its threads
+            session.resume.set()
 
 
 @pytest.fixture
@@ -110,8 +130,8 @@ def settle():
 class _Unguarded(fake.FakeSession):
     """For the tests of the model, which have no reader thread."""
 
-    def guard(self, *, any_thread=False):
-        return any_thread
+    def guard(self):
+        pass
 
 
 @pytest.fixture
@@ -144,9 +164,9 @@ def make_scene():
         if planned.missing is None and found is not None:
             if arrays is not None:
                 session.values = lambda *_: fake.Values(*arrays)
-            where = {"id": 1, "row": row, "tensor": planned.tensor, "sample": shown_sample(found, None)}
-            *_, ready = Answers(OpenPairs(), lambda: False).answer(
-                session, DetailRequest(**where, elements=elements), found
+            where = {"row": row, "tensor": planned.tensor, "sample": shown_sample(found, None)}
+            *_, ready = Answers(OpenPairs()).answer(
+                session, DetailRequest(**where, elements=elements), found, lambda: False
             )
             with suppress(UsageError):
                 part = slab_of(session.pair(planned.tensor).window(None, EXTENTS))

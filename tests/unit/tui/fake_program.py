@@ -8,7 +8,7 @@ from fake_session import FakeSession
 from qdebug.tui.application import QdebugApp
 from qdebug.tui.drawing.glyphs import UNICODE
 from qdebug.tui.reading.messages import Opening
-from qdebug.tui.screen.desk import StartPlace
+from qdebug.tui.screen.start_place import StartPlace
 
 if __name__ == "__main__":
     view = sys.argv[1] if len(sys.argv) > 1 else None
@@ -22,6 +22,4 @@ if __name__ == "__main__":
     app = QdebugApp(
         [Opening(compare=compare)], titles=[("ref.h5", "npu.h5")], begin=StartPlace(screen=view), glyphs=UNICODE
     )
-    code = app.run(mouse=False)
-    app.join_reader()
-    sys.exit(code)
+    sys.exit(app.run(mouse=False))

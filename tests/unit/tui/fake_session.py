@@ -56,11 +56,12 @@ class Pair:
     Args:
         values: Real values, codes and quantization.
         looked: Called with the element that a window is read around.
+        read: Called when elements are first read otherwise.
     """
 
     held = made = 0
 
-    def __init__(self, values, looked=lambda _: None):
+    def __init__(self, values, looked=lambda _: None, read=lambda: None):
         if values.reference.shape != values.backend.shape:
             raise ValueError(f"shape {values.reference.shape} against {values.backend.shape}")
         arrays = values.reference, values.backend, values.reference_codes, values.backend_codes
@@ -70,7 +71,7 @@ class Pair:
         self.reference_quant, self.backend_quant = self._quants
         per_channel = self._quants[1] is not None and self._quants[1].per_channel
         self.axis = self._quants[1].axis % len(self.shape) if per_channel else min(len(self.shape), 2) // 2
-        self._looked = looked
+        self._looked, self._read = looked, [read]
 
     def again(self):
         return self
@@ -79,6 +80,8 @@ class Pair:
         return [None if array is None else cut(array) for array in self._arrays]
 
     def read(self, start, stop):
+        while self._read:
+            self._read.pop()()
         return Values(*self._cut(lambda array: array.reshape(-1)[start:stop]))
 
     def window(self, around, extents):
@@ -106,7 +109,7 @@ class Profile:
 
 class Recorded(Recording):
     def __init__(self, guard, info, graph, samples):
-        self._guard, self._info, self._graph, self._samples = lambda: guard(any_thread=True), info, graph, samples
+        self._guard, self._info, self._graph, self._samples = guard, info, graph, samples
 
     @property
     def info(self):
@@ -212,7 +215,6 @@ class FakeSession:
         break_at=None,
         delay=0.0,
     ):
-        self.owner = None
         self.failing, self.nonfinite, self.incomparable = set(failing), set(nonfinite), set(incomparable)
         self.pause_at, self.break_at, self.delay = pause_at, break_at, delay
         self.resume = threading.Event()
@@ -255,15 +257,10 @@ class FakeSession:
         info = RunInfo(backend="npu", fidelity=Fidelity.BIT_EQUAL)
         self.backend = Recorded(self.guard, info, backend, samples)
 
-    def guard(self, *, any_thread=False):
-        """Refuse the screen's thread, and, unless any will do, any but the first one that came; tell if it is that."""
-        me = threading.current_thread()
-        if me is threading.main_thread():
+    def guard(self):
+        """Refuse the screen's thread."""
+        if threading.current_thread() is threading.main_thread():
             raise AssertionError("a recording was touched on the screen's thread")
-        self.owner = self.owner or me
-        if me is not self.owner and not any_thread:
-            raise AssertionError("a recording was touched by a second thread")
-        return me is self.owner
 
     @property
     def alignment(self):
@@ -309,13 +306,15 @@ class FakeSession:
 
     def pair(self, tensor, *, sample=0, step=0):
         """Open a pair; on whichever thread but the screen's."""
-        on_reader = self.guard(any_thread=True)
+        self.guard()
         planned = next(p for p in self._plan if p.tensor == tensor)
         if planned.index in self.incomparable:
             raise UsageError("shapes differ")
-        if on_reader:
-            self.values_read.append((planned.index, sample))
-        return Pair(self.values(planned), lambda at: self.windows_read.append((planned.index, sample, at)))
+        return Pair(
+            self.values(planned),
+            lambda at: self.windows_read.append((planned.index, sample, at)),
+            lambda: self.values_read.append((planned.index, sample)),
+        )
 
     def budget(self, *, places, only, progress, kept=None):
         """Make shares up, of which the samples can be told."""

@@ -13,7 +13,7 @@ from qdebug.tui.drawing.glyphs import ASCII
 from qdebug.tui.nodes.rows import METRIC_CHOICES
 from qdebug.tui.provisional import Provisional, Until
 from qdebug.tui.reading.messages import Opening
-from qdebug.tui.screen.main_screen import MainScreen, all_key_rows, shared_key_rows
+from qdebug.tui.screen.bindings import COMMANDS_WITHOUT_KEY, all_key_rows, shared_key_rows
 from qdebug.tui.screen.other_screens import HelpScreen
 from qdebug.tui.screens import ScreenId
 from qdebug.tui.views.view import short_of_limit
@@ -34,12 +34,12 @@ async def test_the_verdict_stands_so_far_until_everything_is_compared(make_app, 
     session = make_session(pause_at=12)
     app = make_app(session, screen="answer")
     async with app.run_test(size=SIZE) as pilot:
-        main = await settle(pilot, until=lambda main: main.navigator and main.navigator.table.compared == 12)
+        await settle(pilot, until=lambda _: "SO FAR 12 of" in "\n".join(screen_text(app)))
         text = "\n".join(screen_text(app))
         assert "SO FAR 12 of 24 compared, first divergence at block2/qlinearadd_9" in text
         assert "FAIL" not in text
         session.resume.set()
-        await settle(pilot)
+        main = await settle(pilot)
         assert "FAIL The backend diverges first at QLinearAdd" in "\n".join(screen_text(app))
         assert main.navigator.table.pending == 0
 
@@ -250,7 +250,7 @@ async def test_the_palette_runs_the_commands_of_the_table(make_app, make_session
         main = await settle(pilot)
         titles = {command.title for command in app.get_system_commands(main)}
         metrics = {f"metric {metric_title(each)}: show it in the list and the profile" for each in METRIC_CHOICES}
-        without = {said for _, said in MainScreen.COMMANDS_WITHOUT_KEY}
+        without = {said for _, said in COMMANDS_WITHOUT_KEY}
         assert titles == {row.help for _, row in all_key_rows()} | metrics | without
         for words, attribute, reached in (("first div", "cursor", 9), ("metric cosine", "metric", "cosine")):
             await pilot.press("ctrl+p")
@@ -345,8 +345,6 @@ async def test_leaving(make_app, make_session, settle, keys, code):
         await settle(pilot)
         await pilot.press(*keys)
     assert app.return_value == code
-    app._reader.join(10)
-    assert not app._reader.is_alive()
 
 
 async def test_without_colours_nothing_is_lost(make_app, make_session, settle, monkeypatch):
@@ -391,7 +389,6 @@ async def test_rows_are_painted_on_demand(make_app, make_session, settle):
             await pilot.press(key)
         assert len(main.query_one("#nodes")._strips) < 500
         app._reader._comparisons[0].opening.compare().resume.set()
-        app._reader.stop()
 
 
 async def test_the_palette_closes_where_there_is_no_room_for_it(make_app, make_session, settle):
@@ -482,9 +479,9 @@ async def test_where_no_tabs_are_shown_the_screen_is_named(make_app, make_sessio
     app = make_app(make_session(), screen="samples")
     async with app.run_test(size=(60, 15)) as pilot:
         main = await settle(pilot)
-        assert "9 samples, tab next" in "".join(text for text, _ in main._draw_banner(60, 1)[0])
+        assert "9 samples, tab next" in "".join(text for text, _ in main.frame._draw_banner(60, 1)[0])
         await pilot.resize_terminal(80, 24)
-        assert "tab next" not in "".join(text for text, _ in main._draw_banner(80, 1)[0])
+        assert "tab next" not in "".join(text for text, _ in main.frame._draw_banner(80, 1)[0])
 
 
 async def test_what_was_said_so_far_goes_once_all_is_compared(make_app, make_session, settle):

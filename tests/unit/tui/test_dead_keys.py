@@ -14,8 +14,9 @@ from qdebug.recording.recorder import Recorder
 from qdebug.running.demo import run_demo
 from qdebug.tui.app import TuiChoices, _opening
 from qdebug.tui.application import QdebugApp
-from qdebug.tui.screen.desk import StartPlace
-from qdebug.tui.screen.main_screen import MainScreen, own_key_rows, shared_key_rows
+from qdebug.tui.screen.bindings import own_key_rows, shared_key_rows
+from qdebug.tui.screen.main_screen import MainScreen
+from qdebug.tui.screen.start_place import StartPlace
 from qdebug.tui.screens import VIEWS, ScreenId
 from qdebug.tui.views.table import view_class
 

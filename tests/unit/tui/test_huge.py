@@ -24,7 +24,7 @@ def huge(make_session):
 
     class Huge(make_session):
         def pair(self, tensor, *, sample=0, step=0):
-            self.guard(any_thread=True)
+            self.guard()
             return OpenPair(reference, backend)
 
     return Huge()
@@ -120,11 +120,11 @@ async def test_other_nodes_and_back(make_app, huge, settle):
         await pilot.press("2", "k", "k", "5")
         await settle(pilot, until=lambda main: main.scene.glimpse is not None and not check(main))
         assert "block2" in safe_text(main.scene.planned.node)
-        assert main._desk.glimpse(main.navigator) is not None
+        assert main.scene.glimpse is not None
         await pilot.press("2")
         await pilot.pause()
-        if not main.arrangement.side:
-            assert main._desk.glimpse(main.navigator) is None
+        if not main.frame.arrangement.side:
+            assert main.scene.glimpse is None
 
 
 def test_next_to_nothing_is_held_of_any_number_of_tensors(make_session, monkeypatch):
@@ -135,12 +135,12 @@ def test_next_to_nothing_is_held_of_any_number_of_tensors(make_session, monkeypa
         monkeypatch.setattr(side, "_guard", lambda: None)
     values = np.zeros((1, 8, 512, 1024), np.float32)
     session.pair = lambda tensor, **_: OpenPair(values, values + 1)
-    answers, told = Answers(OpenPairs(), lambda: False), []
+    answers, told = Answers(OpenPairs()), []
     tracemalloc.start()
     try:
         for result in list(session.results())[8:12]:
-            request = DetailRequest(id=1, row=result.index, tensor=result.tensor, sample=0, elements=True)
-            *_, last = answers.answer(session, request, result)
+            request = DetailRequest(row=result.index, tensor=result.tensor, sample=0, elements=True)
+            *_, last = answers.answer(session, request, result, lambda: False)
             assert last.complete
             assert last.problem == ""
             assert last.whole.channels.rmse == pytest.approx(np.ones(len(last.whole.channels.rmse)))

@@ -5,7 +5,8 @@ from textual.fuzzy import Matcher
 
 from qdebug.tui.application import QdebugApp
 from qdebug.tui.keys import key_label
-from qdebug.tui.screen.main_screen import MainScreen, all_key_rows, key_table, own_key_rows, shared_key_rows
+from qdebug.tui.screen.bindings import COMMANDS_WITHOUT_KEY, all_key_rows, key_table, own_key_rows, shared_key_rows
+from qdebug.tui.screen.main_screen import MainScreen
 from qdebug.tui.screens import VIEWS
 from qdebug.tui.views.table import view_class
 
@@ -58,7 +59,7 @@ def test_every_action_exists():
             name = row.action.rpartition(".")[2].partition("(")[0]
             there = MainScreen if row.action.startswith("screen.") or row in shared_key_rows() else view_class(view)
             assert callable(getattr(there, f"action_{name}")), row.action
-    for action, _ in MainScreen.COMMANDS_WITHOUT_KEY:
+    for action, _ in COMMANDS_WITHOUT_KEY:
         namespace, _, name = action.partition("(")[0].rpartition(".")
         assert callable(getattr(QdebugApp if namespace == "app" else MainScreen, f"action_{name}")), action
     assert app_actions

@@ -5,7 +5,7 @@ import random
 import pytest
 
 from qdebug.tui.application import QdebugApp
-from qdebug.tui.screen.main_screen import own_key_rows, shared_key_rows
+from qdebug.tui.screen.bindings import own_key_rows, shared_key_rows
 from qdebug.tui.screens import VIEWS
 from qdebug.tui.views.table import view_class
 

@@ -7,7 +7,7 @@ from textual.events import Paste
 
 from qdebug.errors import LimitsError
 from qdebug.limits.map_file import load_map
-from qdebug.tui.screen.main_screen import shared_key_rows
+from qdebug.tui.screen.bindings import shared_key_rows
 from qdebug.tui.screens import ScreenId
 
 pytestmark = pytest.mark.asyncio

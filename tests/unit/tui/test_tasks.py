@@ -16,7 +16,7 @@ from qdebug.running.demo import run_demo
 from qdebug.session import DiffSession, open_recording
 from qdebug.tui.application import QdebugApp
 from qdebug.tui.reading.messages import Opening
-from qdebug.tui.screen.desk import StartPlace
+from qdebug.tui.screen.start_place import StartPlace
 from qdebug.tui.screens import VIEWS, ScreenId
 
 pytestmark = pytest.mark.asyncio

@@ -15,7 +15,6 @@ from qdebug.session import DiffSession, open_recording
 from qdebug.tui.nodes.rows import METRIC_CHOICES
 from qdebug.tui.reading.messages import Computed, Finished, Opened, Opening, StatusMessage
 from qdebug.tui.reading.plan_rows import describe
-from qdebug.tui.reading.reader import Reader
 
 
 def recorded(off, path=None):
@@ -70,7 +69,7 @@ def test_all_results_can_be_shown_at_once(session):
     assert np.nanmax(table.values("at_ends")) > 0
 
 
-def test_results_that_were_kept_come_at_once(tmp_path, monkeypatch):
+def test_results_that_were_kept_come_at_once(make_workers, tmp_path, monkeypatch):
     monkeypatch.setattr(Path, "home", lambda: tmp_path)
     paths = [tmp_path / "ref.h5", tmp_path / "int8.h5"]
     for path, off in zip(paths, (0.0, 0.25), strict=True):
@@ -78,9 +77,9 @@ def test_results_that_were_kept_come_at_once(tmp_path, monkeypatch):
     told = diff(*paths)
     told = replace(told, diagnosis=tuple(replace(fault, remedies=()) for fault in told.diagnosis))  # these come later
     opening = Opening(compare=lambda: DiffSession(*map(open_recording, paths), cache=True))
-    events = []
-    reader = Reader([opening], lambda event: events.append(event) or (isinstance(event, Finished) and reader.stop()))
-    reader.run()
+    workers = make_workers(opening).compare()
+    events = workers.until(Finished)
+    assert workers.stop()
     opened = next(event for event in events if isinstance(event, Opened))
     assert len([event for event in events if isinstance(event, Computed)]) == 1
     assert opened.table.compared == 41
@@ -88,8 +87,7 @@ def test_results_that_were_kept_come_at_once(tmp_path, monkeypatch):
     assert json.dumps(events[-1].result.to_dict()) == json.dumps(told.to_dict())
     assert not any(isinstance(event, StatusMessage) for event in events)
     monkeypatch.setattr(version, "__version__", "0.0.0")
-    reader = Reader([opening], lambda event: events.append(event) or (isinstance(event, Finished) and reader.stop()))
-    reader.run()
+    events = make_workers(opening).compare().until(Finished)
     assert [event.message for event in events if isinstance(event, StatusMessage)] == [
         "kept results are of another version of qdebug: computing again"
     ]

@@ -43,7 +43,7 @@ def row_of(table, name):
 
 
 def asked(tensor, side="reference"):
-    return DetailRequest(id=1, row=0, tensor=tensor, sample=None, side=side)
+    return DetailRequest(row=0, tensor=tensor, sample=None, side=side)
 
 
 def test_extremes_and_codes_of_the_side_that_has_it_are_told(session):

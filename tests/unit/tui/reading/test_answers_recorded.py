@@ -56,8 +56,8 @@ def told(reference, backend, *, sample=None, width=80, glyphs=UNICODE):
         opened.table.put(result)
     navigator = Navigator(opened.table, samples=opened.samples)
     navigator.go(opened.table.row_of("y"))
-    request = DetailRequest(id=1, row=navigator.cursor, tensor="y", sample=sample or 0, elements=True)
-    *_, ready = Answers(OpenPairs(), lambda: False).answer(source, request, results["y"])
+    request = DetailRequest(row=navigator.cursor, tensor="y", sample=sample or 0, elements=True)
+    *_, ready = Answers(OpenPairs()).answer(source, request, results["y"], lambda: False)
     scene = Scene(navigator=navigator, opened=opened, result=source.result(), ready=ready, glyphs=glyphs)
     shown = detail_lines(scene, width)
     return scene, ["".join(text for text, _ in line).rstrip() for line in shown]

@@ -1,7 +1,5 @@
 """One comparison between the thread that fills it and the screen."""
 
-import threading
-
 from qdebug.tui.reading.comparing import ComparisonInProgress
 from qdebug.tui.reading.messages import Computed, Opened, Opening
 
@@ -15,7 +13,7 @@ def compared(make_session):
 
     posted = []
     opening = Opening(compare=lambda: Unguarded(8))
-    comparison = ComparisonInProgress(0, opening, lock=threading.Condition(), post=posted.append)
+    comparison = ComparisonInProgress(0, opening, post=posted.append)
     fill(comparison)
     return comparison, posted
 

@@ -11,7 +11,7 @@ from qdebug.recording.target import journal_of
 from qdebug.tui.app import TuiChoices, _opening
 from qdebug.tui.application import QdebugApp
 from qdebug.tui.reading.following import Following
-from qdebug.tui.screen.desk import StartPlace
+from qdebug.tui.screen.start_place import StartPlace
 
 pytestmark = pytest.mark.asyncio
 

@@ -2,7 +2,7 @@
 
 import threading
 from dataclasses import replace
-from queue import Queue
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,7 +11,7 @@ from qdebug.compare.measure.pair_values import OpenPair
 from qdebug.errors import RecordingError
 from qdebug.tui.elements.slab import slab_of
 from qdebug.tui.reading.glimpse import Glimpser, OpenPairs
-from qdebug.tui.reading.messages import Failed, Glimpsed, LookRequest
+from qdebug.tui.reading.messages import Finished, Glimpsed, LookRequest, Opening
 from qdebug.tui.views.elements import ElementCursor
 from qdebug.tui.views.values import ValuesView
 
@@ -24,41 +24,37 @@ class Source:
     """
 
     def __init__(self, values):
-        self.values, self.opened = values, 0
-        self.resume = threading.Event()
-        self.resume.set()
+        self.values = values
 
     def pair(self, tensor, *, sample, step):
-        self.resume.wait(20)
-        self.opened += 1
         return OpenPair(*self.values)
+
+
+WORKER = SimpleNamespace(cancelled_event=threading.Event(), is_cancelled=False)
 
 
 @pytest.fixture
 def glimpser():
-    """Provide a function that starts a thread that looks at a comparison; it gives that and what it posts."""
-    started = []
+    """Provide a function that makes a reader of windows; it gives that and what it posts."""
 
-    def start(source):
-        events = Queue()
-        started.append(Glimpser(lambda _: source, events.put, OpenPairs()))
-        return started[-1], events
+    def make(source):
+        events = []
+        return Glimpser(lambda _: source, events.append, OpenPairs()), events
 
-    yield start
-    for each in started:
-        each.stop()
+    return make
 
 
-def request(number, *element, plane=False):
-    return LookRequest(id=number, row=0, tensor="t", sample=3, element=element or None, plane=plane)
+def request(*element, plane=False):
+    return LookRequest(row=0, tensor="t", sample=3, element=element or None, plane=plane)
 
 
 def test_the_elements_around_one_are_read(glimpser):
     values = np.arange(4e6).reshape(2, 2, 1000, 1000)
-    thread, events = glimpser(Source((values, values + 1)))
-    thread.ask(request(1, 1, 1, 500, 998))
-    seen = events.get(timeout=20)
-    assert (seen.request.id, seen.sample, seen.problem, seen.plane) == (1, 3, "", None)
+    glimpser, events = glimpser(Source((values, values + 1)))
+    asked = request(1, 1, 500, 998)
+    glimpser.look(asked, WORKER)
+    (seen,) = events
+    assert (seen.request, seen.sample, seen.problem, seen.plane) == (asked, 3, "", None)
     assert seen.part.reference[seen.part.local((1, 1, 500, 998))] == values[1, 1, 500, 998]
     assert seen.part.around((1, 1, 500, 998), 64)
     assert seen.part.backend.nbytes <= 2 << 20
@@ -66,47 +62,48 @@ def test_the_elements_around_one_are_read(glimpser):
 
 def test_a_map_of_the_plane_comes_with_them_and_is_read_once(glimpser):
     values = np.zeros((3, 700, 600), np.float32)
-    source = Source((values, values + 2))
-    thread, events = glimpser(source)
-    thread.ask(request(1, 1, 5, 5, plane=True))
-    seen = events.get(timeout=20)
-    while seen.plane.missing:
-        seen = events.get(timeout=20)
-    assert seen.plane.place == (1,)
-    assert (seen.plane.pooled == 2).all()
-    sums = thread._plane[2]
-    thread.ask(request(2, 1, 600, 500, plane=True))
-    seen = events.get(timeout=20)
-    assert thread._plane[2] is sums
-    assert seen.plane.missing == 0
-    thread.ask(request(3, 2, 600, 500, plane=True))
-    assert events.get(timeout=20).plane.place == (2,)
-    assert thread._plane[2] is not sums
+    glimpser, events = glimpser(Source((values, values + 2)))
+    glimpser.look(request(1, 5, 5, plane=True), WORKER)
+    assert not events[-1].plane.missing
+    assert events[-1].plane.place == (1,)
+    assert (events[-1].plane.pooled == 2).all()
+    sums, many = glimpser._plane[2], len(events)
+    glimpser.look(request(1, 600, 500, plane=True), WORKER)
+    assert glimpser._plane[2] is sums
+    assert [event.plane.missing for event in events[many:]] == [0]
+    glimpser.look(request(2, 600, 500, plane=True), WORKER)
+    assert events[-1].plane.place == (2,)
+    assert glimpser._plane[2] is not sums
 
 
-def test_what_was_asked_before_the_newest_is_not_read(glimpser):
-    source = Source((np.zeros((9, 9)), np.zeros((9, 9))))
-    source.resume.clear()
-    thread, events = glimpser(source)
-    for number in range(1, 20):
-        thread.ask(request(number, 1, 1))
-    source.resume.set()
-    assert events.get(timeout=20).request.id == 19
-    assert source.opened <= 2
+def test_what_was_cancelled_is_not_read_and_the_newest_is(make_workers, make_session):
+    session = make_session()
+    opened, resume, open_pair = [], threading.Event(), session.pair
+
+    def pair(tensor, **place):
+        opened.append(tensor)
+        resume.wait(20)
+        return open_pair(tensor, **place)
+
+    session.pair = pair
+    workers = make_workers(Opening(compare=lambda: session)).compare()
+    workers.until(Finished)
+    for row in range(20):
+        tensor = f"block{row // 4}/{('qlinearconv', 'qlinearadd', 'relu', 'maxpool')[row % 4]}_{row}_out"
+        workers.look(LookRequest(row=row, tensor=tensor, sample=None))
+    resume.set()
+    assert workers.until(Glimpsed)[-1].request.row == 19
+    assert len(opened) <= 2
 
 
 def test_nothing_is_kept_of_what_nobody_looks_at(glimpser):
     values = np.zeros((1 << 10, 1 << 10), np.float32)
-    thread, events = glimpser(Source((values, values)))
-    thread.ask(request(1, 0, 0, plane=True))
-    events.get(timeout=20)
-    assert thread._pairs.nbytes == 4 << 20
-    thread.ask(None)
-    for _ in range(1000):
-        if not thread._pairs.nbytes and thread._plane is None:
-            return
-        threading.Event().wait(0.01)
-    raise AssertionError("it is still held")
+    glimpser, _ = glimpser(Source((values, values)))
+    glimpser.look(request(0, 0, plane=True), WORKER)
+    assert glimpser._pairs.nbytes == 4 << 20
+    glimpser.look(None, WORKER)
+    assert not glimpser._pairs.nbytes
+    assert glimpser._plane is None
 
 
 def test_what_cannot_be_read_is_said(glimpser):
@@ -114,10 +111,9 @@ def test_what_cannot_be_read_is_said(glimpser):
         def pair(self, *_, **__):
             raise RecordingError("the file is damaged")
 
-    thread, events = glimpser(Broken())
-    thread.ask(request(1))
-    seen = events.get(timeout=20)
-    assert (seen.part, seen.problem) == (None, "the file is damaged")
+    glimpser, events = glimpser(Broken())
+    glimpser.look(request(), WORKER)
+    assert [(seen.part, seen.problem) for seen in events] == [(None, "the file is damaged")]
 
 
 async def test_what_is_not_compared_yet_can_be_seen_and_is_said_to_be_unjudged(make_app, make_session, settle):
@@ -144,7 +140,7 @@ async def test_what_is_not_compared_yet_can_be_seen_and_is_said_to_be_unjudged(m
 def test_elements_beyond_the_part_are_on_their_way(make_scene):
     scene = make_scene(row=20, filled=12)
     values = np.full((1, 4, 6, 6), 7.0, np.float32)
-    seen = Glimpsed(request=request(1), part=slab_of(OpenPair(values, values).window(None, (2, 3))), sample=0)
+    seen = Glimpsed(request=request(), part=slab_of(OpenPair(values, values).window(None, (2, 3))), sample=0)
     cursor = ElementCursor()
     page, scene = ValuesView(cursor), replace(scene, glimpse=seen)
     shown = ["".join(text for text, _ in line) for line in page.draw(scene, 200, 30)]
@@ -163,8 +159,6 @@ def test_elements_beyond_the_part_are_on_their_way(make_scene):
 def test_a_fault_of_ours_is_handed_to_the_screen_and_not_told_of_the_values(glimpser):
     source = Source((np.zeros(3), np.zeros(3)))
     source.pair = lambda *_, **__: len(None)
-    thread, events = glimpser(source)
-    thread.ask(request(1))
-    failed = events.get(timeout=20)
-    assert isinstance(failed, Failed)
-    assert (type(failed.error), failed.fatal) == (TypeError, True)
+    glimpser, _ = glimpser(source)
+    with pytest.raises(TypeError):
+        glimpser.look(request(), WORKER)

@@ -1,6 +1,8 @@
+"""What the workers do with recordings: compare in order, answer in between, give way, and end early."""
+
 import threading
 import time
-from queue import Empty, Queue
+from queue import Empty
 
 import pytest
 
@@ -23,54 +25,37 @@ from qdebug.tui.reading.messages import (
     Opened,
     Opening,
     StatusMessage,
-    Withdraw,
 )
-from qdebug.tui.reading.reader import Reader
 
 
 @pytest.fixture
-def start():
-    """Provide a function that starts a reader; all of them are stopped at the end."""
-    readers = []
-
-    def make(open_source):
-        events = Queue()
-        reader = Reader([Opening(compare=open_source)], events.put)
-        reader.start()
-        readers.append(reader)
-        return reader, events
-
-    yield make
-    for reader in readers:
-        reader.stop()
-        reader.join(10)
-        assert not reader.is_alive()
+def start(make_workers):
+    """Provide a function that starts to compare what a function opens."""
+    return lambda open_source, **options: make_workers(Opening(compare=open_source, **options)).compare()
 
 
-def until(events, kind):
-    """Take events up to the first one of a kind; give all of them."""
-    taken = []
+def detail_of(row, *, sample=None, **wanted):
+    tensor = f"block{row // 4}/{('qlinearconv', 'qlinearadd', 'relu', 'maxpool')[row % 4]}_{row}_out"
+    return DetailRequest(row=row, tensor=tensor, sample=sample, **wanted)
+
+
+def answer(workers, row):
     while True:
-        taken.append(events.get(timeout=20))
-        if isinstance(taken[-1], kind):
-            return taken
-
-
-def ask(reader, row, *, number=1, sample=None, tensor=None):
-    tensor = tensor or f"block{row // 4}/{('qlinearconv', 'qlinearadd', 'relu', 'maxpool')[row % 4]}_{row}_out"
-    reader.request(DetailRequest(id=number, row=row, tensor=tensor, sample=sample))
-
-
-def answer(events, number):
-    while True:
-        event = events.get(timeout=20)
-        if isinstance(event, DetailReady) and event.request.id == number and event.complete:
+        event = workers.events.get(timeout=20)
+        if isinstance(event, DetailReady) and event.request.row == row and event.complete:
             return event
 
 
+def wait_for(condition):
+    for _ in range(2000):
+        if condition():
+            return
+        time.sleep(0.005)
+    raise AssertionError("it did not come to that")
+
+
 def test_names_come_first_then_results_in_order_then_the_verdict(start, make_session):
-    _, events = start(make_session)
-    taken = until(events, Finished)
+    taken = start(make_session).until(Finished)
     assert isinstance(taken[0], Opened)
     assert taken[0].table.comparable == 24
     assert taken[0].samples == 3
@@ -80,13 +65,13 @@ def test_names_come_first_then_results_in_order_then_the_verdict(start, make_ses
 
 
 def test_an_answer_has_values_of_the_sample_and_the_worst_elements(start, make_session):
-    reader, events = start(make_session)
-    until(events, Finished)
-    ask(reader, 9, sample=2)
-    partial = until(events, DetailReady)[-1]
+    workers = start(make_session)
+    workers.until(Finished)
+    workers.answer(detail_of(9, sample=2))
+    partial = workers.until(DetailReady)[-1]
     assert not partial.complete
     assert partial.values is not None
-    full = answer(events, 1)
+    full = answer(workers, 9)
     assert full.values_sample == 2
     assert len(full.worst) == 8
     assert full.problem == ""
@@ -94,41 +79,43 @@ def test_an_answer_has_values_of_the_sample_and_the_worst_elements(start, make_s
 
 def test_one_sample_can_be_asked_for(start, make_session):
     session = make_session()
-    reader, events = start(lambda: session)
-    until(events, Finished)
-    ask(reader, 9, sample=1)
-    assert answer(events, 1).values_sample == 1
+    workers = start(lambda: session)
+    workers.until(Finished)
+    workers.answer(detail_of(9, sample=1))
+    assert answer(workers, 9).values_sample == 1
     assert session.values_read == [(9, 1)]
 
 
+def test_facts_that_are_known_are_not_read_again(start, make_session):
+    session = make_session()
+    workers = start(lambda: session)
+    workers.until(Finished)
+    workers.answer(detail_of(9))
+    known = answer(workers, 9)
+    workers.answer(detail_of(9), known)
+    assert answer(workers, 9).values is known.values
+    assert session.values_read == [(9, 0)]
+
+
 def test_the_newest_request_wins(start, make_session):
-    session = make_session(pause_at=12)
-    reader, events = start(lambda: session)
-    until(events, Opened)
-    for number, row in enumerate((20, 21, 22, 23), start=1):
-        ask(reader, row, number=number)
+    session = make_session(pause_at=22)
+    workers = start(lambda: session)
+    workers.until(Opened)
+    wait_for(lambda: "block5/qlinearadd_21_out" in workers.reader._comparisons[0].results)
+    for row in (17, 18, 19, 20):
+        workers.answer(detail_of(row))
     session.resume.set()
-    assert answer(events, 4).request.row == 23
-    assert [row for row, _ in session.values_read] == [23], "rows that were passed by are never read"
-
-
-def test_a_row_that_is_not_compared_yet_is_answered_when_it_is(start, make_session):
-    session = make_session(pause_at=12)
-    reader, events = start(lambda: session)
-    until(events, Opened)
-    ask(reader, 15)
-    session.resume.set()
-    taken = until(events, Finished)
-    assert any(isinstance(event, DetailReady) and event.request.row == 15 for event in taken)
+    assert answer(workers, 20).request.row == 20
+    assert [row for row, _ in session.values_read] == [20], "rows that were passed by are never read"
 
 
 def test_what_cannot_be_shown_is_said_and_ends_nothing(start, make_session):
-    reader, events = start(make_session)
-    until(events, Finished)
-    ask(reader, 5)
-    assert "shapes differ" in answer(events, 1).problem
-    ask(reader, 6, number=2)
-    assert answer(events, 2).problem == ""
+    workers = start(make_session)
+    workers.until(Finished)
+    workers.answer(detail_of(5))
+    assert "shapes differ" in answer(workers, 5).problem
+    workers.answer(detail_of(6))
+    assert answer(workers, 6).problem == ""
 
 
 @pytest.mark.parametrize("error", [RecordingError("damaged"), OSError("gone"), ZeroDivisionError("bug")])
@@ -136,30 +123,24 @@ def test_whatever_ends_the_reader_is_reported(start, error):
     def fail():
         raise error
 
-    _, events = start(fail)
-    assert until(events, Failed)[-1].error is error
+    assert start(fail).until(Failed)[-1].error is error
 
 
 def test_a_file_that_breaks_later_is_reported(start, make_session):
-    _, events = start(lambda: make_session(break_at=7))
-    assert "damaged" in str(until(events, Failed)[-1].error)
+    workers = start(lambda: make_session(break_at=7))
+    assert "damaged" in str(workers.until(Failed)[-1].error)
 
 
-def test_stopping_ends_a_long_computation(make_session):
+def test_stopping_ends_a_long_computation(start, make_session):
     session = make_session(5000, delay=0.001)
-    opened = threading.Event()
-    reader = Reader([Opening(compare=lambda: session)], lambda event: opened.set())
-    reader.start()
-    assert opened.wait(20)
-    reader.stop()
-    reader.join(10)
-    assert not reader.is_alive()
+    workers = start(lambda: session)
+    workers.until(Opened)
+    assert workers.stop()
 
 
-def test_a_recording_that_grows_is_compared_anew(make_session):
+def test_a_recording_that_grows_is_compared_anew(start, make_session):
     sessions = [make_session(6, failing=()), make_session(12, failing=())]
     grown = threading.Event()
-    events = Queue()
 
     def refresh():
         if grown.is_set() and len(sessions) > 1:
@@ -168,22 +149,19 @@ def test_a_recording_that_grows_is_compared_anew(make_session):
         return False
 
     writing = lambda: len(sessions) > 1  # noqa: E731  until the last has come
-    reader = Reader([Opening(compare=lambda: sessions[0], refresh=refresh, writing=writing)], events.put)
-    reader.start()
-    taken = until(events, Finished)
+    workers = start(lambda: sessions[0], refresh=refresh, writing=writing)
+    taken = workers.until(Finished)
     assert taken[0].writing
     assert taken[-1].result.coverage.compared == 6
     grown.set()
-    taken = until(events, Finished)
+    taken = workers.until(Finished)
     assert isinstance(taken[0], Opened)
     assert not taken[0].writing
     assert taken[-1].result.coverage.compared == 12
-    reader.stop()
-    reader.join(10)
 
 
-def test_stages_of_a_long_alignment_are_told_now_and_then(make_session, monkeypatch):
-    told, events, go = [], Queue(), threading.Event()
+def test_stages_of_a_long_alignment_are_told_now_and_then(start, make_session, monkeypatch):
+    told, go = [], threading.Event()
     monkeypatch.setattr("qdebug.tui.reading.reader._STAGE_SECONDS", 0.05)
 
     def compare():
@@ -194,71 +172,52 @@ def test_stages_of_a_long_alignment_are_told_now_and_then(make_session, monkeypa
         told[0]("comparing layouts")
         return make_session()
 
-    reader = Reader([Opening(compare=compare, hear=told.append)], events.put)
-    reader.start()
-    first = events.get(timeout=20)
+    workers = start(compare, hear=told.append)
+    first = workers.events.get(timeout=20)
     assert isinstance(first, AlignmentProgress)
     assert first.stage.startswith("pairing tensors ")
-    reader.stop()  # whoever quits does not wait for the rest
+    workers.cancel("comparison")  # whoever quits does not wait for the rest
     go.set()
-    reader.join(20)
-    assert not reader.is_alive()
-    left = [events.get() for _ in range(events.qsize())]
+    assert workers.stop()
+    left = [workers.events.get() for _ in range(workers.events.qsize())]
     assert {type(event) for event in left} <= {AlignmentProgress}
     assert len(left) < 20
 
 
-def test_names_come_before_the_graphs(make_session):
-    events = Queue()
-    reader = Reader([Opening(compare=make_session, names=lambda: ["t0", "t1"])], events.put)
-    reader.start()
-    taken = until(events, Finished)
+def test_names_come_before_the_graphs(start, make_session):
+    taken = start(make_session, names=lambda: ["t0", "t1"]).until(Finished)
     assert [type(event) for event in taken[:2]] == [NamesLoaded, Opened]
     assert taken[0].table.names == ["t0", "t1"]
-    reader.stop()
-    reader.join(10)
 
 
-def test_the_graphs_wait_until_the_names_are_painted(make_session, monkeypatch):
+def test_the_graphs_wait_until_the_names_are_painted(start, make_session, monkeypatch):
     monkeypatch.setattr("qdebug.tui.reading.reader._PAINT_SECONDS", 20)
-    events = Queue()
-    reader = Reader([Opening(compare=make_session, names=lambda: ["t0"])], events.put)
-    reader.start()
-    until(events, NamesLoaded)
+    workers = start(make_session, names=lambda: ["t0"])
+    workers.until(NamesLoaded)
     with pytest.raises(Empty):
-        events.get(timeout=0.1)
-    reader.shown()
-    until(events, Opened)
-    reader.stop()
-    reader.join(10)
-    assert not reader.is_alive()
+        workers.events.get(timeout=0.1)
+    workers.reader.names_shown.set()
+    workers.until(Opened)
 
 
-def test_the_preferred_backend_is_compared_first(make_session):
+def test_the_preferred_backend_is_compared_first(make_workers, make_session):
     first, second = make_session(6, pause_at=3), make_session(6)
-    events = Queue()
-    reader = Reader([Opening(compare=lambda: first), Opening(compare=lambda: second)], events.put)
-    reader.prefer(1)
-    reader.start()
-    assert until(events, Finished)[-1].backend_at == 1
+    workers = make_workers(Opening(compare=lambda: first), Opening(compare=lambda: second))
+    workers.reader.preferred = 1
+    workers.compare()
+    assert workers.until(Finished)[-1].backend_at == 1
     first.resume.set()
-    assert until(events, Finished)[-1].backend_at == 0
-    reader.stop()
-    reader.join(10)
+    assert workers.until(Finished)[-1].backend_at == 0
 
 
-def test_one_backend_that_fails_does_not_end_the_others(make_session):
+def test_one_backend_that_fails_does_not_end_the_others(make_workers, make_session):
     def fail():
         raise RecordingError("damaged")
 
-    events = Queue()
-    reader = Reader([Opening(compare=fail), Opening(compare=make_session)], events.put)
-    reader.start()
-    failed = until(events, Failed)[-1]
+    workers = make_workers(Opening(compare=fail), Opening(compare=make_session)).compare()
+    failed = workers.until(Failed)[-1]
     assert (failed.backend_at, failed.fatal) == (0, False)
-    assert until(events, Finished)[-1].backend_at == 1
-    reader.stop()
-    reader.join(10)
+    assert workers.until(Finished)[-1].backend_at == 1
 
 
 @pytest.fixture
@@ -276,51 +235,35 @@ def searches(monkeypatch):
     return begun
 
 
-def look_for_arithmetic(reader, row, number):
-    tensor = f"block{row // 4}/qlinearadd_{row}_out"
-    reader.request(DetailRequest(id=number, row=row, tensor=tensor, sample=None, explain=True))
-
-
-def wait_for(condition):
-    for _ in range(2000):
-        if condition():
-            return
-        time.sleep(0.005)
-    raise AssertionError("it did not come to that")
-
-
 def test_a_search_that_nobody_waits_for_any_more_is_given_up(start, make_session, searches):
-    reader, events = start(make_session)
-    until(events, Finished)
-    look_for_arithmetic(reader, 9, 1)
+    workers = start(make_session)
+    workers.until(Finished)
+    workers.answer(detail_of(9, explain=True))
     wait_for(lambda: searches)
-    reader.request(Withdraw())
-    ask(reader, 12, number=2)
-    assert answer(events, 2).request.row == 12
+    workers.answer(detail_of(12))
+    assert answer(workers, 12).request.row == 12
     assert searches == ["block2/qlinearadd_9"]
 
 
-def test_a_search_gives_way_to_a_job_and_begins_again(start, make_session, searches, tmp_path):
-    reader, events = start(make_session)
-    until(events, Finished)
-    look_for_arithmetic(reader, 9, 1)
+def test_a_search_gives_way_to_a_job_and_goes_on_after_it(start, make_session, searches, tmp_path):
+    workers = start(make_session)
+    workers.until(Finished)
+    workers.answer(detail_of(9, explain=True))
     wait_for(lambda: searches)
-    reader.request(ExportRequest(backend=0, path=tmp_path / "x", write=lambda _, __: "nothing"))
-    assert "nothing" in until(events, StatusMessage)[-1].message
-    wait_for(lambda: len(searches) == 2)
-    reader.stop()
-    reader.join(10)
-    assert not reader.is_alive(), "the search goes on after the end"
+    workers.do(ExportRequest(backend=0, path=tmp_path / "x", write=lambda _, __: "nothing"))
+    assert "nothing" in workers.until(StatusMessage)[-1].message
+    workers.do(ExportRequest(backend=0, path=tmp_path / "y", write=lambda _, __: "nothing more"))
+    assert "nothing more" in workers.until(StatusMessage)[-1].message
+    assert len(searches) == 1
+    assert workers.stop(), "the search goes on after the end"
 
 
 def test_a_search_does_not_keep_the_end_waiting(start, make_session, searches):
-    reader, events = start(make_session)
-    until(events, Finished)
-    look_for_arithmetic(reader, 9, 1)
+    workers = start(make_session)
+    workers.until(Finished)
+    workers.answer(detail_of(9, explain=True))
     wait_for(lambda: searches)
-    reader.stop()
-    reader.join(10)
-    assert not reader.is_alive()
+    assert workers.stop()
 
 
 def test_a_long_comparison_is_given_up_when_the_program_ends(make_session, start):
@@ -334,13 +277,11 @@ def test_a_long_comparison_is_given_up_when_the_program_ends(make_session, start
                 time.sleep(0.001)
                 checkpoint()
 
-    reader, events = start(lambda: Endless(4))
+    workers = start(lambda: Endless(4))
     assert begun.wait(20)
-    reader.stop()
-    reader.join(10)
-    assert not reader.is_alive()
-    while not events.empty():
-        assert not isinstance(events.get(), Failed)
+    assert workers.stop()
+    while not workers.events.empty():
+        assert not isinstance(workers.events.get(), Failed)
 
 
 @pytest.fixture
@@ -362,74 +303,67 @@ def endless(make_session):
     return Endless
 
 
-def window_of(events, number):
-    while True:
-        event = events.get(timeout=20)
-        if isinstance(event, Glimpsed) and event.request.id == number:
-            return event
+@pytest.fixture
+def paused(start, endless):
+    """Return the workers and the session of a comparison that is at its third tensor, and reaches checkpoints."""
+    session = endless()
+    session.checkpoints = True
+    workers = start(lambda: session)
+    workers.until(Computed)
+    wait_for(lambda: "block0/qlinearadd_1_out" in workers.reader._comparisons[0].results)
+    yield workers, session
+    session.resume.set()
 
 
-def look_at(reader, row, number, **asked):
-    tensor = f"block{row // 4}/{('qlinearconv', 'qlinearadd', 'relu', 'maxpool')[row % 4]}_{row}_out"
-    reader.request(DetailRequest(id=number, row=row, tensor=tensor, sample=None, elements=True))
-    reader.request(LookRequest(id=number, row=row, tensor=tensor, sample=None, **asked))
+def look_at(workers, row, **request):
+    workers.look(LookRequest(row=row, tensor=detail_of(row).tensor, sample=None, **request))
+    return workers.until(Glimpsed)[-1]
 
 
 def test_elements_can_be_seen_while_another_tensor_is_being_compared_without_a_pause(start, endless):
     session = endless()
-    reader, events = start(lambda: session)
-    until(events, Computed)
-    look_at(reader, 15, 1, element=(0, 1, 2, 3))
-    seen = window_of(events, 1)
+    workers = start(lambda: session)
+    workers.until(Computed)
+    seen = look_at(workers, 15, element=(0, 1, 2, 3))
     assert (seen.sample, seen.problem) == (0, "")
     assert seen.part.shape == (1, 4, 6, 6)
     assert session.windows_read == [(15, 0, (0, 1, 2, 3))]
-    look_at(reader, 5, 2)
-    assert window_of(events, 2).part is None, "its shapes differ"
+    assert look_at(workers, 5).part is None, "its shapes differ"
     session.resume.set()
-    look_at(reader, 15, 3)
-    assert answer(events, 3).whole is not None, "the whole answer comes when it is compared"
+    workers.until(Finished)
+    workers.answer(detail_of(15, elements=True))
+    assert answer(workers, 15).whole is not None, "the whole answer comes when it is compared"
 
 
-def test_what_is_compared_is_answered_between_two_blocks_of_a_long_comparison(start, endless):
-    session = endless()
-    session.checkpoints = True
-    reader, events = start(lambda: session)
-    until(events, Computed)
-    ask(reader, 1)
-    assert answer(events, 1).values is not None
+def test_what_is_compared_is_answered_between_two_blocks_of_a_long_comparison(paused):
+    workers, session = paused
+    workers.answer(detail_of(1))
+    assert answer(workers, 1).values is not None
+    workers.answer(detail_of(15))  # its turn comes later
+    workers.answer(detail_of(0))
+    assert answer(workers, 0).request.row == 0
     assert not session.resume.is_set()
-    ask(reader, 15, number=2)  # its turn comes later
-    ask(reader, 0, number=3)
-    assert answer(events, 3).request.row == 0
     session.resume.set()
-    until(events, Finished)
+    workers.until(Finished)
 
 
-def test_what_there_is_to_do_is_done_between_two_blocks_of_a_long_comparison(start, endless, tmp_path):
-    session = endless()
-    session.checkpoints = True
-    reader, events = start(lambda: session)
-    until(events, Computed)
-    wait_for(lambda: "block0/qlinearadd_1_out" in reader._comparisons[0].results)
+def test_what_there_is_to_do_is_done_between_two_blocks_of_a_long_comparison(paused, tmp_path):
+    workers, session = paused
     limits, node = tmp_path / "limits.toml", "block0/qlinearadd_1"
-    reader.request(NoteRequest(backend=0, node=node, text="look here", path=limits))
-    assert until(events, NoteKept)[-1].text == "look here"
-    reader.request(AcceptRequest(backend=0, node=node, reason="known", expires=None, path=limits))
+    workers.do(NoteRequest(backend=0, node=node, text="look here", path=limits))
+    assert workers.until(NoteKept)[-1].text == "look here"
+    workers.do(AcceptRequest(backend=0, node=node, reason="known", expires=None, path=limits))
     wait_for(lambda: node in session.accepted)
     written = tmp_path / "view.svg"
-    reader.request(ExportRequest(backend=0, path=written, write=lambda _, path: str(path.write_text("x"))))
+    workers.do(ExportRequest(backend=0, path=written, write=lambda _, path: str(path.write_text("x"))))
     wait_for(written.exists)
     assert not session.resume.is_set(), "the comparison is still at it"
     session.resume.set()
-    assert len(until(events, Finished)[-1].result.nodes) == 24
+    assert len(workers.until(Finished)[-1].result.nodes) == 24
 
 
-def test_what_there_is_to_do_is_not_given_up_half_way(start, endless, tmp_path):
-    session = endless()
-    session.checkpoints = True
-    reader, events = start(lambda: session)
-    until(events, Computed)
+def test_what_there_is_to_do_is_not_given_up_half_way(paused, tmp_path):
+    workers, _ = paused
     begun, go_on = threading.Event(), threading.Event()
 
     def write(_, path):
@@ -439,60 +373,54 @@ def test_what_there_is_to_do_is_not_given_up_half_way(start, endless, tmp_path):
         path.write_text("x")
         return "all of it"
 
-    reader.request(ExportRequest(backend=0, path=tmp_path / "a.csv", write=write))
+    workers.do(ExportRequest(backend=0, path=tmp_path / "a.csv", write=write))
     assert begun.wait(20)
-    ask(reader, 1)
+    workers.answer(detail_of(1))
     go_on.set()
-    assert "all of it" in until(events, StatusMessage)[-1].message
-    assert answer(events, 1).values is not None
+    assert "all of it" in workers.until(StatusMessage)[-1].message
+    assert answer(workers, 1).values is not None
+
+
+def test_the_last_note_and_the_last_acknowledgement_are_written_though_the_program_ends(start, endless, tmp_path):
+    session, limits, notes = endless(), tmp_path / "limits.toml", tmp_path / "notes.toml"
+    workers = start(lambda: session)
+    workers.until(Computed)
+    workers.do(AcceptRequest(backend=0, node="n", reason="known", expires=None, path=limits))
+    workers.do(NoteRequest(backend=0, node="n", text="look here", path=notes))
+    workers.cancel("comparison")
     session.resume.set()
+    assert workers.stop()
+    assert "look here" in notes.read_text()
+    assert "known" in limits.read_text()
 
 
-def test_the_last_note_is_written_though_the_program_ends(start, endless, tmp_path):
-    session, limits = endless(), tmp_path / "limits.toml"
-    reader, events = start(lambda: session)
-    until(events, Computed)
-    reader.request(NoteRequest(backend=0, node="n", text="look here", path=limits))
-    reader.stop()
-    session.resume.set()
-    reader.join(10)
-    assert "look here" in limits.read_text()
-
-
-def test_a_fault_in_what_is_asked_is_none_of_the_comparison(start, endless):
-    session = endless()
-    session.checkpoints = True
+def test_a_fault_in_what_is_asked_is_none_of_the_comparison(paused):
+    workers, session = paused
 
     def broken(*_, **__):
         raise KeyError("a mistake")
 
     session.profile = broken
-    reader, events = start(lambda: session)
-    until(events, Computed)
-    ask(reader, 1)
-    failed = until(events, Failed)[-1]
+    workers.answer(detail_of(1))
+    failed = workers.until(Failed)[-1]
     assert failed.fatal
     assert isinstance(failed.error, KeyError)
 
 
-def test_a_file_that_was_written_over_is_not_glimpsed_at(endless):
-    session, events = endless(), Queue()
-    reader = Reader([Opening(compare=lambda: session, changed=lambda: "'npu.h5' was written over")], events.put)
-    reader.start()
-    until(events, Computed)
-    look_at(reader, 15, 1)
-    seen = window_of(events, 1)
+def test_a_file_that_was_written_over_is_not_glimpsed_at(start, endless):
+    session = endless()
+    workers = start(lambda: session, changed=lambda: "'npu.h5' was written over")
+    workers.until(Computed)
+    seen = look_at(workers, 15)
     assert seen.part is None
     assert "written over" in seen.problem
     assert not session.windows_read
     session.resume.set()
-    reader.stop()
-    reader.join(10)
 
 
 def test_the_end_does_not_wait_for_a_file_that_takes_a_replay(start, make_session, tmp_path):
-    reader, events = start(make_session)
-    until(events, Finished)
+    workers = start(make_session)
+    workers.until(Finished)
     begun, let_go = threading.Event(), threading.Event()
 
     def write(*_):
@@ -501,11 +429,9 @@ def test_the_end_does_not_wait_for_a_file_that_takes_a_replay(start, make_sessio
             checkpoint()
         return "all of it"
 
-    reader.request(ExportRequest(backend=0, path=tmp_path / "a.json", write=write))
+    workers.do(ExportRequest(backend=0, path=tmp_path / "a.json", write=write))
     assert begun.wait(20)
-    reader.stop()
-    reader.join(10)
-    ended = not reader.is_alive()
+    ended = workers.stop()
     let_go.set()
     assert ended
-    assert not any(isinstance(event, Failed) for event in events.queue)
+    assert not any(isinstance(event, Failed) for event in workers.events.queue)

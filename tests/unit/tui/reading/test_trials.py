@@ -1,7 +1,6 @@
-"""Scales that are tried on the reader thread: told in parts, given up for what is newer, taken up again after a job."""
+"""Scales that are tried on a worker: told in parts, given up for what is newer, going on after a job."""
 
 import threading
-from queue import Queue
 from types import SimpleNamespace
 
 import numpy as np
@@ -16,14 +15,11 @@ from qdebug.tui.reading.messages import (
     EditWish,
     ExportRequest,
     Finished,
-    Opened,
     Opening,
     ScaleWish,
-    TrialAway,
     TrialReady,
     TrialRequest,
 )
-from qdebug.tui.reading.reader import Reader
 from qdebug.tui.reading.trials import Trials
 
 QUANT = QuantParams(dtype="int8", scale=0.1, zero_point=0)
@@ -61,95 +57,79 @@ def bench(monkeypatch):
 
 
 @pytest.fixture
-def reading(make_session):
-    """Return a reader on a session that is compared, and its events."""
-    session, events = make_session(), Queue()
-    reader = Reader([Opening(compare=lambda: session)], events.put)
-    reader.start()
-    while not isinstance(events.get(timeout=20), Finished):
-        pass
-    yield reader, events
-    reader.stop()
-    reader.join(10)
-    assert not reader.is_alive()
+def workers(make_workers, make_session):
+    """Return the workers of a session that is compared."""
+    session = make_session()
+    workers = make_workers(Opening(compare=lambda: session)).compare()
+    workers.until(Finished)
+    return workers
 
 
-def tried(events, number, enough):
-    """Take answers to a request until one has enough; give all of them."""
+def tried(workers, enough):
+    """Take answers to the last request until one has enough; give all of them."""
     taken = []
-    while not (taken and taken[-1].request.id == number and enough(taken[-1])):
-        event = events.get(timeout=20)
+    while not (taken and enough(taken[-1])):
+        event = workers.events.get(timeout=20)
         if isinstance(event, TrialReady):
             taken.append(event)
     return taken
 
 
-def ask(reader, number, quant=QUANT, *, replay=False):
-    reader.request(TrialRequest(id=number, row=9, tensor="t", wish=ScaleWish(quant=quant, replay=replay)))
+def trial_of(quant=QUANT, *, replay=False):
+    return TrialRequest(row=9, tensor="t", wish=ScaleWish(quant=quant, replay=replay))
 
 
-def test_the_histogram_comes_first_then_the_choices_then_what_is_exact(reading, bench):
-    reader, events = reading
-    ask(reader, 1)
-    parts = tried(events, 1, lambda ready: ready.error)
+def test_the_histogram_comes_first_then_the_choices_then_what_is_exact(workers, bench):
+    workers.try_out(trial_of())
+    parts = tried(workers, lambda ready: ready.error)
     assert [(bool(part.facts.choices), part.facts.now_error, part.error) for part in parts] == [
         (False, None, None),
         (True, "0.1", None),
         (True, "0.1", "0.1"),
     ]
-    ask(reader, 2, OTHER)
-    assert [part.error for part in tried(events, 2, lambda ready: ready.error)] == [None, "0.2"], (
-        "nothing is done twice"
-    )
+    workers.try_out(trial_of(OTHER))
+    assert [part.error for part in tried(workers, lambda ready: ready.error)] == [None, "0.2"], "nothing is done twice"
 
 
-@pytest.mark.parametrize("newer", [TrialAway(), TrialRequest(id=2, row=9, tensor="t", wish=ScaleWish(quant=OTHER))])
-def test_a_replay_is_given_up_for_what_is_newer(reading, bench, newer):
-    reader, events = reading
-    ask(reader, 1, replay=True)
-    assert tried(events, 1, lambda ready: ready.replayed[1])[-1].replayed == (0, 2000)
+@pytest.mark.parametrize("newer", [None, trial_of(OTHER)])
+def test_a_replay_is_given_up_for_what_is_newer(workers, bench, newer):
+    workers.try_out(trial_of(replay=True))
+    assert tried(workers, lambda ready: ready.replayed[1])[-1].replayed == (0, 2000)
     assert bench.begun.wait(20)
-    reader.request(newer)
-    if isinstance(newer, TrialRequest):
-        assert tried(events, 2, lambda ready: ready.error)[-1].replay is None
-    ask(reader, 3)
-    assert tried(events, 3, lambda ready: ready.error)[-1].error == "0.1"
+    if newer is None:
+        workers.cancel("trial")
+    else:
+        workers.try_out(newer)
+        assert tried(workers, lambda ready: ready.error == "0.2")[-1].replay is None
+    workers.try_out(trial_of())
+    assert tried(workers, lambda ready: ready.request.wish.quant is QUANT and ready.error)[-1].error == "0.1"
     assert bench.replays == 1
 
 
-def test_a_replay_that_gives_way_to_a_job_is_taken_up_again(reading, bench, tmp_path):
-    reader, events = reading
-    ask(reader, 1, replay=True)
+def test_a_replay_that_gives_way_to_a_job_goes_on_after_it(workers, bench, tmp_path):
+    workers.try_out(trial_of(replay=True))
     assert bench.begun.wait(20)
     done = threading.Event()
-    reader.request(ExportRequest(backend=0, path=tmp_path / "a", write=lambda *_: str(done.set())))
+    workers.do(ExportRequest(backend=0, path=tmp_path / "a", write=lambda *_: str(done.set())))
     assert done.wait(20)
     bench.let_go.set()
-    assert tried(events, 1, lambda ready: ready.replay)[-1].replay.samples == 3
-    assert bench.replays == 2
+    assert tried(workers, lambda ready: ready.replay)[-1].replay.samples == 3
+    assert bench.replays == 1
 
 
-def test_the_end_of_the_program_ends_a_replay(reading, bench):
-    reader, _ = reading
-    ask(reader, 1, replay=True)
+def test_the_end_of_the_program_ends_a_replay(workers, bench):
+    workers.try_out(trial_of(replay=True))
     assert bench.begun.wait(20)
-    reader.stop()
-    reader.join(10)
-    assert not reader.is_alive()
+    assert workers.stop()
 
 
-def test_a_file_that_was_written_over_is_not_tried_on(make_session, bench):
-    session, events = make_session(), Queue()
-    reader = Reader([Opening(compare=lambda: session, changed=lambda: said[0])], events.put)
-    said = [""]
-    reader.start()
-    while not isinstance(events.get(timeout=20), Finished):
-        pass
-    said[0] = "'npu.h5' was written over"
-    ask(reader, 1)
-    assert "written over" in tried(events, 1, lambda ready: ready.problem)[-1].problem
-    reader.stop()
-    reader.join(10)
+def test_a_file_that_was_written_over_is_not_tried_on(make_workers, make_session, bench):
+    session, changes = make_session(), [""]
+    workers = make_workers(Opening(compare=lambda: session, changed=lambda: changes[0])).compare()
+    workers.until(Finished)
+    changes[0] = "'npu.h5' was written over"
+    workers.try_out(trial_of())
+    assert "written over" in tried(workers, lambda ready: ready.problem)[-1].problem
 
 
 class Session(SimpleNamespace):
@@ -192,7 +172,7 @@ def outputs():
     ), asked
 
 
-BUDGET = TrialRequest(id=1, row=9, tensor="t", wish=BudgetWish())
+BUDGET = TrialRequest(row=9, tensor="t", wish=BudgetWish())
 
 
 def test_the_budget_is_of_few_samples_first_and_of_the_worst_output_first(outputs):
@@ -259,27 +239,23 @@ def test_edits_are_being_replayed_until_all_gains_are_known(outputs, monkeypatch
     monkeypatch.setattr("qdebug.tui.reading.trials.EditBench", Edits)
     parts = []
     wish = EditWish(edits=marked)
-    Trials(parts.append).answer(session, TrialRequest(id=1, row=9, tensor="t", wish=wish), lambda: False)
+    Trials(parts.append).answer(session, TrialRequest(row=9, tensor="t", wish=wish), lambda: False)
     *before, last = [part for part in parts if part.edits is not None]
     assert all(part.doing for part in before)
     assert not last.doing
     assert {*last.edits.gains} == {"float", "rounding"} - {*marked}
 
 
-def test_the_verdict_does_not_wait_for_a_budget(make_session):
-    session, events = make_session(pause_at=5), Queue()
-    reader = Reader([Opening(compare=lambda: session)], events.put)
-    reader.start()
-    while not isinstance(events.get(timeout=20), Opened):
-        pass
-    reader.request(BUDGET)
-    session.resume.set()
-    taken = [events.get(timeout=20)]
-    while not isinstance(taken[-1], TrialReady):
-        taken.append(events.get(timeout=20))
-    reader.stop()
-    reader.join(10)
-    assert any(isinstance(event, Finished) for event in taken)
+async def test_the_verdict_does_not_wait_for_a_budget(make_app, make_session, settle):
+    session = make_session(pause_at=5)
+    app = make_app(session, screen="budget")
+    async with app.run_test(size=(120, 40)) as pilot:
+        main = await settle(pilot, until=lambda main: main.navigator and main.navigator.table.compared == 5)
+        await pilot.pause()
+        assert main.loader.trial is None
+        session.resume.set()
+        main = await settle(pilot, until=lambda main: main.scene is not None and main.scene.tried is not None)
+        assert main.finished
 
 
 @pytest.mark.parametrize(

@@ -216,3 +216,11 @@ def test_below_the_headline_stand_why_and_what_to_try(make_scene):
     whole = " ".join(words(verdict_text(now, 80, UNICODE)).split())
     for said in ("43 % n: one scale for 128 channels", "TRY", "512 bytes"):
         assert said in whole
+
+
+def test_the_sample_that_is_shown_is_named_in_a_narrow_terminal(make_scene):
+    navigator = make_scene(row=9).navigator
+    assert words(status(navigator, "", 80, UNICODE, values=True)).endswith("all, sample 2 shown ")
+    narrow = words(status(navigator, "", 40, UNICODE, values=True))
+    assert narrow.endswith("all, sample 2 ")
+    assert cell_len(narrow) <= 40

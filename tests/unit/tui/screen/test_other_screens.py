@@ -2,7 +2,7 @@
 
 import pytest
 
-from qdebug.tui.screen.main_screen import own_key_rows, shared_key_rows
+from qdebug.tui.screen.bindings import own_key_rows, shared_key_rows
 from qdebug.tui.screen.other_screens import HelpScreen, help_lines
 from qdebug.tui.screens import VIEWS
 from qdebug.tui.views.table import view_class

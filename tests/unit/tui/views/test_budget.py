@@ -39,7 +39,7 @@ def make_ready(make_session):
         reader.start()
         reader.join()
         (budget,) = told
-        request = TrialRequest(id=1, row=9, tensor="t", wish=BudgetWish())
+        request = TrialRequest(row=9, tensor="t", wish=BudgetWish())
         return TrialReady(request=request, budget=budget, **facts)
 
     return make

@@ -36,7 +36,7 @@ def looked(session, make_scene):
     def look(row, tensor):
         scene = replace(make_scene(row=row), opened=opened)
         scene.navigator.choose_sample(None)
-        request = TrialRequest(id=1, row=row, tensor=tensor, wish=page.trial(scene))
+        request = TrialRequest(row=row, tensor=tensor, wish=page.trial(scene))
         trials.answer(session, request, lambda: False)
         return replace(scene, tried=told[-1])
 
@@ -51,7 +51,7 @@ def test_what_a_replay_gains_without_edits_is_said(session, make_scene, louder):
     scene = make_scene(row=3)
     scene.navigator.choose_sample(None)
     page._marks[0] = [f"float {next(node.name for node in run.graph.nodes if node.op == 'QLinearConv')}"]
-    request = TrialRequest(id=1, row=3, tensor=tensors(session)[0], wish=page.trial(scene))
+    request = TrialRequest(row=3, tensor=tensors(session)[0], wish=page.trial(scene))
     Trials(told.append).answer(off, request, lambda: False)
     facts = told[-1].edits
     titles = next(line.split() for line in text(page.draw(replace(scene, tried=told[-1]), 120, 30)).splitlines()[1:])
@@ -182,7 +182,7 @@ def test_a_sample_that_is_chosen_is_replayed_alone(looked, session):
     for sample, seen in ((0, "sample 0 "), (2, "nothing of sample 2")):
         scene.navigator.choose_sample(sample)
         told = []
-        request = TrialRequest(id=2, row=1, tensor=tensors(session)[0], wish=page.trial(scene))
+        request = TrialRequest(row=1, tensor=tensors(session)[0], wish=page.trial(scene))
         Trials(told.append).answer(session, request, lambda: False)
         assert seen in text(page.draw(replace(scene, tried=told[-1]), 90, 24))
 
@@ -293,7 +293,7 @@ def test_of_many_outputs_the_worst_are_shown_and_the_rest_counted(looked, sessio
 def test_each_reason_why_there_is_no_edit_is_said_in_full(make_scene, tensor, node, said):
     page, scene = MendView(), make_scene()
     scene.navigator.go(scene.table.find(tensor))
-    request = TrialRequest(id=1, row=scene.row, tensor=tensor, wish=EditWish())
+    request = TrialRequest(row=scene.row, tensor=tensor, wish=EditWish())
     scene = replace(scene, tried=TrialReady(request=request, edits=EditFacts(node=node)))
     assert page.mark(scene) == said
     assert said in " ".join(text(page.draw(scene, 40, 12)).split())

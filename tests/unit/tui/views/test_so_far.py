@@ -48,7 +48,7 @@ def look(pair):
         sums = Summing(pair, element[:-2])
         for _ in range(99 if blocks is None else blocks):
             sums.more(seconds=-1)
-        request = LookRequest(id=1, row=9, tensor="t", sample=None, element=element, plane=True)
+        request = LookRequest(row=9, tensor="t", sample=None, element=element, plane=True)
         part = slab_of(pair.window(element, extents))
         return replace(scene, glimpse=Glimpsed(request=request, part=part, sample=0, plane=sums.whole()))
 
@@ -150,7 +150,7 @@ def test_an_uncompared_tensor_has_a_map(make_scene, look):
 
 
 def test_elements_that_cannot_be_read_say_why(reading):
-    request = LookRequest(id=1, row=9, tensor="t", sample=None)
+    request = LookRequest(row=9, tensor="t", sample=None)
     seen = Glimpsed(request=request, part=None, sample=0, problem="the file is gone")
     scene = replace(reading, glimpse=seen)
     for page in (ValuesView(ElementCursor()), MapView(ElementCursor())):

@@ -57,7 +57,7 @@ def ready():
         )
         values = np.linspace(-1, 1, 50)
         return DetailReady(
-            request=DetailRequest(id=1, row=result.index, tensor=result.tensor, sample=sample),
+            request=DetailRequest(row=result.index, tensor=result.tensor, sample=sample),
             profile=SimpleNamespace(worst=worst),
             values=None if problem else value_facts(OpenPair(values, values.reshape(5, 10) + 0.1)),
             values_sample=2,

@@ -40,7 +40,7 @@ def session(backend=None, reference=None):
 def told(source, quant=None, *, replay=False, tensor="q"):
     """Return what the reader tells, in its parts."""
     parts = []
-    request = TrialRequest(id=1, row=9, tensor=tensor, wish=ScaleWish(quant=quant, replay=replay))
+    request = TrialRequest(row=9, tensor=tensor, wish=ScaleWish(quant=quant, replay=replay))
     Trials(parts.append).answer(source, request, lambda: False)
     return parts
 

@@ -3,7 +3,7 @@
 import pytest
 
 from qdebug.errors import UsageError
-from qdebug.tui.screen.desk import StartPlace, start
+from qdebug.tui.screen.start_place import StartPlace, start
 
 
 @pytest.mark.parametrize(

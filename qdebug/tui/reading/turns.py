@@ -1,0 +1,112 @@
+"""Turns of the worker threads at one comparison: a key is answered in the middle of a comparison of minutes.
+
+A session keeps open tensors and half-made results between two calls, so one thread at a time computes with it. The
+workers of Textual have no order among groups. Therefore the holder of the lock lets more urgent work pass at each
+checkpoint of its computation, and goes on after it.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from enum import IntEnum
+from itertools import count
+from typing import TYPE_CHECKING, Any
+
+from qdebug.numerics.checkpoint import asking
+from qdebug.tui.elements.summing import Cancelled
+
+if TYPE_CHECKING:
+    from textual.worker import Worker
+
+__all__ = ["Turns", "Urgency", "short_switches"]
+
+_SWITCH_SECONDS = 0.0002
+_CANCEL_SECONDS = 0.05
+"""How often a waiting thread looks whether it was cancelled: else it would keep its place in the pool."""
+
+
+@contextmanager
+def short_switches() -> Iterator[None]:
+    """Let threads switch after a fraction of a millisecond inside the block: the screen draws while one computes."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(min(before, _SWITCH_SECONDS))
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(before)
+
+
+class Urgency(IntEnum):
+    """Kinds of work, the most urgent first."""
+
+    JOB = 0
+    ANSWER = 1
+    TRIAL = 2
+    COMPARISON = 3
+
+
+class Turns:
+    """A lock that its holder hands to more urgent threads at checkpoints, and takes back after them."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._queue: list[tuple[Urgency, int]] = []
+        self._tickets = count()
+        self._is_taken = False
+
+    @contextmanager
+    def turn(self, urgency: Urgency, worker: Worker[Any], *, must_run: bool = False) -> Iterator[Callable[[], bool]]:
+        """Wait for a turn and hold it inside the block.
+
+        Checkpoints inside the block raise Cancelled once the worker is cancelled.
+
+        Args:
+            urgency: The kind of its work.
+            worker: Its worker.
+            must_run: Whether it waits for its turn although it was cancelled meanwhile.
+
+        Returns:
+            A function that lets more urgent threads pass, and returns whether the worker is cancelled.
+
+        Raises:
+            Cancelled: The worker was cancelled before its turn came.
+        """
+
+        def is_over() -> bool:
+            if not worker.is_cancelled and min(self._queue, default=(urgency, 0))[0] < urgency:
+                self._leave()
+                self._enter(urgency)  # cancelled or not: the computation is left with the turn in hand
+            return worker.is_cancelled
+
+        def check() -> None:
+            if is_over():
+                raise Cancelled
+
+        self._enter(urgency, None if must_run else worker)
+        try:
+            with asking(check):
+                yield is_over
+        finally:
+            self._leave()
+
+    def _enter(self, urgency: Urgency, worker: Worker[Any] | None = None) -> None:
+        with self._changed:
+            place = urgency, next(self._tickets)
+            self._queue.append(place)
+            try:
+                while self._is_taken or min(self._queue) != place:
+                    self._changed.wait(None if worker is None else _CANCEL_SECONDS)
+                    if worker is not None and worker.is_cancelled:
+                        raise Cancelled
+                self._is_taken = True
+            finally:
+                self._queue.remove(place)
+                self._changed.notify_all()
+
+    def _leave(self) -> None:
+        with self._changed:
+            self._is_taken = False
+            self._changed.notify_all()

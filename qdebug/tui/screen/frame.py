@@ -1,0 +1,249 @@
+"""The panels around a view: runs, tabs, verdict, error profile, status line, prompt and footer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from rich.cells import cell_len
+from textual.app import ComposeResult
+from textual.containers import Horizontal, Vertical
+from textual.message import Message
+from textual.widgets import ContentSwitcher
+
+from qdebug.tui.drawing.look import Look
+from qdebug.tui.nodes.error_profile import ErrorProfile, column_to_row
+from qdebug.tui.nodes.navigator import Navigator
+from qdebug.tui.screen import chrome
+from qdebug.tui.screen.chrome import Compared
+from qdebug.tui.screens import LEAST_HEIGHT, LEAST_WIDTH, Arrangement, ScreenId, arrange
+from qdebug.tui.views.answer import strip_lines
+from qdebug.tui.views.view import Line, View
+from qdebug.tui.widgets.key_line import KeyLine
+from qdebug.tui.widgets.lines import FixedLines
+from qdebug.tui.widgets.prompt import Prompt
+from qdebug.tui.widgets.tab_line import TabLine
+
+__all__ = ["Frame", "FrameState"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FrameState:
+    """Contents of the panels.
+
+    Args:
+        compared: The comparison that is shown.
+        navigator: Its list, or that of the constants that are open; None while it is being opened.
+        view: The screen.
+        message: The status line; "" for the node under the cursor.
+        number: Which of several backends it is, such as "1/2"; "" for the only one.
+    """
+
+    compared: Compared
+    navigator: Navigator | None
+    view: ScreenId
+    message: str
+    number: str
+
+
+class Frame(Vertical):
+    """Lays out the panels for the terminal's size and draws them.
+
+    Args:
+        look: Shared look.
+        state: Contents at the start.
+        page: The view that is shown first.
+        prompt: Asks for text in the place of the footer.
+    """
+
+    DEFAULT_CSS = """
+    #banner, #status { height: 1; }
+    #body { height: 1fr; }
+    #views { width: 1fr; height: 100%; }
+    #views > * { width: 100%; height: 100%; }
+    #side { height: 100%; border-left: vkey gray; }
+    Frame.ascii #side { border-left: ascii gray; }
+    Frame.ascii NodesView, Frame.ascii TensorView { scrollbar-size: 0 0; }
+    #small { height: 1fr; }
+    """
+
+    class VerdictClicked(Message):
+        """The verdict was clicked."""
+
+    class ProfileClicked(Message):
+        """The profile was clicked.
+
+        Args:
+            row: The row that it draws there.
+        """
+
+        def __init__(self, row: int) -> None:
+            super().__init__()
+            self.row = row
+
+    class ProfileWheeled(Message):
+        """The wheel was turned on the profile.
+
+        Args:
+            direction: 1 for down, -1 for up.
+        """
+
+        def __init__(self, direction: int) -> None:
+            super().__init__()
+            self.direction = direction
+
+    def __init__(self, look: Look, *, state: FrameState, page: View, prompt: Prompt) -> None:
+        super().__init__(classes=look.glyphs.name)
+        self.look, self.prompt = look, prompt
+        self.arrangement = Arrangement()
+        self._state = state
+        self._error_profile = ErrorProfile()
+        self._banner = FixedLines(look, self._draw_banner, id="banner")
+        self.tabs = TabLine(look)
+        self.tabs.set_reactive(TabLine.active, state.view.tab)
+        self._verdict = FixedLines(
+            look, self._draw_verdict, clicked=lambda *_: self.post_message(self.VerdictClicked()), id="verdict"
+        )
+        self._profile = FixedLines(
+            look,
+            self._draw_profile,
+            clicked=self._click_profile,
+            wheeled=lambda direction: self.post_message(self.ProfileWheeled(direction)),
+            id="profile",
+        )
+        self._switcher = ContentSwitcher(page, initial=str(state.view), id="views")
+        self._body = Horizontal(self._switcher, id="body")
+        self._small = FixedLines(
+            look, lambda *_: chrome.too_small(*self.screen.size, (LEAST_WIDTH, LEAST_HEIGHT)), id="small"
+        )
+        self._status = FixedLines(look, self._draw_status, id="status")
+        self._footer = KeyLine(look)
+        self._side: View | None = None
+
+    def compose(self) -> ComposeResult:
+        """Yield the panels from top to bottom."""
+        yield self._banner
+        yield self.tabs
+        yield self._verdict
+        yield self._profile
+        yield self._body
+        yield self._small
+        yield self._status
+        yield self.prompt
+        yield self._footer
+
+    def lay_out(self, view: ScreenId, make_side: Callable[[], View]) -> None:
+        """Show the panels that fit.
+
+        Args:
+            view: The screen.
+            make_side: Makes the panel of facts beside the view; called where there is room for it.
+        """
+        width, height = self.screen.size
+        chosen = self.arrangement = arrange(width, height, view=view)
+        for panel in (self._banner, self._verdict, self._status, self._body):
+            panel.display = chosen.usable
+        self.show_footer()
+        self.tabs.display = chosen.usable and chosen.tabs
+        self._small.display = not chosen.usable
+        self._profile.display = chosen.usable and chosen.profile > 0
+        self._profile.styles.height = chosen.profile
+        if chosen.side and self._side is None:
+            self._side = make_side()
+            self._body.mount(self._side)
+        if self._side is not None:
+            self._side.display = bool(chosen.side)
+            self._side.styles.width = chosen.side
+
+    @property
+    def side(self) -> View | None:
+        """The panel of facts beside the view; None while there is none."""
+        return self._side if self.arrangement.side else None
+
+    def show_page(self, view: ScreenId, page: View) -> None:
+        """Show a view in the middle, and its tab."""
+        if not page.is_attached:
+            self._switcher.mount(page)
+        self._switcher.current = str(view)
+        self.tabs.active = view.tab
+        self._footer.redraw()
+
+    def show_footer(self) -> None:
+        """Show the footer, or the prompt in its place."""
+        self._footer.display = self.arrangement.usable and not self.prompt.asking
+        self._footer.redraw()
+
+    def show(self, state: FrameState) -> None:
+        """Show other contents: fit the panels, and draw the lines that have changed."""
+        self._state = state
+        self._fit_status()
+        self._fit_verdict()
+        for panel in (self._banner, self._verdict, self._profile, self._status):
+            if panel.display:
+                panel.redraw()
+
+    def words(self, width: int) -> list[Line]:
+        """Return the banner, the whole verdict and the profile as lines, for a file."""
+        verdict = chrome.verdict_lines(self._state.compared, 120, 100, self.look.glyphs)
+        profile = self._draw_profile(width, self.arrangement.profile) if self.arrangement.profile else []
+        return [*self._draw_banner(width, 1), *verdict, [], *profile]
+
+    def _fit_status(self) -> None:
+        """Let a message that is too long for a line have the line of the footer as well."""
+        if not self.arrangement.usable:
+            return
+        asking = self.prompt.asking
+        long = not asking and cell_len(self._state.message) >= self.size.width
+        self._footer.display = not (long or asking)
+        self._set_height(self._status, 2 if long else 1)
+
+    def _fit_verdict(self) -> None:
+        """Let the verdict have the lines that it takes, up to those it may have."""
+        most = self.arrangement.verdict
+        lines = (
+            chrome.verdict_lines(self._state.compared, self.size.width, most, self.look.glyphs) if most > 1 else [[]]
+        )
+        self._set_height(self._verdict, max(len(lines), min(most, 2)))  # so that nothing moves while results come in
+
+    def _set_height(self, panel: FixedLines, lines: int) -> None:
+        height = panel.styles.height
+        if height is None or height.value != lines:  # setting the same one lays the screen out again
+            panel.styles.height = lines
+
+    def _draw_banner(self, width: int, _: int) -> list[Line]:
+        state = self._state
+        place = "qdebug" if self.arrangement.tabs else f"{state.view.key} {state.view}, tab next"
+        compared = state.compared
+        return chrome.banner(compared.titles, compared.opened, width, self.look.glyphs, which=state.number, place=place)
+
+    def _draw_verdict(self, width: int, height: int) -> list[Line]:
+        compared, is_here = self._state.compared, False
+        navigator = compared.navigator
+        if self._state.view is ScreenId.TENSOR and navigator is not None:
+            is_here = compared.constants is None and navigator.cursor == navigator.table.first_divergence()
+        return chrome.verdict_lines(compared, width, height, self.look.glyphs, here=is_here)
+
+    def _draw_profile(self, width: int, height: int) -> Sequence[Line]:
+        navigator, opened, strips = self._state.navigator, self._state.compared.opened, self.arrangement.strips
+        has_room = height - strips >= 3 and width >= LEAST_WIDTH  # not while the terminal is being resized
+        if navigator is None or not has_room:
+            return []
+        limit = None if opened is None else opened.limits.get("min_sqnr", opened.limits.get("min_output_sqnr"))
+        lines = self._error_profile.lines(navigator, width, height - strips, self.look.glyphs, limit=limit)
+        return [*lines, *(strip_lines(navigator, width, self.look.glyphs) if strips else [])]
+
+    def _draw_status(self, width: int, height: int) -> list[Line]:
+        state = self._state
+        return chrome.status(
+            *(state.navigator, state.message, width, self.look.glyphs),
+            height=height,
+            reasons=state.view is not ScreenId.TENSOR and not self.arrangement.side,
+            values=state.view.of_tensor or state.view is ScreenId.TENSOR,
+            listed=state.view.tab is ScreenId.NODES,
+        )
+
+    def _click_profile(self, column: int, _: int) -> None:
+        navigator = self._state.compared.navigator
+        row = None if navigator is None else column_to_row(column, self.size.width, navigator.table.ordered)
+        if row is not None:
+            self.post_message(self.ProfileClicked(row))

@@ -1,0 +1,266 @@
+"""Workers that read for the screen, the requests that they serve, and their latest answers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from textual import on, work
+from textual.reactive import reactive
+from textual.widget import Widget
+from textual.worker import Worker, WorkerState, get_current_worker
+
+from qdebug.tui.nodes.navigator import Navigator
+from qdebug.tui.nodes.rows import shown_sample
+from qdebug.tui.reading.glimpse import ROOM
+from qdebug.tui.reading.messages import (
+    BudgetWish,
+    DetailReady,
+    DetailRequest,
+    Failed,
+    Glimpsed,
+    Job,
+    Key,
+    LookedAt,
+    LookRequest,
+    Opening,
+    TrialReady,
+    TrialRequest,
+    TrialWish,
+)
+from qdebug.tui.reading.reader import Reader
+
+__all__ = ["Loader"]
+
+_MOST_ANSWERS = 64
+_MOST_BYTES = 64 << 20
+"""Maximum memory of the statistics in all answers."""
+
+
+class Loader(Widget):
+    """A widget without a picture: it starts a worker for each new request, which cancels the one before of its kind.
+
+    Events of the workers bubble to the screen, except those that answer a request which is no longer current.
+
+    Args:
+        openings: Each opens and aligns the reference and a backend, on a worker thread.
+        load: Called on a worker thread once graphs are aligned.
+        load_later: Called on a worker thread once there is a verdict, or none for a while.
+    """
+
+    DEFAULT_CSS = "Loader { display: none; }"
+
+    detail: reactive[DetailRequest | None] = reactive(None, init=False, repaint=False)
+    window: reactive[LookRequest | None] = reactive(None, init=False, repaint=False)
+    trial: reactive[TrialRequest | None] = reactive(None, init=False, repaint=False)
+
+    def __init__(
+        self,
+        openings: Sequence[Opening],
+        *,
+        load: Callable[[], object] = lambda: None,
+        load_later: Callable[[], object] = lambda: None,
+    ) -> None:
+        super().__init__()
+        self.reader = Reader(openings, self.post_message, load=load, load_later=load_later)
+        self._answers: dict[Key, DetailReady] = {}
+        self._glimpse: Glimpsed | None = None
+        self._tried: TrialReady | None = None
+
+    # Workers
+
+    @work(thread=True, group="comparison", exit_on_error=False, description="")
+    def compare(self) -> None:
+        """Open and compare all backends."""
+        self.reader.compare(get_current_worker())
+
+    @work(thread=True, group="jobs", exit_on_error=False, description="")
+    def submit(self, job: Job) -> None:
+        """Write a file or read constants, whatever else is requested."""
+        self.reader.do(job, get_current_worker())
+
+    @work(thread=True, exclusive=True, group="detail", exit_on_error=False, description="")
+    def _read_detail(self, request: DetailRequest, known: DetailReady | None) -> None:
+        self.reader.answer(request, known, get_current_worker())
+
+    @work(thread=True, exclusive=True, group="window", exit_on_error=False, description="")
+    def _read_window(self, request: LookRequest | None) -> None:
+        self.reader.look(request, get_current_worker())
+
+    @work(thread=True, exclusive=True, group="trial", exit_on_error=False, description="")
+    def _try_out(self, request: TrialRequest) -> None:
+        self.reader.try_out(request, get_current_worker())
+
+    def watch_detail(self, request: DetailRequest | None) -> None:
+        """Read the facts of another tensor, or none."""
+        if request is None:
+            self.workers.cancel_group(self, "detail")
+        else:
+            self._read_detail(request, self._answers.get(request.key))
+
+    def watch_window(self, request: LookRequest | None) -> None:
+        """Read other elements, or free those that were read."""
+        self._read_window(request)
+
+    def watch_trial(self, request: TrialRequest | None) -> None:
+        """Replay for another request, or for none."""
+        if request is None:
+            self.workers.cancel_group(self, "trial")
+        else:
+            self._try_out(request)
+
+    @on(Worker.StateChanged)
+    def _report_failure(self, event: Worker.StateChanged) -> None:
+        if event.state is WorkerState.ERROR and event.worker.error is not None:
+            self.post_message(Failed(error=event.worker.error, fatal=True))
+
+    # Requests
+
+    def show(self, navigator: Navigator, *, backend: int, elements: bool, explain: bool, looked_at: LookedAt) -> None:
+        """Request the missing facts of the row under the cursor.
+
+        Args:
+            navigator: The row, the sample and the step.
+            backend: Which comparison.
+            elements: Whether the view shows elements.
+            explain: Whether it shows which arithmetic reproduces the node.
+            looked_at: The element and the plane that it shows.
+        """
+        key, table = _key(navigator, backend), navigator.table
+        if not table.size:
+            self.show_nothing()
+            return
+        planned, known = table.rows[navigator.cursor], self._answers.get(key)
+        _, row, sample, step = key
+        tensor, side = planned.tensor or planned.reference_tensor, planned.side
+        if not elements:
+            self.window = None
+        elif not self._has_window(key, looked_at):
+            self.window = LookRequest(
+                backend=backend,
+                row=row,
+                tensor=tensor,
+                sample=sample,
+                step=step,
+                element=looked_at.element,
+                plane=looked_at.plane,
+                side=side,
+            )
+        elements, explain = elements and not side, explain and not side
+        if not (side or table.results[navigator.cursor]) or _has_all(known, elements=elements, explain=explain):
+            self.detail = None
+        else:
+            self.detail = DetailRequest(
+                backend=backend,
+                row=row,
+                tensor=tensor,
+                sample=sample,
+                step=step,
+                elements=elements,
+                explain=explain,
+                side=side,
+            )
+
+    def show_nothing(self) -> None:
+        """Cancel the requests for facts: the view shows none."""
+        self.window = self.detail = None
+
+    def show_trial(self, backend: int, row: int, tensor: str, wish: TrialWish | None) -> None:
+        """Request a replay; None cancels the last one. The last answer on the same row stays until there is another.
+
+        Args:
+            backend: Which comparison.
+            row: The row of the list.
+            tensor: Its backend tensor.
+            wish: The result of the replay.
+        """
+        if wish is None:
+            self.trial = self._tried = None
+            return
+        if isinstance(wish, BudgetWish):
+            row, tensor = -1, ""
+        before = self.trial
+        if before is None or (before.backend, before.row, type(before.wish)) != (backend, row, type(wish)):
+            self._tried = None
+        self.trial = TrialRequest(backend=backend, row=row, tensor=tensor, wish=wish)
+
+    def forget(self) -> None:
+        """Drop all answers: a recording was opened again."""
+        self._answers.clear()
+        self._glimpse = self._tried = self.detail = self.window = self.trial = None
+
+    # Answers
+
+    @on(DetailReady)
+    def _take_detail(self, event: DetailReady) -> None:
+        if event.request is not self.detail:
+            event.stop()
+            return
+        self._answers.pop(event.request.key, None)
+        self._answers[event.request.key] = event
+        while len(self._answers) > _MOST_ANSWERS:
+            del self._answers[next(iter(self._answers))]
+        nbytes = 0
+        for key, answer in reversed(self._answers.items()):
+            nbytes += 0 if answer.whole is None else answer.whole.nbytes
+            if nbytes > _MOST_BYTES and answer is not event:
+                self._answers[key] = replace(answer, whole=None)
+
+    @on(Glimpsed)
+    def _take_glimpse(self, event: Glimpsed) -> None:
+        if event.request is self.window:
+            self._glimpse = event
+        else:
+            event.stop()
+
+    @on(TrialReady)
+    def _take_trial(self, event: TrialReady) -> None:
+        if event.request is self.trial:
+            self._tried = event
+        else:
+            event.stop()
+
+    def ready(self, navigator: Navigator, *, backend: int) -> DetailReady | None:
+        """Return the facts of the row under the cursor."""
+        return self._answers.get(_key(navigator, backend))
+
+    def glimpse(self, navigator: Navigator, *, backend: int) -> Glimpsed | None:
+        """Return the elements around the one looked at in the row under the cursor."""
+        return self._glimpse_of(_key(navigator, backend))
+
+    def tried(self, backend: int, row: int) -> TrialReady | None:
+        """Return the last answer of a replay for a row, or for all rows."""
+        request = self.trial
+        of_row = request is not None and (request.backend, request.row) in {(backend, row), (backend, -1)}
+        return self._tried if of_row else None
+
+    def _glimpse_of(self, key: Key) -> Glimpsed | None:
+        glimpse = self._glimpse
+        return glimpse if glimpse is not None and self.window is not None and glimpse.request.key == key else None
+
+    def _has_window(self, key: Key, looked_at: LookedAt) -> bool:
+        """Tell whether all that is looked at was read, or cannot be."""
+        glimpse = self._glimpse_of(key)
+        if glimpse is None or glimpse.request is not self.window:
+            return False
+        part = glimpse.part
+        if part is None:
+            return True
+        element = looked_at.element if looked_at.element is not None else (0,) * len(part.shape)
+        has_plane = part.has_plane(element) or (glimpse.plane is not None and glimpse.plane.place == element[:-2])
+        return part.around(element, ROOM) and (has_plane or not looked_at.plane)
+
+
+def _key(navigator: Navigator, backend: int) -> Key:
+    """Return the key of an answer: for all samples, elements are those of the worst one."""
+    row, sample, table = navigator.cursor, navigator.sample, navigator.table
+    alone = not table.size or table.rows[row].missing is not None  # then nothing says which sample is the worst
+    shown = sample if alone else shown_sample(table.results[row], sample)
+    return backend, navigator.number, shown, navigator.step
+
+
+def _has_all(known: DetailReady | None, *, elements: bool, explain: bool) -> bool:
+    if known is None or not known.complete:
+        return False
+    has_elements = known.whole is not None or bool(known.problem and known.request.elements)
+    return (has_elements or not elements) and (known.explained is not None or not explain)

@@ -1,0 +1,121 @@
+"""Where the screen starts: the node, sample, screen and filter of the command line."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from qdebug.compare.attribute.graph_walk import part_of
+from qdebug.errors import UsageError
+from qdebug.model.names import fitting_names, listed_names, near_names
+from qdebug.tui.nodes.filter import FilterError
+from qdebug.tui.nodes.navigator import Navigator
+from qdebug.tui.nodes.rows import NodeTable
+from qdebug.tui.reading.messages import Opened
+from qdebug.tui.screens import VIEWS, ScreenId
+
+__all__ = ["StartPlace", "start"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartPlace:
+    """Where to begin.
+
+    Args:
+        node: Node or tensor to start at: its name, a part of it, or a pattern; None for the first.
+        sample: Sample to start with; None for all.
+        screen: Screen to show first; None for the overview, or the tensor if a node is given.
+        filter: Filter of the node list; "" for none.
+    """
+
+    node: str | None = None
+    sample: int | None = None
+    screen: str | None = None
+    filter: str = ""
+
+    @property
+    def view(self) -> ScreenId:
+        """The screen to show first.
+
+        Raises:
+            UsageError: There is no such screen.
+        """
+        if self.screen is None:
+            return ScreenId.ANSWER if self.node is None else ScreenId.TENSOR
+        if self.screen not in VIEWS:
+            raise UsageError(f"There is no screen {self.screen!r}.", hint=f"Give one of: {', '.join(VIEWS)}.")
+        return next(view for view in VIEWS if view == self.screen)
+
+
+def start(opened: Opened, where: StartPlace, *, before: Navigator | None = None, again: bool = False) -> Navigator:
+    """Put the cursor where the user wants to start, or has gone meanwhile.
+
+    Args:
+        opened: The table, and the number of shared samples and steps.
+        where: The wish.
+        before: The table so far; None if there was none.
+        again: Whether that was a table of the same comparison, and not of names alone: then the wish has been granted.
+
+    Raises:
+        UsageError: There is no such node or sample, or the filter cannot be read.
+    """
+    table, samples = opened.table, opened.samples
+    navigator = Navigator(table, samples=samples, steps=opened.steps)
+    if where.sample is not None:
+        if not 0 <= where.sample < samples:
+            raise UsageError(
+                f"There is no sample {where.sample}: the recordings share the samples 0 to {samples - 1}.",
+                hint=f"Give --sample N with N at most {samples - 1}.",
+            )
+        navigator.choose_sample(where.sample)
+    if where.filter:
+        try:
+            navigator.choose_filter(where.filter)
+        except FilterError as error:
+            raise UsageError(
+                f"The filter {where.filter!r} cannot be read: {error}.",
+                hint="Write it like this: --filter 'rel>1e-2 & op~conv'.",
+            ) from error
+    if where.node is not None:
+        row = table.find(where.node)
+        if row is None or not table.rows[row].tensor:  # the backend may have it inside a compared part
+            compared = {planned.tensor for planned in table.rows if planned.missing is None}
+            part = part_of(opened.backend_graph, where.node, compared)
+            row = row if part is None else table.row_of(part)
+        navigator.go(_row_of_part(table, where.node) if row is None else row)
+    if before is not None:
+        wish = navigator.cursor, navigator.sample, navigator.filter
+        navigator.take_over(before)
+        if not again:  # what was asked for on the command line holds, unless a key said otherwise
+            navigator.go(navigator.cursor if before.cursor else wish[0])
+            navigator.choose_sample(wish[1])
+            navigator.choose_filter(before.filter or wish[2])
+    for node, text in opened.notes.items():
+        navigator.note(node, text)
+    return navigator
+
+
+def _row_of_part(table: NodeTable, name: str) -> int:
+    """Find a row by a part of a name or a pattern, as `qdebug diff --node` does.
+
+    Raises:
+        UsageError: It fits no node, or several.
+    """
+    rows = {
+        name_of_row: at
+        for at, row in reversed(list(enumerate(table.rows)))
+        for name_of_row in (row.reference_tensor, row.tensor, row.node)
+        if name_of_row
+    }
+    hits = sorted({rows[name_of_row] for name_of_row in fitting_names(name, rows)})
+    nodes = dict.fromkeys(table.rows[at].node for at in hits)
+    if len(nodes) > 1:
+        raise UsageError(
+            f"{name!r} fits {len(nodes)} nodes: {listed_names(nodes)}.",
+            hint="Give one of these names, or a longer part of one.",
+        )
+    if not hits:
+        raise UsageError(
+            f"No node and no tensor is called {name!r}.{near_names(name, rows)}",
+            hint="List them: qdebug info FILE --tensors.",
+        )
+    return hits[0]
