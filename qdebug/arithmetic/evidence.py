@@ -59,7 +59,7 @@ def residual_of(finding: SearchResult, variant: Variant) -> Residual | None:
     if culprit is None and remaining.pattern != "one_code":
         culprit = _find_mistake_in_any(finding, unit)
     if culprit is not None:
-        likely = f"{culprit.likely}: that reproduces every element"
+        likely = f"{culprit.likely} (reproduces every element)"
         return replace(remaining, pattern=culprit.pattern, likely=likely, reproduces=True)
     return (
         _as_two_arithmetics(remaining, finding, unit)
@@ -86,8 +86,8 @@ def _as_two_arithmetics(remaining: Residual, finding: SearchResult, unit: Unit) 
     if tail is None:
         return None
     likely = (
-        f"{tail.where} are computed apart: {describe(tail.tail)}; the others: {describe(tail.body)} "
-        f"({tail.elements} elements tell them apart): that reproduces every element"
+        f"{tail.where} use another arithmetic ({describe(tail.tail)}) than the others ({describe(tail.body)}; "
+        f"{tail.elements} elements tell them apart; reproduces every element)"
     )
     return replace(remaining, pattern="tail", likely=likely, reproduces=True)
 
@@ -106,7 +106,7 @@ def _as_other_parameter(remaining: Residual, finding: SearchResult, variant: Var
         if is_complete
         else f"{refitted.equal} of {refitted.total} elements, and the others within one code"
     )
-    likely = f"{refitted.likely}: that reproduces {share}"
+    likely = f"{refitted.likely} (reproduces {share})"
     return replace(remaining, pattern=refitted.pattern, likely=likely, reproduces=is_complete)
 
 
@@ -142,10 +142,13 @@ def _as_own_table(remaining: Residual, finding: SearchResult, variant: Variant) 
         )
     if word == "sum":
         sums_text = (
-            f"the sums are right, and what makes codes of them is not: each of {counts.size} sums gives one code"
+            f"the sums are right, but their conversion to codes is wrong; each of {counts.size} sums "
+            "always gives one code"
         )
         return replace(remaining, likely=sums_text)
-    likely = f"another function of the code, as a table of its own: each of {counts.size} input codes gives one code"
+    likely = (
+        f"another function of the code, such as another table; each of {counts.size} input codes always gives one code"
+    )
     return replace(remaining, likely=likely)
 
 

@@ -116,7 +116,7 @@ def _with_zero_point(
     counts = _count_equal(units, recorded, variant, position, zero_point=np.asarray(value, np.int32))
     if counts is None:
         return None
-    likely = f"the {_NAMES[position]} operand's zero point is taken as {value}, not {recorded_zero}"
+    likely = f"the {_NAMES[position]} operand's zero point is {value}, not {recorded_zero}"
     return Refit(pattern="constant", likely=likely, equal=counts[0], total=counts[1])
 
 

@@ -129,7 +129,7 @@ def _operand(result: Result, right: np.ndarray, recorded: np.ndarray) -> Iterato
     del right, recorded
     for name, array in result.operands.items():
         if array.dtype.kind in "fiu" and result.fits(array):
-            yield f"it hands on {name!r} as it is"
+            yield f"it returns {name!r} unchanged"
 
 
 def _line(result: Result, right: np.ndarray, recorded: np.ndarray) -> Iterator[str]:
@@ -205,11 +205,11 @@ def _order(result: Result, right: np.ndarray, recorded: np.ndarray) -> Iterator[
             for way in (step, -step):
                 if result.fits(np.roll(right, way, axis)):
                     places = "1 place" if step == 1 else f"{step} places"
-                    yield f"the result is moved by {places} {'on' if way > 0 else 'back'} along axis {axis}"
+                    yield f"the result is shifted {'forward' if way > 0 else 'back'} by {places} along axis {axis}"
     for order in permutations(range(right.ndim)) if 1 < right.ndim <= _MOST_AXES else ():
         if order != tuple(range(right.ndim)) and result.fits(right.transpose(order).reshape(right.shape)):
             yield f"the result is stored with its axes in the order {', '.join(map(str, order))}"
-    yield "its elements are those that it should have, in another order"
+    yield "its elements are right, but in another order"
 
 
 def _clamp(result: Result, right: np.ndarray, recorded: np.ndarray) -> Iterator[str]:
@@ -219,7 +219,7 @@ def _clamp(result: Result, right: np.ndarray, recorded: np.ndarray) -> Iterator[
     if np.count_nonzero(beyond) >= _TELLING and result.fits(np.clip(right, low, high)):
         ends = [f"below {_written(low)}"] * bool((right < low).any())
         ends += [f"above {_written(high)}"] * bool((right > high).any())
-        yield f"the result is cut off {' and '.join(ends)}"
+        yield f"the result is clipped {' and '.join(ends)}"
 
 
 def _sum(result: Result, right: np.ndarray, recorded: np.ndarray) -> Iterator[str]:

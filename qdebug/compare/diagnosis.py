@@ -248,7 +248,7 @@ class _DiagnosisMaker:
             fault = FaultClass.KERNEL
         elif weights is not None and not weights.rounded:
             fault = FaultClass.MODEL
-        return self._of_node(node, fault, "; ".join(clauses) or "nothing tells why its error counts", cost)
+        return self._of_node(node, fault, "; ".join(clauses) or "the cause of its error is unknown", cost)
 
     def _of_node(self, node: NodeResult, fault: FaultClass, why: str, finding: Finding | None = None) -> Diagnosis:
         producer = self._graph.producer(node.tensor)
@@ -306,14 +306,14 @@ def _parts_text(node: NodeResult, parts: _Parts) -> str:
     """Name the part that makes most of a node's own error."""
     rounding = "rounding to its codes" if node.quant is not None else "rounding of its sums"
     shares = {
-        "its constants, which are not the reference's": parts.constants,
+        "its constants, which differ from the reference's": parts.constants,
         "clipping": parts.clipping,
         rounding: parts.rounding,
     }
     part = max(shares, key=shares.__getitem__)
     rails = node.saturation
     if part == "clipping" and rails is not None and rails.clipped:
-        part = f"clipping of {plural(rails.clipped, 'value')} of {rails.total}"
+        part = f"clipping of {rails.clipped} of {plural(rails.total, 'value')}"
     share = max(shares.values())
     own = None if node.introduced is None else node.introduced.sqnr_db
     level = "" if own is None else f"; its own error leaves {own:.1f} dB"
@@ -340,7 +340,7 @@ def _with_causes(
             explained.append((node, finding))
         else:
             explained.append(
-                (node, replace(finding, role=FindingRole.CAUSE, sentence=f"{cause_text} ({finding.sentence})"))
+                (node, replace(finding, role=FindingRole.CAUSE, sentence=f"{cause_text}; {finding.sentence}"))
             )
     return explained
 

@@ -114,7 +114,7 @@ def own_parts(graphs: GraphCheck, entry: PlannedNode, place: tuple[int, int]) ->
         stored = backend.load(entry.tensor, *place)
         replayed = replay(backend, check.node, entry.tensor, place)
         if not same_elements(replayed.shape, stored.shape):
-            raise KernelError(f"The replay gives shape {replayed.shape} and the recording has {stored.shape}.")
+            raise KernelError(f"The replay has shape {replayed.shape}, but the recorded tensor has {stored.shape}.")
         replayed, folded = replayed.reshape(stored.shape), folded_clamp(reference, backend, entry)
         if folded is not None:
             replayed = held_as_recorded(replayed, dequantize(stored, entry.quant), folded)
@@ -133,7 +133,7 @@ def own_parts(graphs: GraphCheck, entry: PlannedNode, place: tuple[int, int]) ->
 def _check(graphs: GraphCheck, entry: PlannedNode) -> TensorCheck:
     check = graphs.of(entry)
     if check is None:
-        raise KernelError(f"What leads to {entry.tensor!r} is not known.")
+        raise KernelError(f"The nodes that compute {entry.tensor!r} are not known.")
     return check
 
 
@@ -146,7 +146,7 @@ def _expected_and_actual(
     view = entry.pair.backend_view
     actual = held(in_reference_order(real_values(backend, entry.tensor, place), view, expected.shape), clamp_of(view))
     if not one_shape(actual.shape, expected.shape):
-        raise KernelError(f"The replay gives shape {expected.shape} and the recording has {actual.shape}.")
+        raise KernelError(f"The replay has shape {expected.shape}, but the recorded tensor has {actual.shape}.")
     return expected, actual.reshape(expected.shape)
 
 
@@ -505,7 +505,7 @@ class ErrorReplay:
             if recorded.size == values.size and np.isfinite(values[np.isfinite(recorded).reshape(values.shape)]).all():
                 return
         self._left_domain = True
-        raise KernelError(f"The replay is not finite behind {node.op} {node.name!r}.")
+        raise KernelError(f"The replay is not finite after {node.op} {node.name!r}.")
 
     @property
     def allowed(self) -> float:

@@ -140,7 +140,8 @@ def _check_comparable(table: ResultTable) -> None:
         return  # the network may well be the same
     if is_inner.any() and is_incomparable[is_inner].all():
         raise AlignmentError(
-            f"None of the {is_inner.sum()} shared tensors is comparable; the first: {table[is_inner.argmax()].reason}.",
+            f"None of the {is_inner.sum()} shared tensors can be compared (the first: "
+            f"{table[is_inner.argmax()].reason}).",
             hint="Check that both record the same network and inputs: qdebug info FILE --tensors.",
         )
 

@@ -82,7 +82,7 @@ def _of_others(name: str, theirs: np.ndarray, ours: np.ndarray, quant: QuantPara
     many = int(np.count_nonzero((apart > step) & ~clipped))
     if not many:
         return None
-    return f"{many} of {theirs.size} elements of {name!r} are farther from the reference's than rounding brings them"
+    return f"{many} of {theirs.size} elements of {name!r} differ from the reference by more than rounding"
 
 
 def _of_ends(codes: np.ndarray, quant: QuantParams) -> str | None:
@@ -94,8 +94,8 @@ def _of_ends(codes: np.ndarray, quant: QuantParams) -> str | None:
     if not many:
         return None
     step = float(quant.scale.min())
-    said = f"{plural(many, 'bias code')} {agreeing(many, 'is')} at the end of {codes.dtype.name}"
-    return f"{said}: the scale, {step:.3g}, is too small"
+    said = f"{plural(many, 'bias code')} {agreeing(many, 'is')} at the limit of {codes.dtype.name}"
+    return f"{said}; the scale {step:.3g} is too small"
 
 
 def _of_channels(theirs: np.ndarray, ours: np.ndarray, quant: QuantParams, axis: int | None) -> str | None:
@@ -112,6 +112,6 @@ def _of_channels(theirs: np.ndarray, ours: np.ndarray, quant: QuantParams, axis:
     levels = 10 * np.log10(signal[counted] / noise[counted])
     many = int(np.count_nonzero(levels < CODES_MIN_SQNR))
     largest, deviation = float(np.abs(rows).max()), float(rows.std())
-    kept = f"{many} keep less than {CODES_MIN_SQNR:g} dB" if many > 1 else f"the worst keeps {levels.min():.1f} dB"
-    said = f"weights: one scale for {len(rows)} channels; {kept}"
+    kept = f"{many} are below {CODES_MIN_SQNR:g} dB" if many > 1 else f"the worst has {levels.min():.1f} dB"
+    said = f"its weights have one scale for {len(rows)} channels, of which {kept} SQNR"
     return f"{said} (largest weight {largest:.3g}, standard deviation {deviation:.2g})"

@@ -158,7 +158,7 @@ def lint(
     if _is_quantized(before) != _is_quantized(after):
         which, float_form = (before, after) if _is_quantized(after) else (after, before)
         raise UsageError(
-            f"{which.title!r} is float and {float_form.title!r} is quantized: rounding a network is no rewrite of it.",
+            f"{which.title!r} is float and {float_form.title!r} is quantized; quantizing a network is not a rewrite.",
             hint="Compare the two with qdebug diff, or lint forms that are both quantized.",
         )
     values_before, values_after = before.run(feed), after.run(first_input(after, feed))
@@ -575,8 +575,8 @@ def _wrong_fold_text(before: LintPart, after: LintPart) -> str:
     for axis in fitting:
         exact = weight * gain.reshape([-1 if at == axis else 1 for at in range(weight.ndim)])
         if np.allclose(folded, exact, rtol=_FOLDING_ERROR, atol=_FOLDING_ERROR * np.abs(exact).max(initial=0)):
-            return "the weight is scaled as it should be, the bias is not"
-    return "the weight is not scaled as it should be" if fitting else ""
+            return "the weight is scaled correctly, but the bias is not"
+    return "the weight is not scaled correctly" if fitting else ""
 
 
 def _gain(part: LintPart, node: Node) -> np.ndarray | None:

@@ -73,7 +73,7 @@ class ScaleMap:
             return
         axis = quant.axis
         if axis is None or not -len(shape) <= axis < len(shape):
-            raise UsageError(f"The scales go along axis {axis}, which a tensor of shape {shape} does not have.")
+            raise UsageError(f"The scales are along axis {axis}, which a tensor of shape {shape} does not have.")
         self._axis = axis % len(shape)
         self.inner = prod(shape[self._axis + 1 :])
         extent = shape[self._axis]

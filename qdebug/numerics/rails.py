@@ -133,7 +133,7 @@ class RailsCounter:
             self._above += int(np.count_nonzero(self._range.above(reference, start)))
         elif at_qmin or at_qmax:
             raise UsageError(
-                f"{at_qmin + at_qmax} codes are at qmin or qmax, and whether values were clipped cannot be told.",
+                f"{at_qmin + at_qmax} codes are at qmin or qmax, but whether values were clipped is unknown.",
                 hint="Pass the reference values.",
             )
 
@@ -181,7 +181,7 @@ def count_rails(
     reference = None if reference_values is None else RealBlocks(reference_values, reference_quant, reference_clamp)
     if reference is not None:
         if reference.shape != codes.shape:
-            raise UsageError(f"The codes have shape {codes.shape} and the reference {reference.shape}.")
+            raise UsageError(f"The codes have shape {codes.shape}, but the reference has {reference.shape}.")
         reference, backend = settled(reference, backend)
     counter.start(codes.shape, double=not backend.single)
     buffers = scratch()

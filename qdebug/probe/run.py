@@ -269,7 +269,7 @@ def run_probe(
     for kind in kinds:
         if kind not in PROBED:
             raise UsageError(
-                f"Nothing probes nodes of kind {kind!r}; known are {', '.join(PROBED)}.",
+                f"Nodes of kind {kind!r} cannot be probed; probed kinds are {', '.join(PROBED)}.",
                 hint="Leave --kind out to probe all of them.",
             )
     chosen = load_backend(backend)
@@ -321,9 +321,9 @@ def _ending(backend: Backend) -> str:
         if ending in WRITERS:
             return str(ending)
     raise UsageError(
-        f"Backend {backend.name!r} cannot be probed: it runs {', '.join(models)} files, and probe makes "
+        f"Backend {backend.name!r} cannot be probed: it runs {', '.join(models)} files, but probe writes "
         f"{', '.join(WRITERS)}.",
-        hint="Record a net of your own on it, and ask which arithmetic that is: qdebug explain RUN.h5.",
+        hint="Record one of your own networks on it and explain it: qdebug explain RUN.h5.",
     )
 
 

@@ -310,7 +310,7 @@ def _wrapped(evidence: CodesOfTensor) -> Iterator[Trait]:
         max(float(saturated.mean()), COINCIDENCE_MIN_SHARE), far_count
     )
     if is_wrapped and np.count_nonzero(saturated & (error == 0)) <= (1 - TRAIT_MIN_SHARE) * far_count:
-        yield Trait(pattern="wrapped", detail=f"{far_count} elements beyond the range hold codes of its other end")
+        yield Trait(pattern="wrapped", detail=f"{far_count} elements beyond the range hold codes of the opposite end")
 
 
 def _overflown(evidence: CodesOfTensor) -> Iterator[Trait]:
@@ -328,7 +328,7 @@ def _overflown(evidence: CodesOfTensor) -> Iterator[Trait]:
     if chance(max(usual, COINCIDENCE_MIN_SHARE), held.size):
         return
     end = "lowest" if code == evidence.span[0] else "highest"
-    detail = f"the wrong elements all hold {code} (the {end} code), where they should lie on the other side of real 0"
+    detail = f"the wrong elements all hold {code} (the {end} code), but belong on the other side of real 0"
     yield Trait(pattern="overflow", detail=detail)
 
 

@@ -47,7 +47,7 @@ def lowered(program: Any, delegate: str, taps: Sequence[str] = ()) -> Lowered:
         BackendError: ExecuTorch cannot lower it.
     """
     failure = f"ExecuTorch cannot lower the program{' with its tensors as outputs' if taps else ''}"
-    with errors(failure, _LOWERS if not taps else "Write --taps outputs to record inputs and outputs alone."):
+    with errors(failure, _LOWERS if not taps else "Use --taps outputs to record only inputs and outputs."):
         import executorch.kernels.quantized  # noqa: F401  registers quantized_decomposed
         import torch
         from executorch.devtools.intermediate_output_tap import FULL_TENSOR, strip_taps_, tap_intermediate_outputs_

@@ -120,7 +120,7 @@ class _Describer:
             self._read_scale(operation, layer)
             self._end(operation)
             if self._casts_codes(operation):
-                self._views[self._source.named(operation.output(0))] = f"{self._layer} hands on codes as real numbers"
+                self._views[self._source.named(operation.output(0))] = f"{self._layer} passes codes on as real numbers"
                 continue
             taps |= {self._source.named(value): port(value) for value in operation.outputs() if used(value)}
         graph = self._source.as_graph(list(self._nodes.values()), list(self._infos.values()))

@@ -85,10 +85,10 @@ def align_runs(
     pairs = tuple(pair for pair in context.pairs if _is_comparable(context, pair))
     if not any(pair.backend not in context.be.graph.inputs for pair in pairs):
         raise AlignmentError(
-            f"No tensor of {_title(backend.recording)} could be paired with one of {_title(reference.recording)}.",
+            f"No tensor of {_title(backend.recording)} could be paired with a tensor of {_title(reference.recording)}.",
             hint="Check that both record the same network: qdebug info FILE --tensors.",
         )
-    told("looking at what has no partner")
+    told("classifying unmatched tensors")
     alignment = Alignment(pairs=pairs, unmatched=leftovers(context, pairs))
     for run in (context.ref, context.be):
         run.forget_numbers()

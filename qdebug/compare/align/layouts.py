@@ -370,7 +370,7 @@ def into_stored_order(array: np.ndarray, view: Transform | None) -> np.ndarray:
     if view is None or (view.transpose is None and view.channel_block is None):
         return array
     if view.transpose is None or view.channel_block is not None:
-        raise KernelError("nothing is replayed on blocks of channels")
+        raise KernelError("tensors stored in blocks of channels cannot be replayed")
     return array.transpose(np.argsort(view.transpose)) if len(view.transpose) == array.ndim else array
 
 
@@ -519,9 +519,9 @@ def _with_layout(pair: Pair, ours: Transform | None, theirs: Transform | None) -
 
 def _said(layout: Transform) -> str:
     if layout.channel_block is not None:
-        turned = "" if layout.transpose is None else f", then read as {layout.transpose}"
-        return f"kept in blocks of {layout.channel_block} channels{turned}"
-    return f"dimensions kept in another order, read as {layout.transpose}"
+        turned = "" if layout.transpose is None else f", then transposed by {layout.transpose}"
+        return f"stored in blocks of {layout.channel_block} channels{turned}"
+    return f"dimensions stored in another order, transposed by {layout.transpose}"
 
 
 def _layout_of(tensor: str, node: Node, sides: _Sides) -> Transform | None:

@@ -193,7 +193,7 @@ def attribute(
     """
     node = backend.graph.producer(entry.tensor)
     if node is None:
-        return Attribution(reason="it is an input of the network")
+        return Attribution(reason="it is a network input")
     real = not_in_codes(node, backend.graph)
     if real is not None:
         return Attribution(reason=real)
@@ -289,16 +289,16 @@ def _check_not_nan(reference: np.ndarray, replayed: np.ndarray, backend: np.ndar
     sides = [side for side in (reference, backend) if same_elements(side.shape, replayed.shape)]
     recorded = [np.isfinite(side.reshape(replayed.shape)[odd]) for side in sides]
     if recorded and np.logical_and.reduce(recorded).any():
-        raise KernelError("its replay is not a number where the recorded values are numbers")
+        raise KernelError("its replay gives NaN where the recorded values are finite")
 
 
 class _NoReferenceError(Exception):
     """The reference's nodes cannot be replayed on the backend's inputs."""
 
 
-_UNSAID = "its values are on the grid of codes, and nobody said what it computes of which codes"
+_UNSAID = "its values lie on a grid of codes, but the recording does not say how it is quantized"
 
-_TOO_FEW = "this run shows codes as real values, and these are too few to tell on which grid"
+_TOO_FEW = "this run stores codes as real values, and it has too few of them to infer the grid"
 
 
 class _Split:
@@ -345,7 +345,7 @@ class _Split:
             replayed = held_as_recorded(replayed, dequantize(stored, entry.quant), self._folded)
         replayed = held(replayed, clamp_of(self._view))
         if not same_elements(replayed.shape, stored.shape):
-            raise KernelError(f"the replay gives shape {replayed.shape} and the recording has {stored.shape}")
+            raise KernelError(f"the replay has shape {replayed.shape}, but the recorded tensor has {stored.shape}")
         part = self._parts.setdefault(sample, self._new_part())
         reference_values = self._reference.load(entry.reference_tensor, *place)
         _, backend_values = in_one_order(reference_values, entry.pair.reference_view, stored, self._view)
@@ -578,7 +578,7 @@ class _Split:
         stored = self._backend.load(entry.tensor, *place)
         reference_values, recorded = in_one_order(reference_values, entry.pair.reference_view, stored, self._view)
         if not same_elements(replayed.shape, recorded.shape):
-            raise KernelError(f"the replay gives shape {replayed.shape} and the recording has {recorded.shape}")
+            raise KernelError(f"the replay has shape {replayed.shape}, but the recorded tensor has {recorded.shape}")
         part = self._parts.setdefault(sample, self._new_part())
         if (
             self._reference_span != (None, None) and entry.quant is None

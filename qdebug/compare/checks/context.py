@@ -53,7 +53,7 @@ from qdebug.numerics.stats import ErrorStats, Rails
 
 __all__ = ["NodeContext", "Runs"]
 
-_HALF_KNOWN = "it was replayed with the reference's constants, which are not rounded to codes"
+_HALF_KNOWN = "it was replayed with the reference's unquantized constants"
 
 
 _EQUAL_INPUTS_MIN_SQNR: Mapping[Digits | None, float] = {
@@ -432,7 +432,7 @@ class NodeContext:
     def _own(self) -> Attribution:
         """The attribution by the recorded operator of the backend's node."""
         if self.comparison.basis != "full":
-            return Attribution(reason="not all of its values were kept")
+            return Attribution(reason="only part of its values was kept")
         if self.graph is None:
             return attribute(self.runs.reference, self.runs.backend, self.entry)
         return self._attribution_of_identical or self.graph.attribution()
@@ -503,7 +503,7 @@ class NodeContext:
             return own  # it rounds as coarsely, and no more
         node = graph.producer(self.entry.reference_tensor)
         op = "its node" if node is None else node.op
-        return Attribution(reason=f"the reference's own values are not what {op} makes of its inputs either")
+        return Attribution(reason=f"a replay of {op} does not reproduce the reference's values either")
 
     def _beyond(self, attribution: Attribution | None, *, excused: bool) -> bool:
         """Tell whether the error is beyond a derived limit and finite, if it splits up so."""

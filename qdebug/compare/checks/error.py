@@ -24,7 +24,7 @@ def nonfinite(of: Measured) -> Finding | None:
         count = stats.nonfinite
     if not count or of.harmless:
         return None
-    sentence = f"{count} of {stats.count} elements are NaN or infinite on one side only"
+    sentence = f"{count} of {stats.count} elements are NaN or infinite in one run only"
     return breach(of, FindingKind.NONFINITE, sentence, judged=(count, 0, "elements"), given=False)
 
 
@@ -42,9 +42,9 @@ def sqnr(of: Measured) -> Finding | None:
         return None
     sentence = f"SQNR {apart(stats.sqnr_db, floor)} dB is below {floor:g} dB"
     if of.least_sqnr is not None and not limits.given:
-        sentence += f", though all that it reads is equal; {of.unreplayed}"
+        sentence += f", although its inputs are equal; {of.unreplayed}"
     elif of.unreplayed is not None and not limits.given:
-        sentence += f"; judged with the error of its inputs included, since {of.unreplayed}"
+        sentence += f"; this includes the error of its inputs, because {of.unreplayed}"
     return breach(of, FindingKind.ERROR, sentence, judged=(stats.sqnr_db, floor, "dB"), given=limits.given)
 
 
@@ -57,7 +57,7 @@ def _sqnr_of_sample(of: Measured, stats: ErrorStats) -> Finding | None:
     floor, level = DEFAULT_MIN_SQNR, level_of_sample(stats, of.usual_rms)
     if level is None or level >= floor or of.excused:
         return None
-    sentence = f"its error is {apart(level, floor)} dB below the signal of all samples, and {floor:g} dB is required"
+    sentence = f"its error is only {apart(level, floor)} dB below the signal of all samples; the limit is {floor:g} dB"
     return breach(of, FindingKind.ERROR, sentence, judged=(level, floor, "dB"), given=False)
 
 
@@ -76,7 +76,7 @@ def largest_step(of: Measured) -> Finding | None:
     # Limits are whole and half steps, and so are differences, but for the rounding of real values to float32.
     if stats.max_lsb <= most * (1 + LSB_SLACK):
         return None
-    sentence = f"a difference of {apart(stats.max_lsb, most, digits=4)} LSB is above {most:g} LSB"
+    sentence = f"the largest error, {apart(stats.max_lsb, most, digits=4)} LSB, is above the limit of {most:g} LSB"
     return breach(of, FindingKind.ERROR, sentence, judged=(stats.max_lsb, most, "LSB"), given=True)
 
 

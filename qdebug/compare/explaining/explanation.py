@@ -251,16 +251,16 @@ class ExplainedRun(JsonObject):
         if self.run.fidelity is Fidelity.DIFFERS and not self.limits.allow_unfaithful:
             found.append("recording changed the result")
         if not self.answered:
-            found.append("nothing that was computed could be looked at")
+            found.append("no computed tensor could be examined")
         lost = tuple(
             Unmatched(side=Side.BACKEND, tensor=node.tensor, kind=UnmatchedKind.LOST, reason=node.reason or "")
             for node in self.not_looked_at
         )
         left, count = self.limits.not_allowed(lost), sum(node.on_codes for node in self.nodes)
         if len(left) > UNJUDGED_MAX_SHARE * count:
-            found.append(f"{len(left)} of {count} nodes on codes were not looked at{_first(left)}")
+            found.append(f"{len(left)} of {count} quantized nodes were not examined{_first(left)}")
             return tuple(found)
-        found += [f"no {op} was looked at{_first(missed)}" for op, missed in self._unseen_operators(left).items()]
+        found += [f"no {op} was examined{_first(missed)}" for op, missed in self._unseen_operators(left).items()]
         return tuple(found)
 
     def _unseen_operators(self, left: Sequence[Unmatched]) -> dict[str, list[Unmatched]]:

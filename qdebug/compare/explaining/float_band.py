@@ -167,7 +167,7 @@ def judge_float(recording: Recording, node: Node, tensor: str, at: Sequence[Plac
     found = FloatFinding(band=band, within=False, match=match, elements=total)
     if odd:
         are = "is" if odd == 1 else "are"
-        said = f"{odd} of {total} elements {are} NaN or infinite in the recording or the replay alone"
+        said = f"{odd} of {total} elements {are} NaN or infinite in the recording or the replay, not in both"
         likely = mistake_of(recording, node, tensor, at)
         reason = f"{said}: {next(filter(None, map(case.odd, at)))}{_likely(likely)}"
         return replace(found, reason=reason, likely=likely)
@@ -182,15 +182,15 @@ def judge_float(recording: Recording, node: Node, tensor: str, at: Sequence[Plac
     likely = mistake_of(recording, node, tensor, at)
     found, cause = replace(found, likely=likely), _likely(likely)
     if _rounds_nothing(node) or not single.allowed:
-        nothing = f"{node.op} rounds nothing" if _rounds_nothing(node) else "its sums are exact"
-        said = f"{total - equal} of {total} elements differ{case.where(at)}, and {nothing}"
+        nothing = f"{node.op} does not round" if _rounds_nothing(node) else "its sums are exact"
+        said = f"{total - equal} of {total} elements differ{case.where(at)}; {nothing}"
         return replace(found, reason=said + cause)
-    said = f"it is off by {single.ratio:.3g} times the rounding bound{case.where(at)}"
+    said = f"its error is {single.ratio:.3g} times the rounding bound{case.where(at)}"
     return replace(found, reason=said + cause)
 
 
 def _likely(mistake: str | None) -> str:
-    return "" if mistake is None else f"; likely: {mistake}: that reproduces every element"
+    return "" if mistake is None else f"; likely: {mistake} (reproduces every element)"
 
 
 def rounded_inputs(recording: Recording, node: Node, tensor: str, place: Place) -> tuple[str, ...]:
@@ -238,7 +238,7 @@ def assumption(recording: Recording, tensor: str, band: Band) -> str | None:
     if band.precision == _ON_CODES:
         node = recording.graph.producer(tensor)
         weights = "weights and " if node is not None and operators.of(node.op).product else ""
-        return f"{weights}results rounded to codes of a scale that nobody stated"
+        return f"{weights}results rounded to codes of an unrecorded scale"
     number, _, what = band.precision.partition(" ")
     name = _SHORT.get(number)
     if name is None:
@@ -346,7 +346,7 @@ class _Case:
         quant = self._recording.graph.tensors[self._tensor].quant
         ours = dequantize(recorded, quant)
         if ours.shape != replayed.shape:
-            raise KernelError(f"the replay gives shape {replayed.shape} and the recording has {ours.shape}")
+            raise KernelError(f"the replay has shape {replayed.shape}, but the recorded tensor has {ours.shape}")
         if ours.dtype.kind not in "fV" or replayed.dtype.kind not in "fV":
             return ours, replayed, 0.0
         if narrow is not None:
@@ -541,7 +541,7 @@ class _Case:
         said = "".join(f", {place.detail}" for place in shown) or _by_sign(wrong, replayed)
         if np.unique(ours[wrong]).size == 1 and not chance(0.5, many):
             said = said or f", {many} of {wrong.size} elements"
-            said += f", which hold {float(ours[wrong][0]):g}: they may never be written"
+            said += f", all {float(ours[wrong][0]):g} (possibly never written)"
         return said
 
 

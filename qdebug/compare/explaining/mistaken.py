@@ -86,7 +86,7 @@ def mistake_inside(layers: WithFused, node: Node, tensor: str, places: Sequence[
                 return None
     except (KernelError, NotRecordedError, UsageError):
         return None
-    return f"{next(iter(wanted))}: that reproduces every element" if wanted is not None and len(wanted) == 1 else None
+    return f"{next(iter(wanted))} (reproduces every element)" if wanted is not None and len(wanted) == 1 else None
 
 
 def _of_nodes(layers: WithFused, nodes: Sequence[Node], tensor: str, place: tuple[int, int]) -> Iterator[str]:
@@ -180,12 +180,12 @@ def _of_scales(recording: Recording, form: Node, values: Mapping[str, np.ndarray
         bare = weight / _along(scale, axis, weight.ndim)
         for other in range(weight.ndim):
             if other != axis % weight.ndim and weight.shape[other] == scale.size:
-                said = f"the scales of {name!r} are taken along axis {other}, not {axis}"
+                said = f"the scales of {name!r} are applied along axis {other}, not {axis}"
                 yield Mistake(likely=said, node=form, values={name: bare * _along(scale, other, weight.ndim)})
         yield from _of_lanes(form, name, np.rint(bare), _along(scale, axis, weight.ndim))
-        said = f"the first scale of {name!r} is used for all"
+        said = f"the first scale of {name!r} is used for all channels"
         yield Mistake(likely=said, node=form, values={name: np.asarray(bare * scale[0])})
-        said = f"the scales of {name!r} are read one channel off"
+        said = f"the scales of {name!r} are shifted by one channel"
         yield Mistake(likely=said, node=form, values={name: bare * _along(np.roll(scale, 1), axis, weight.ndim)})
 
 

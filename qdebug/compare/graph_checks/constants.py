@@ -175,7 +175,7 @@ def different_constant(facts: TensorFacts, backend_node: Node, reference_node: N
                 continue
         if not backend_name or not reference_name:
             has, reference_has = "a" if backend_name else "no", "one" if reference_name else "none"
-            sentence = f"it has {has} {title}, the reference has {reference_has}"
+            sentence = f"it has {has} {title}, but the reference has {reference_has}"
             return _finding(backend_node, title, sentence, evidence=backend_name or None)
         transposed = slot == 1 and _have_transposed_weights(backend_node, reference_node)
         finding = _different_elements(
@@ -284,7 +284,7 @@ def different_folded(
     backend_values = _rounded_constant(facts, weight).unpadded(reference_values.values.shape)
     if backend_values.values.shape != reference_values.values.shape:
         return None
-    suffix = f" with its {' and '.join(dict.fromkeys(node.op for node in folded.nodes))} folded in"
+    suffix = f" (its {' and '.join(dict.fromkeys(node.op for node in folded.nodes))} folded in)"
     slack = _folding_error(np.abs(reference_values.values))
     finding = _wrong_elements(
         facts, _Operand(backend_node, "weight", weight), backend_values, reference_values, slack=slack, suffix=suffix
@@ -296,7 +296,7 @@ def _folded_bias(facts: TensorFacts, backend_node: Node, folded: FoldedProduct, 
     bias = operators.titled_input(backend_node, _BIAS_SLOT)
     if not bias:
         is_missing = bool((np.abs(folded.bias) > _folding_error(folded.bias_size)).any())
-        sentence = f"it has no bias, the reference has one{suffix}"
+        sentence = f"it has no bias, but the reference has one{suffix}"
         return _finding(backend_node, "bias", sentence, evidence=None) if is_missing else None
     if not _is_constant(facts.be, bias):
         return None
@@ -461,7 +461,7 @@ def coarse_constant(node: Node, title: str, name: str, used: int, count: int) ->
         kind=FindingKind.SCALE,
         role=FindingRole.DIFFERENCE,
         node=node.name,
-        sentence=f"its {title} {name!r} is rounded far too coarsely: it uses {used} of {count} codes",
+        sentence=f"its {title} {name!r} uses only {used} of {count} codes; its scale is far too large",
         amount=float(used),
         limit=float(count),
         unit="codes in use",
@@ -475,7 +475,7 @@ def _elements_finding(operand: _Operand, wrong: np.ndarray, suffix: str = "") ->
     finding = _finding(
         operand.node,
         operand.title,
-        f"{count} differ from the reference by more than rounding{suffix}",
+        f"{count} differ from the reference{suffix} by more than rounding",
         evidence=operand.name,
     )
     return replace(finding, amount=float(wrong.sum()), limit=0.0, unit="elements")

@@ -87,7 +87,9 @@ class OneNode(TensorCheck):
         backend_values = replay(facts.backend, self.node, entry.tensor, place)
         recorded = facts.backend.load(entry.tensor, *place)
         if not same_elements(backend_values.shape, recorded.shape):  # some facts of the node were not recorded
-            raise KernelError(f"The replay gives shape {backend_values.shape} and the recording has {recorded.shape}.")
+            raise KernelError(
+                f"The replay has shape {backend_values.shape}, but the recorded tensor has {recorded.shape}."
+            )
         clamp = folded_clamp(facts.reference, facts.backend, entry)
         backend_values = backend_values.reshape(recorded.shape)
         if clamp is not None:
@@ -182,7 +184,7 @@ class OneNode(TensorCheck):
 def unreplayed(facts: TensorFacts, attribution: Attribution) -> str | None:
     """Return why the replay of a node says nothing about its error; None if it does."""
     has_bound = attribution.arithmetic_unsaturated is not None
-    return None if has_bound else attribution.reason or f"no bound of rounding is known for {facts.node.op}"
+    return None if has_bound else attribution.reason or f"no rounding bound is known for {facts.node.op}"
 
 
 def bias_effect(facts: TensorFacts, attribution: Attribution, places: Sequence[tuple[int, int]]) -> Finding | None:

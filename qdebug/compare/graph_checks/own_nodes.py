@@ -53,12 +53,12 @@ class WrongElements:
     def finding(self, last: Node) -> Finding:
         """Return what is said of it in a part that ends with some node."""
         what = "sums" if operators.of(self.node.op).sums_codes else "elements"
-        who = "it" if self.node is last else f"{self.node.op} {self.node.name!r}"
+        who = "the node" if self.node is last else f"{self.node.op} {self.node.name!r}"
         return Finding(
             kind=FindingKind.ARITHMETIC,
             role=FindingRole.DIFFERENCE,
             node=self.node.name,
-            sentence=f"{who} gives {self.wrong} of {self.count} {what} that are not those of its inputs",
+            sentence=f"{self.wrong} of {self.count} {what} differ from a replay of {who} on its recorded inputs",
             amount=float(self.wrong),
             limit=0.0,
             unit="elements",

@@ -91,7 +91,7 @@ class SeveralNodes(TensorCheck):
             kind=FindingKind.ARITHMETIC,
             role=FindingRole.BREACH,
             node=facts.entry.node,
-            sentence=f"its codes are off by up to {most}, and rounding explains {DERIVED_LSB:g} at most",
+            sentence=f"its codes are off by up to {most} LSB; rounding explains at most {DERIVED_LSB:g} LSB",
             amount=float(most),
             limit=DERIVED_LSB,
             unit="LSB",
@@ -129,12 +129,12 @@ class SeveralNodes(TensorCheck):
         off = norm(either_way(ours, theirs))
         if not off <= SUBSTITUTE_REPLAY_MAX_ERROR_RATIO * finite_norm(difference):
             return None
-        said = f"each result rounded to {short.name}, the reference's nodes give what is recorded"
+        said = f"the reference's nodes reproduce the recorded values if each result is rounded to {short.name}"
         name = next(iter(beyond), None)
         maker = None if name is None else facts.reference.graph.producer(name)
         if name is not None and maker is not None:
-            end = f"beyond {short.largest:.6g}, the largest {short.name}"
-            said += f": {maker.op} {maker.name!r} overflows, its result {beyond[name]:.6g} is {end}"
+            end = f"beyond {short.largest:.6g}, the largest {short.name} value"
+            said += f"; {maker.op} {maker.name!r} overflows, because its result {beyond[name]:.6g} is {end}"
         return graph_difference(FindingKind.PRECISION, facts.node, said, evidence=short.name)
 
     def unaccounted(self, sample: int) -> Node | None:

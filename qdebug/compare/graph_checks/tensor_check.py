@@ -43,7 +43,7 @@ from qdebug.replay.real_form import not_in_codes
 
 __all__ = ["Digits", "TensorCheck", "lost_to_rounding", "rounded_first"]
 
-_UNSAID = "nobody said where its inputs are rounded to codes"
+_UNSAID = "the recording does not say where its inputs are rounded to codes"
 _STATED = (
     FindingKind.WEIGHT,
     FindingKind.BIAS,
@@ -99,13 +99,13 @@ class TensorCheck(ABC):
         """Say why a tensor cannot be checked; None if it can, as far as is known beforehand."""
         own, facts = self.segment.own, self.facts
         if not facts.places:
-            return "not all of its values were kept"
+            return "only part of its values was kept"
         if self.segment.wide and (unknown := next(filter(is_undefined, own), None)):
             return without_kernel(unknown)
         if said := next(filter(None, (not_in_codes(each, facts.backend.graph) for each in own)), None):
             return said
         if facts.entry.whole and not all(map(rounds_nothing, (*own[:-1], *self.segment.nodes[:-1]))):
-            return "what it is chosen from was not compared, and rounding that may decide otherwise"
+            return "the values that it selects from were not compared, and rounding them may change the selection"
         return None
 
     def difference(self, attribution: Attribution, comparison: Comparison) -> tuple[Finding | None, str | None]:
@@ -269,7 +269,7 @@ class TensorCheck(ABC):
 
 def rounded_first(formats: Sequence[str]) -> str:
     """Say in a clause that rounding factors accounts for what a product is off by."""
-    return f"rounding its operands to {' or '.join(formats)} first explains it"
+    return f"rounding its operands to {' or '.join(formats)} first explains the error"
 
 
 def lost_to_rounding(facts: TensorFacts, result: np.ndarray, error: np.ndarray, what: str) -> Finding | None:
@@ -290,7 +290,7 @@ def lost_to_rounding(facts: TensorFacts, result: np.ndarray, error: np.ndarray, 
         kind=FindingKind.SCALE,
         role=FindingRole.COST,
         node=facts.entry.node,
-        sentence=f"with {what} rounded to codes, its result has an SQNR of {level} dB, below {CODES_MIN_SQNR:g} dB",
+        sentence=f"rounding {what} to codes leaves an SQNR of {level} dB, below {CODES_MIN_SQNR:g} dB",
         amount=left,
         limit=CODES_MIN_SQNR,
         unit="dB",

@@ -48,7 +48,9 @@ def winner_rank(reference: np.ndarray, backend: np.ndarray) -> Rank | None:
         ValueError: The two are not of one shape with one dimension.
     """
     if reference.ndim != 1 or reference.shape != backend.shape:
-        raise ValueError(f"scores need one shape with one dimension, found {reference.shape} and {backend.shape}")
+        raise ValueError(
+            f"scores must be one-dimensional and of equal length, but have shapes {reference.shape} and {backend.shape}"
+        )
     if reference.size < 2 or np.isnan(reference).any():
         return None
     winners = reference == reference.max()
