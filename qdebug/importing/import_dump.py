@@ -40,7 +40,7 @@ _ROUNDINGS = 2
 """Largest error of scale * (code - zero_point), in units in the last place, however a tool rounds it."""
 _EXACT_CODES = 1 << 24
 """Distance from the zero point up to which float32 distinguishes codes."""
-_ABSENT = "the dump holds no values of it"
+_ABSENT = "the dump has no values for it"
 
 
 Prepare = Callable[[np.ndarray], np.ndarray]

@@ -302,7 +302,7 @@ class Recorder:
         stated["role"] = Role.CONSTANT
         with self._alone():
             if name in self._names:
-                raise RecordingError(f"Constant {name!r} was recorded twice.", hint="Record each constant once.")
+                raise RecordingError(f"Tensor {name!r} was recorded twice.", hint="Record each constant once.")
             self._put(name, data, None, facts=NO_FACTS, stated=stated, dtype=dtype)
 
     def next_sample(self) -> None:

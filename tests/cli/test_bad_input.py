@@ -59,7 +59,10 @@ def test_a_missing_file_is_named(run, words):
         (["diff", "REF", "WITHIN", "--min-sqnr", "nan"], ["'nan' is not a number of decibels"]),
         (["diff", "REF", "WITHIN", "--max-lsb", "-1"], ["'-1' is not a number of at least 0"]),
         (["diff", "REF", "WITHIN", "--atol", "much"], ["'much' is not a number"]),
-        (["diff", "REF", "WITHIN", "--allow-uncompared", "2", "--allow-uncompared", "a*"], ["number 2 and other values"]),
+        (
+            ["diff", "REF", "WITHIN", "--allow-uncompared", "2", "--allow-uncompared", "a*"],
+            ["number 2 and other values"],
+        ),
         (["diff", "REF", "WITHIN", "-o", "no/such/folder.json"], ["does not exist", "mkdir"]),
         (["diff", "REF", "WITHIN", "-o", "."], ["is a directory"]),
         (["diff", "REF", "WITHIN", "-o", "a.pdf"], ["Unknown report format '.pdf'", ".json", "-f table"]),

@@ -60,7 +60,11 @@ def project(pytester, monkeypatch):
             "put(qdebug_recorder)",
             "The limit max_lsb must be a number, but is 'two'*",
         ),
-        ("reference='ref.h5', min_sqnr=float('nan')", "put(qdebug_recorder, 9)", "The limit min_sqnr must be a number, but is nan*"),
+        (
+            "reference='ref.h5', min_sqnr=float('nan')",
+            "put(qdebug_recorder, 9)",
+            "The limit min_sqnr must be a number, but is nan*",
+        ),
         ("reference='ref.h5', max_lsb=-1", "put(qdebug_recorder)", "The limit max_lsb must be at least 0, but is -1*"),
         ("reference=3", "put(qdebug_recorder)", "The marker qdebug has reference=3, which is not a path.*"),
         (

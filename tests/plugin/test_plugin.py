@@ -198,7 +198,10 @@ def test_a_test_that_records_nothing_leaves_nothing(project):
     [
         ("@pytest.mark.qdebug(reference='ref.h5')\ndef test_x(qdebug_recorder):\n    pass\n", "*Nothing was recorded*"),
         ("@pytest.mark.qdebug(reference='ref.h5')\ndef test_x():\n    pass\n", "*records nothing*"),
-        ("@pytest.mark.qdebug('ref.h5')\ndef test_x(qdebug_recorder):\n    put(qdebug_recorder)\n", "*only keyword arguments*"),
+        (
+            "@pytest.mark.qdebug('ref.h5')\ndef test_x(qdebug_recorder):\n    put(qdebug_recorder)\n",
+            "*only keyword arguments*",
+        ),
         (
             "@pytest.mark.qdebug(max_lsb=1)\ndef test_x(qdebug_recorder):\n    put(qdebug_recorder)\n",
             "*does not name a reference*",

@@ -236,7 +236,7 @@ def test_what_would_be_ignored_is_refused(tmp_path):
         assert_close([1.0], [1.0], zero_point=3)
     with pytest.raises(UsageError, match="needs a scale"):
         assert_close([1.0], [1.0], axis=0)
-    with pytest.raises(UsageError, match="limits must be a qdebug.Limits, but is a str"):
+    with pytest.raises(UsageError, match=r"limits must be a qdebug\.Limits, but is a str"):
         assert_close(recorder, recorder, limits="limits.toml")
     with pytest.raises(UsageError, match="A ndarray is not a recording"):
         assert_explained(np.ones(3))

@@ -175,8 +175,8 @@ def header(shape, descr="'<f4'"):
     ("content", "said"),
     [
         (header("(4000000000000,)") + bytes(16), "says 16000000000000 bytes of elements, but 16 follow"),
-        (header("(4,)") + bytes(12), "says 16 bytes of elements, and 12 follow"),
-        (header("(4,)") + bytes(20), "and 20 follow"),
+        (header("(4,)") + bytes(12), "says 16 bytes of elements, but 12 follow"),
+        (header("(4,)") + bytes(20), "but 20 follow"),
         (header("(-1,)") + bytes(4), "bytes of elements"),
         (header("(1,)", "'|O'") + b"cos\nsystem\n", "Python objects, which are never read"),
         (header("(1,)", "[('a', '<f4')]") + bytes(4), None),

@@ -454,7 +454,7 @@ def test_the_litert_debuggers_folder_needs_a_model_and_files_of_its_sizes(tmp_pa
     with pytest.raises(UsageError, match="without shapes and types"):
         import_dump(folder, tmp_path / "out.h5", form="litert-debugger")
     (folder / "op_0001_tfl.relu_out_0_z.raw").write_bytes(bytes(3))
-    with pytest.raises(UsageError, match="has 3 bytes; the model's 'z' says 2"):
+    with pytest.raises(UsageError, match="has 3 bytes, but the model's 'z' needs 2"):
         import_dump(folder, tmp_path / "out.h5", graph=model, form="litert-debugger")
 
 
