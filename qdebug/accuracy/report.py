@@ -318,7 +318,7 @@ class _ScoredRun:
         ties, measures = np.count_nonzero(tied, axis=-1) - 1, []
         for k in _TOP_K:
             if k >= self.scores.shape[1]:
-                continue  # the label is always among all classes
+                continue  # top-k of all classes is always right
             right = (higher + tied_before < k) & ~broken
             ends = [float(np.mean((rank < k) & ~broken)) for rank in (higher + ties, higher)]
             measures.append(
@@ -539,7 +539,7 @@ def _metric_loss(metric: Metric, reference: _ScoredRun, backend: _ScoredRun) -> 
             f"{metric.name} of the reference itself is infinite, so no loss can be computed.",
             hint="Give a metric that is finite for a perfect run.",
         )
-    for run in (reference, backend):  # a run compared with several references keeps its first value
+    for run in (reference, backend):  # with several references, the run is measured only once
         if not run.found.measures:
             run.found = reference_accuracy if run is reference else run.measured_by(metric, reference)
     value = evaluate_metric(difference, backend_outputs, reference_outputs, labels)

@@ -41,7 +41,7 @@ def residual_of(finding: SearchResult, variant: Variant) -> Residual | None:
     """
     try:
         remaining, culprit, unit = _remaining_error(finding, variant)
-    except KernelError:  # the siblings' variant does not support this node
+    except KernelError:  # the variant came from sibling nodes, and does not support this node
         variant = candidates(finding.source.unit(_examined_places(finding)[0]))[0]
         remaining, culprit, unit = _remaining_error(finding, variant)
     simplest = None if unit is None else candidates(unit)[0]
@@ -189,7 +189,7 @@ def _remaining_error(finding: SearchResult, variant: Variant) -> tuple[Residual 
     recorded = [part.recorded for part in parts]
     culprit = (
         _find_mistake(units, recorded, variant) if remaining.pattern != "one_code" else None
-    )  # many mistakes saturate throughout
+    )  # many different mistakes saturate every element, so a search would prove nothing
     return remaining, culprit, unit
 
 
@@ -264,7 +264,7 @@ def _variants_passing(suspect: Suspect, recorded: np.ndarray, known: Sequence[Va
         if columns.size != codes.size:
             continue
         with_sums = [variant for variant in known if variant.sums == sums]
-        with np.errstate(all="ignore"):  # a mistaken scale may be beyond float32
+        with np.errstate(all="ignore"):  # a wrong scale can overflow float32
             computed = [*all_codes(suspect.unit, columns.take(trial), with_sums)]
         for variant, trial_codes in computed:
             if np.array_equal(trial_codes, codes[trial]):
@@ -285,7 +285,7 @@ def _reproduces(suspect: Suspect | None, recorded: np.ndarray, variant: Variant)
     if suspect is None:
         return False
     try:
-        with np.errstate(all="ignore"):  # a mistaken scale may be beyond float32
+        with np.errstate(all="ignore"):  # a wrong scale can overflow float32
             codes = suspect.codes(variant)
     except (KernelError, UsageError):
         return False

@@ -435,7 +435,7 @@ def _wrong_packed_zero_points(node: Node, values: Mapping[str, np.ndarray]) -> I
         usual + 1: f"is {usual + 1}, not {usual}",
     }
     for zero, words in readings.items():
-        zeros = np.full(values[node.inputs[place - 1]].shape, zero, np.float32)  # one for each scale
+        zeros = np.full(values[node.inputs[place - 1]].shape, zero, np.float32)  # one zero point per scale
         yield Mistake(likely=f"the zero point of the weight {words}", node=shifted, values={name: zeros})
 
 

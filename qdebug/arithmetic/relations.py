@@ -97,7 +97,7 @@ def line_of_codes(exact: np.ndarray, codes: np.ndarray, span: tuple[int, int]) -
     factor, zero = np.polyfit(exact[inside], codes[inside], 1)
     zero = float(np.rint(zero))
     own = np.vdot(exact[inside], exact[inside])
-    factor = float(np.vdot(exact[inside], codes[inside] - zero) / own)  # once more, now that the zero point is known
+    factor = float(np.vdot(exact[inside], codes[inside] - zero) / own)  # fit the factor again with the known zero point
     off = np.abs(np.clip(factor * exact + zero, *span) - codes)
     if off.max() > 1 or np.count_nonzero(off <= 0.5 + SCALED_ROUNDING_SLACK) < _MOSTLY * codes.size:
         return None
@@ -234,7 +234,7 @@ def _sum(result: Result, right: np.ndarray, recorded: np.ndarray) -> Iterator[st
     table = np.stack(columns, axis=1).astype(np.float64)
     own, found = (np.linalg.lstsq(table, each.reshape(-1), rcond=None)[0] for each in (right, recorded))
     if not np.linalg.norm(table @ own - right.reshape(-1)) <= result.allowed:
-        return  # it is no sum of them
+        return  # the node does not compute a weighted sum of these inputs
     if result.fits((table @ found).reshape(right.shape), float(np.abs(found).max())):
         changed = [at for at in range(len(names)) if _written(found[at]) != _written(own[at])]
         said = [f"{names[at]!r} counts {_written(found[at])} times, not {_written(own[at])}" for at in changed]
@@ -257,7 +257,7 @@ def _by_index(result: Result, right: np.ndarray, recorded: np.ndarray) -> Iterat
         ):
             most = float(np.abs(own - none).max())
             if np.median(np.abs(own - none)) < _CLOSE * most:
-                continue  # only a few are off, and their place says more
+                continue  # few elements differ, so their positions tell more than a factor
             if result.fits(made, float(np.abs(factors).max()) if own is factors else 1.0):
                 low, high = _written(float(own.min())), _written(float(own.max()))
                 yield f"each index along axis {axis} is a constant {said}, {low} to {high}{_like(result, own)}"

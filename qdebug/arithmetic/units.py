@@ -52,7 +52,7 @@ class _LastUnit:
         self._known: tuple[tuple[str, tuple[Place, ...]], Unit] | None = None
 
     def __reduce__(self) -> tuple[object, ...]:
-        return _LastUnit, ()  # its arrays do not travel
+        return _LastUnit, ()  # pickle an empty cache: its arrays would be copied to every process
 
     def get(self, tensor: str, places: tuple[Place, ...], make: Callable[[], Unit]) -> Unit:
         """Return the unit of a tensor in some samples and steps; make it if it is not cached."""
@@ -406,7 +406,7 @@ def channels_last(graph: Graph, node: Node) -> bool:
         if "channels_last" in current.attrs or row.windowed:
             return bool(current.attrs.get("channels_last")) or operators.of(current.op).channels_last
         if row.arranges or row.sums is Sums.MATRIX:
-            continue  # its output says nothing of the layout of its input
+            continue  # the output's layout does not determine the input's
         producers = [found for name in current.inputs if (found := graph.producer(name)) and found.name not in visited]
         visited |= {found.name for found in producers}
         waiting += producers

@@ -294,7 +294,7 @@ def _is_installed(package: str) -> bool:
     """Return whether a package can be imported; a mere folder of its name does not count."""
     try:
         spec = importlib.util.find_spec(package)
-    except ModuleNotFoundError:  # of a parent package
+    except ModuleNotFoundError:  # the parent package is not installed
         return False
     return spec is not None and spec.origin is not None
 

@@ -149,7 +149,7 @@ class InterpreterRun:
         def put(name: str, array: np.ndarray) -> None:
             folded = self.graph.is_constant(
                 name
-            )  # computed from constants in the recorded run, and recorded as a constant
+            )  # the recorded run computed it from constants, and stored it as a constant
             if not folded and (tapped_only is None or name in tapped_only):
                 recorder.put(name, array)
 

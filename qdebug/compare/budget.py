@@ -302,7 +302,8 @@ def budget_of_output(
     places = [place for place in recorded if places is None or place in places]
     entries = above_output(graphs, plan, output)
     sums, task, done, total = _Sums(), partial(BudgetTask, output=output), 0, 0
-    replay_in = lru_cache(maxsize=1)(partial(ErrorReplay, graphs, output))  # the next task is mostly in the same place
+    # consecutive tasks usually need the same sample and step
+    replay_in = lru_cache(maxsize=1)(partial(ErrorReplay, graphs, output))
 
     def computed_here(tasks: Sequence[BudgetTask]) -> Iterator[BudgetPowers]:
         return (budget_powers(graphs, item, replay_in(item.place)) for item in tasks)
@@ -454,7 +455,7 @@ def _with_shares(
         )
     nodes.sort(key=lambda node: -node.share)
     below_share = sums.share(*_SMALL)
-    if below_share is None:  # then nothing is known of those that were not replayed alone
+    if below_share is None:  # the share of nodes that were not replayed alone is unknown
         small = [entry for entry in small if entry in nodes_above.alone]
     shown = {entry.tensor for entry in (*large, *small)}
     unreplayed = {

@@ -137,7 +137,7 @@ def _failing_nodes(result: RunComparison, table: ResultTable, graph: Graph) -> l
         failing.append((node, finding))
         if node.tensor not in below:
             below |= downstream(graph, (node.tensor,))
-    if not failing:  # a limit of the user on a tensor that nothing else speaks against
+    if not failing:  # only a limit set by the user fails here
         failing = [
             (node, finding) for node in table.nodes if is_beyond(node) and (finding := _main_finding(node)) is not None
         ]
@@ -242,7 +242,7 @@ class _DiagnosisMaker:
             clauses.append(_parts_text(node, parts))
         is_coded = (
             node.quant is not None or cost is not None or weights is not None
-        )  # a float result of weights in codes
+        )  # float output, but weights in codes
         fault = FaultClass.QUANTIZATION if is_coded else FaultClass.NUMERIC
         if cost is not None and cost.kind is FindingKind.ARITHMETIC:
             fault = FaultClass.KERNEL

@@ -106,7 +106,7 @@ def residual(evidence: CodesOfTensor) -> Residual | None:
         details.append(f"{count - int(np.count_nonzero(np.abs(error) > 1))} others are off by one code")
     first_wrong = np.argwhere(wrong)[:_SHOWN]
     if pattern == "scattered" and count == 1 and np.abs(error).max() > 1:
-        pattern = "altered"  # no rounding leaves all others right
+        pattern = "altered"  # a rounding rule would change more than one element
     return Residual(
         wrong=count,
         total=wrong.size,
@@ -171,6 +171,6 @@ def _main_pattern(found_places: Sequence[WrongPlace], found_traits: Sequence[Tra
         return decisive_kinds[0]
     if spots:
         inner_spots = [spot for spot in spots if spot not in ("one_sample", "few_samples")]
-        # A tail of channels that lies in a tail of positions is a tile's tail, whichever is the smaller.
+        # If the last channels are wrong only at the last positions, the tile's tail explains both.
         return next((spot for spot in ("block_tail", *inner_spots) if spot in spots), spots[0])
     return kinds[0] if kinds else "scattered"

@@ -58,7 +58,7 @@ def lowered(program: Any, delegate: str, taps: Sequence[str] = ()) -> Lowered:
             tap_names = frozenset(taps)
             source, specs = tap_intermediate_outputs_(source, [(lambda node: node.name in tap_names, FULL_TENSOR)])
             tapped_names = tuple(spec.node_name for spec in specs)
-        with torch.no_grad():  # a buffer that the program changes may want a gradient
+        with torch.no_grad():  # buffers that the program writes may require gradients
             edge = to_edge_transform_and_lower(source, partitioner=_partitioners(delegate))
             placement = dict(_placed(edge.exported_program(), {node.name for node in program.graph.nodes}))
             strip_taps_(edge)

@@ -229,7 +229,7 @@ class LiteRTRun:
         if self.fuses:
             try:
                 self._plain.prepare({})
-            except BackendError:  # it is reported when the model runs
+            except BackendError:  # the real run reports this error
                 return {}
             for inputs, outputs in self._plain.parts():
                 placements |= dict.fromkeys(_between(self.graph, inputs, outputs), "XNNPACK")
@@ -415,7 +415,7 @@ class _Work:
             self._digests.update({(name, sample, step): _digest(array) for name, array in outputs.items()})
             self._first = self._first or outputs
             self._recorder.at(sample, step)
-            for name, array in {**outputs, **feed, **states}.items():  # an output may be an input
+            for name, array in {**outputs, **feed, **states}.items():  # an input tensor can also be an output
                 self._put(name, array)
             self._put_all(main, self._at_once)
             self._report_progress(1, f"sample {sample}")

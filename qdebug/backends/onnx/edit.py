@@ -207,7 +207,7 @@ class _Editor:
         if reader is None or reader.op_type != _DQ:
             raise BackendError(f"The weight of {main.op_type} {main.name!r} is not in codes.")
         codes, scales = self._value(reader.input[0]), self._value(reader.input[1])
-        if codes.dtype == np.uint8:  # by an edit before
+        if codes.dtype == np.uint8:  # an earlier edit converted it already
             return
         if codes.dtype != np.int8:
             raise BackendError(f"The weight of {main.op_type} {main.name!r} is in {codes.dtype}, not int8.")

@@ -227,7 +227,7 @@ class _Describer:
         """Add an operation as in the model."""
         node = self._source.node(operation)
         values = operation.input_values()
-        if node.op in _ARRANGES:  # the extents of its result say what it does
+        if node.op in _ARRANGES:  # the output shape determines the operation
             values = [values[0], *(each for each in values[1:] if self._has_result(each))]
         inputs = tuple(self._operand(value) for value in values)
         name = node.name if end is None else end.get_friendly_name()

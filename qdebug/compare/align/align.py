@@ -109,7 +109,7 @@ def _walk(context: Context, told: Callable[[str], object]) -> None:
     """Find the partner of each node's output, and report progress now and then."""
     unsure = (
         context.undecided | context.withdrawn | {*context.given.alone}
-    )  # they would get a partner by elimination in a later walk
+    )  # a later pass by elimination could pair these wrongly
     order = [name for name in context.order if not context.be.folds(name) and name not in unsure]
     often = max(len(order) // _STAGES, 1)
     for number, tensor in enumerate(order):

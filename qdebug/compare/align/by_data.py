@@ -335,7 +335,7 @@ class _Lineage:
         )
         lineage = cls(bits, ups, before, after)
         known_pairs = [(name, partner) for name, partner in partners.items() if partner in bits]
-        # found pairs contradict the order of recording: it says nothing
+        # If known pairs already contradict the recording order, the order is no evidence.
         return lineage if all(lineage.allows(name, [partner]) for name, partner in known_pairs) else None
 
     def place(self, name: str) -> int:

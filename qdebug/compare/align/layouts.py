@@ -538,7 +538,7 @@ def _layout_of(tensor: str, node: Node, sides: _Sides) -> Transform | None:
         order = _order_from_channels_last(node, _rank(tensor, run))
         if order is not None:
             return Transform(transpose=order)
-    if row.transposes:  # it only permutes its input and corresponds to no Transpose of the other run
+    if row.transposes:  # a Transpose without a counterpart in the other run
         ends = [other.root(partners[name]) for name in (source, tensor) if name in partners]
         if run.changes_layout(node) or (len(ends) == 2 and ends[0] == ends[1]):
             return _turned(layouts.get(source), node)
@@ -552,7 +552,7 @@ def _layout_of(tensor: str, node: Node, sides: _Sides) -> Transform | None:
     if operators.plain(node).own_dimensions and not run.changes_layout(node):
         return _turned_next(tensor, sides)
     if row.transposes and source in layouts and tensor not in partners:
-        return _turned(layouts[source], node)  # a node without a partner was most likely inserted to undo the transpose
+        return _turned(layouts[source], node)  # an unpaired Transpose was probably inserted to restore the order
     before = next((layouts[name] for name in node.inputs if name in layouts), None)
     return _without_dimensions(before, node, run) if before is not None and _drops_dimensions(node) else before
 

@@ -167,7 +167,7 @@ def _unmatched(half: _SideFacts, tensor: str) -> Unmatched:
         return replace(entry(UnmatchedKind.BENIGN, "computed from constants only"), of_constants=True)
     node = graph.producer(tensor)
     outline = run.recording.outline(tensor) if node is not None and says_nothing(node) else None
-    if outline is not None and outline in half.outlines:  # a block passes on its last tensor
+    if outline is not None and outline in half.outlines:  # a block's output repeats the last tensor inside the block
         return entry(UnmatchedKind.BENIGN, f"the same values as {half.outlines[outline]!r}, which is compared")
     twin = half.roots.get(run.root(tensor))
     if twin is not None:

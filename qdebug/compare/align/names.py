@@ -80,7 +80,7 @@ def form_of_another(context: Context, tensor: str, node: Node) -> Pair | None:
     source = context.be.handed_on(node) or node.inputs[0]
     pair = context.found.get(source)
     row = operators.plain(node)
-    # a node that changes nothing here may change something in the reference
+    # The node may be an identity here, but not in the reference.
     is_own_form = (
         pair is None
         or row.neutral is not None

@@ -59,7 +59,7 @@ def _loss_finding(
     level_text = f"{words[0].format(values)} leaves an SQNR of {apart(error.sqnr_db, floor)} dB"
     sentence = f"{level_text}, below {floor:g} dB; {_BY_MASK if attribution.hidden else words[1]}"
     if before is not None and error.rmse is not None and error.rmse <= before:
-        if not own_error.rmse:  # it passes codes on: the loss happened where they were made
+        if not own_error.rmse:  # the node only passes codes on, so an earlier node lost the precision
             handed_on = f"{level_text}, but its inputs already have as large an error"
             return replace(
                 breach(measured, kind, handed_on, judged=(error.sqnr_db, floor, "dB"), given=False),

@@ -297,7 +297,7 @@ class NodeContext:
         if not graph.alike or self.node is None or not operators.same_family(reference_node, self.node):
             return None
         result = runs.reference_reproducer.reproduce(reference_node, entry.reference_tensor)
-        if result is not None and result.firm:  # that costs less than a replay of all steps
+        if result is not None and result.firm:  # this check is cheaper than replaying all steps
             return None
         alone = reference_self_check(runs.reference, entry)
         own_error = alone.arithmetic_unsaturated
@@ -459,7 +459,8 @@ class NodeContext:
             return own, False
         if self._reproduced_firmly and not self._beyond(own, excused=True):
             return own, False
-        if self.is_undefined and self.node is not None:  # it need not do what the reference's nodes do
+        # an unknown operator may compute something other than the reference's nodes
+        if self.is_undefined and self.node is not None:
             return own.unjudged(without_kernel(self.node)), False
         other = self._as_reference(own)
         return (other, True) if other is not None else (self._without_incomplete_replay(own), False)
@@ -500,7 +501,7 @@ class NodeContext:
         if not theirs or not ours or not SELF_CHECK_MIN_ERROR_RATIO <= theirs / ours <= 1 / SELF_CHECK_MIN_ERROR_RATIO:
             return own
         if not self._beyond(alone, excused=False):
-            return own  # it rounds as coarsely, and no more
+            return own  # the reference's node has the same rounding error
         node = graph.producer(self.entry.reference_tensor)
         op = "its node" if node is None else node.op
         return Attribution(reason=f"a replay of {op} does not reproduce the reference's values either")

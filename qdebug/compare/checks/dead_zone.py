@@ -115,7 +115,7 @@ def _dead(context: NodeContext, node: Node, quant: QuantParams) -> tuple[list[in
         dead &= ~(runs.backend.load(entry.tensor, *place) != quant.zero_point[0]).any(axis=others)
         if not dead.any():
             return [], 0.0, dead.size
-    largest = np.zeros((2, dead.size))  # of what arrives, and of the reference
+    largest = np.zeros((2, dead.size))  # row 0: the node's input; row 1: the reference
     for place in places:
         for row, values in enumerate(
             (
@@ -127,7 +127,7 @@ def _dead(context: NodeContext, node: Node, quant: QuantParams) -> tuple[list[in
                 raise KernelError(f"the replay has shape {values.shape}, but the recorded tensor has {first.shape}")
             largest[row] = np.maximum(largest[row], np.abs(values).max(axis=others, initial=0.0))
     step = float(quant.scale[0])
-    dead &= (largest > 0.0).all(axis=0) & (largest[0] < step)  # what is larger was not rounded to zero
+    dead &= (largest > 0.0).all(axis=0) & (largest[0] < step)  # a larger input cannot round to zero
     return np.flatnonzero(dead).tolist(), float(largest[0][dead].max(initial=0.0)), dead.size
 
 

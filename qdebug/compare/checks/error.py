@@ -37,7 +37,7 @@ def sqnr(of: Measured) -> Finding | None:
     if not limits.given and of.usual_rms is not None:
         return _sqnr_of_sample(of, stats)
     if not limits.given and stats.max_lsb is not None and stats.max_lsb <= DERIVED_LSB + LSB_SLACK:
-        floor = CODES_MIN_SQNR  # each code is within what a quantized node may introduce
+        floor = CODES_MIN_SQNR  # every code is within the error that one quantized node may introduce
     if floor is None or stats.sqnr_db is None or stats.sqnr_db >= floor or (not limits.given and of.excused):
         return None
     sentence = f"SQNR {apart(stats.sqnr_db, floor)} dB is below {floor:g} dB"
@@ -73,7 +73,7 @@ def largest_step(of: Measured) -> Finding | None:
     stats, most = _whole(of), of.limits.max_lsb
     if stats is None or stats.max_lsb is None or most is None:
         return None
-    # Limits are whole and half steps, and so are differences, but for the rounding of real values to float32.
+    # Limits and differences are multiples of half a step, except for float32 rounding of real values.
     if stats.max_lsb <= most * (1 + LSB_SLACK):
         return None
     sentence = f"the largest error, {apart(stats.max_lsb, most, digits=4)} LSB, is above the limit of {most:g} LSB"
