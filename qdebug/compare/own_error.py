@@ -106,7 +106,7 @@ def own_parts(graphs: GraphCheck, entry: PlannedNode, place: tuple[int, int]) ->
     view, codes = entry.pair.backend_view, reference_codes(reference.graph, backend.graph, entry)
     has_own_codes = (
         entry.quant is not None and entry.quant != codes
-    )  # of equal codes the reference's rounding is the node's
+    )  # with equal codes, the reference's rounding is also the node's
     if check.segment.wide or any(operators.of(node.op).takes_codes for node in check.segment.own):
         stages = [on_grid(replay_own(backend, entry.pair, check.segment, expected.shape, place), codes)]
         has_own_codes = False
@@ -252,7 +252,8 @@ class ErrorReplay:
         for group in self._together(cases):
             batch: list[np.ndarray | None] | None = None
             if len(group) > 1:
-                with suppress(KernelError, NotRecordedError):  # replayed one by one, each gives its own reason
+                # if the batch fails, each single replay states its own reason
+                with suppress(KernelError, NotRecordedError):
                     batch = self._replayed([cases[at] for at in group], clipped=False)
             alone = (self._alone(cases[at]) for at in group) if batch is None else map(Replayed, batch)
             results |= zip(group, alone, strict=True)
@@ -271,7 +272,7 @@ class ErrorReplay:
             except (KernelError, NotRecordedError) as error:
                 if clipped or not self._left_domain:
                     return Replayed(None, _clause(error))
-        raise AssertionError  # the second turn returns
+        raise AssertionError  # unreachable: the second iteration always returns
 
     def _together(self, cases: Sequence[Errors]) -> Iterator[list[int]]:
         """Group sets of errors to replay at once: neighbours in the net, as many as fit into a core's cache."""
@@ -529,7 +530,7 @@ class ErrorReplay:
         try:
             shapes = {name: shape_of(self._reference, name, *self._place) for name in form.inputs if name}
             shape = shape_of(self._reference, form.outputs[0], *self._place)
-        except NotRecordedError:  # it cannot be replayed either
+        except NotRecordedError:  # without a shape the node cannot be replayed, so it costs nothing
             return 0
         return math.prod(shape) * (sum_terms(form, shapes, shape) + CONTRIBUTION_ELEMENT_WORK)
 

@@ -46,9 +46,9 @@ def reason_of_weights(
         try:
             values = PairReader(pairs.reference(pair), backend, pair).values(0, 0)
             codes = backend.load(pair.backend)
-        except QdebugError:  # not recorded: then nothing is said of it
+        except QdebugError:  # without values there is nothing to report
             continue
-        folded = pairs.may_have_folded(pair)  # then it differs rightly
+        folded = pairs.may_have_folded(pair)  # folding changes the weight legitimately
         said = None if folded else _of_others(pair.backend, values.reference, values.backend, quant)
         if said is not None:
             return WeightReason(said, rounded=False)
@@ -76,7 +76,8 @@ def _of_others(name: str, theirs: np.ndarray, ours: np.ndarray, quant: QuantPara
         return None
     apart = np.abs(ours.astype(np.float64) - theirs)
     largest = np.abs(theirs).max(initial=0.0)
-    step = largest * 2.0**-8 if quant is None else float(np.max(quant.scale))  # bfloat16, or a code and a tie
+    # the step of bfloat16, or a whole code to allow for ties
+    step = largest * 2.0**-8 if quant is None else float(np.max(quant.scale))
     ends = ((ours >= ours.max()) & (theirs >= ours)) | ((ours <= ours.min()) & (theirs <= ours))
     clipped = ends if quant is not None else np.zeros(ours.shape, bool)
     many = int(np.count_nonzero((apart > step) & ~clipped))

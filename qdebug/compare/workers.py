@@ -104,7 +104,7 @@ def _outcome(executor: Executor, work: Callable[[P], R], waiting: deque[_Task[P,
 def _submitted(executor: Executor, work: Callable[[P], R], part: P) -> Future[R | _Failure]:
     try:
         return executor.submit(_guarded, work, part)
-    except (RuntimeError, OSError) as error:  # what is broken or shut down takes no more
+    except (RuntimeError, OSError) as error:  # a broken or closed pool accepts no more work
         raise _lost(error) from error
 
 

@@ -534,7 +534,7 @@ def _shaped(
         return info, _as_is, []
     shapes = [_resolved(entry, shape) for entry in entries]
     if all(resolved is not None for resolved in shapes):
-        info = replace(info, shape=None if None in shape else shape)  # open extents are those of the values
+        info = replace(info, shape=None if None in shape else shape)  # the values determine the unknown extents
         if all(entry.shape == resolved for entry, resolved in zip(entries, shapes, strict=True)):
             return info, _as_is, []
         added = [] if first.flat else ["axes of one element as in the model"]

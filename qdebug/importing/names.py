@@ -65,7 +65,7 @@ def renaming(rules: Sequence[str]) -> Rename:
         for expression, text in compiled:
             try:
                 name = expression.sub(text, name)
-            except (re.error, IndexError) as error:  # the text names a missing group
+            except (re.error, IndexError) as error:  # the replacement names a group that does not exist
                 raise UsageError(
                     f"The rename to {text!r} cannot be understood: {error}.", hint=r"Groups are \1, \2 ..."
                 ) from None

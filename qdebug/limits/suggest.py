@@ -92,7 +92,7 @@ def _block(tensor: str, metrics: Sequence[ErrorStats]) -> str:
     decibels = [stats.sqnr_db for stats in metrics if stats.sqnr_db is not None]
     if len(decibels) == len(metrics) and math.isfinite(min(decibels)):
         lines.append(f"min_sqnr = {math.floor((min(decibels) - SUGGESTED_SQNR_MARGIN) * 10) / 10:g}")
-    if len(lines) == 2:  # the reference is zero everywhere: there is no ratio
+    if len(lines) == 2:  # an all-zero reference has no SQNR
         lines.append(f"atol = {max(stats.max_abs or 0.0 for stats in metrics) * SUGGESTED_ERROR_RATIO!r}")
     return "\n".join(lines) + "\n"
 

@@ -430,7 +430,7 @@ def _parts(pairs: _Pairs, known: Mapping[str, str], tensor: str, partner: str) -
             after = LintPart(model=pairs.after, nodes=nodes, output=tensor, leaves=names)
             leaf = [known[name] for name in names]
             return after, LintPart(model=pairs.before, nodes=theirs[0], output=partner, leaves=leaf)
-        wider = leaves & stops  # the partner of this leaf does not lead to the other tensor: look behind it
+        wider = leaves & stops  # some leaf's partner does not lead to the other tensor: search beyond it
         if not wider:
             raise KernelError("What it depends on has no partner in the other form.")
         stops -= wider
@@ -520,7 +520,7 @@ class _Traits:
             if row.quantizes or row.dequantizes:
                 data = part.model.constant(member.inputs[0])
                 if data is not None or (row.quantizes and self._is_on_grid(part, member)):
-                    continue  # constants are computed beforehand
+                    continue  # runtimes convert constants when they load the model
                 yield "quantize" if row.quantizes else "dequantize"
                 self.quants += [part.model.stated(member, -1)] if row.quantizes else []
                 continue

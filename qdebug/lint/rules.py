@@ -136,7 +136,7 @@ def _check_scales(model: LintModel, facts: _TensorFacts) -> Iterator[_TensorChec
             scales[name] = {name: quant}
     for node in model.graph.nodes:
         if not any(node.inputs) or not any(node.outputs[:1]):
-            continue  # it only keeps a state, or has no data
+            continue  # the node only stores a state, or has no data input
         row, out = operators.of(node.op), node.outputs[0]
         places = () if row.quantizes else (0,) if row.dequantizes else operators.coded_inputs(node.op, len(node.inputs))
         for place in places:

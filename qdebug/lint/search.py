@@ -227,7 +227,7 @@ def _leaf_values(
     room = (high - low) / 4
     low, high = max(span[0], low - room), min(span[1], high + room)
     if number % 3 == 0:
-        # each end from both sides, then evenly
+        # Values on both sides of each end first, then evenly spaced ones.
         near = [end + off * room for end in inner for off in (0.0, -1e-3, 1e-3, -0.1, 0.1)]
         spread = np.concatenate([near, np.linspace(low, high, max(like.size - len(near), 2) * _TURNS)])
         start = (number // 3) * like.size

@@ -265,7 +265,7 @@ class Profiler:
     ) -> None:
         """Count a stretch; `singles` are its values in float32, if that holds them."""
         n = block.reference.size
-        if block.reference_rest is None and block.backend_rest is None:  # then two of the buffers are free
+        if block.reference_rest is None and block.backend_rest is None:  # without low parts, two buffers are free
             magnitudes = np.subtract(block.backend, block.reference, out=buffers.doubles[1][:n])
         else:
             magnitudes = exact_difference(block)

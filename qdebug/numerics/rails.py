@@ -31,7 +31,7 @@ class CodeRange:
         self.scales = ScaleMap(quant, shape)
         scale, zero_point = quant.real_scale.reshape(-1), quant.zero_point.reshape(-1)
         ends = np.array([quant.qmin, quant.qmax], np.uint64 if quant.qmax >= 2**63 else np.int64)[:, np.newaxis]
-        with np.errstate(all="ignore"):  # by the arithmetic of `dequantize`
+        with np.errstate(all="ignore"):  # use the same arithmetic as `dequantize`
             if double:
                 high, low = np.empty((2, 2, scale.size))
                 wide_parts(ends, zero_point, scale, (high, low))

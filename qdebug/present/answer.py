@@ -266,7 +266,7 @@ def ruled_out_line(result: RunComparison, *, most: int | None = None) -> str:
     """Return the faults that were ruled out, or the first of them; "" if there are none."""
     shown = [
         entry for entry in result.ruled_out if entry.fault is not FaultClass.RECORDING
-    ]  # only an unusual recording is mentioned
+    ]  # mention the recording only if something is unusual
     return "; ".join(safe_text(entry.sentence) for entry in shown[:most])
 
 

@@ -218,7 +218,7 @@ def rest_sentences(explanation: ExplainedRun) -> list[str]:
             found.setdefault((str(status), QUOTED.sub("''", reason)), []).append((reason, node.node))
     beyond = [(node.reason, node.node) for node in explanation.of(ExplainStatus.IN_BAND) if node.reason]
     if beyond:
-        found[str(ExplainStatus.IN_BAND), ""] = beyond  # together, whatever the numbers
+        found[str(ExplainStatus.IN_BAND), ""] = beyond  # one group, although the numbers in the reasons differ
     said = []
     for (answer, _), reasons in found.items():
         others = len({reason for reason, _ in reasons}) - 1

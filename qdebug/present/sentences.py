@@ -228,7 +228,7 @@ def found_sentences(nodes: Sequence[NodeResult], *, most: int = 8) -> list[str]:
         for found in node.findings:
             note = found.role not in (FindingRole.DIFFERENCE, FindingRole.BREACH)
             if found.role is FindingRole.OUTPUT or (note and found.kind is FindingKind.PRECISION):
-                continue  # the verdict says it
+                continue  # already in the verdict
             if found.role is FindingRole.NOTE and found.kind is FindingKind.DEAD_ZONE:
                 dead.append(node)
                 continue

@@ -77,7 +77,7 @@ def _close_recorder(recorder: Recorder, path: Path, settings: Settings, *, faile
         recorder.discard()
         path.unlink(missing_ok=True)
         return
-    # A failed test leaves a partial recording, which is what it is kept for.
+    # Keep the partial recording of a failed test, to find the cause.
     error = RuntimeError("the test failed") if failed else None
     recorder.__exit__(None if error is None else type(error), error, None)
 

@@ -33,7 +33,7 @@ class FidelityCheck:
         self._differing: set[tuple[int, int]] = set()
         self._worst = _Difference(-1.0, "")
         self._plain: dict[tuple[str, int, int], bytes] = {}
-        self._first: dict[tuple[str, int, int], np.ndarray] = {}  # of the first place that differs, with values
+        self._first: dict[tuple[str, int, int], np.ndarray] = {}  # values of the first place that differs
         self._spread: dict[tuple[str, int, int], float] = {}
         self._remarks: list[str] = []
 

@@ -52,7 +52,7 @@ class NodeFacts:
     outputs: tuple[str, ...] = ()
 
     def __bool__(self) -> bool:
-        return bool(self.outputs)  # facts of a node always come with one of its outputs
+        return bool(self.outputs)  # a node's facts always come with an output
 
 
 _NO_ATTRS: dict[str, AttrValue] = {}

@@ -339,7 +339,7 @@ class Journal:
     def _write(self, data: bytes | bytearray) -> None:
         written, size = 0, len(data)
         try:
-            while written < size:  # a nearly full disk writes short
+            while written < size:  # a nearly full disk may write only a part
                 written += os.pwrite(self.fd, memoryview(data)[written:] if written else data, self._end + written)
         except BaseException:
             self._cut()

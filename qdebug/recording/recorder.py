@@ -489,7 +489,7 @@ class Recorder:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if not self._open or (self.path is not None and os.getpid() != self._owner):
-            return  # it is closed, or the parent process continues with it
+            return  # already closed, or owned by the parent process
         if error is None:
             self.close()
         elif not self.kept:
@@ -622,7 +622,7 @@ class Recorder:
         elif key in self._partly:
             identity = _identity(as_array(name, value, self._names[name]))
             self._checked.compare_hash(name, self._partly[key], identity, place, plain=plain)
-        elif name not in self._places.get(place, ()):  # otherwise none of it was to be recorded
+        elif name not in self._places.get(place, ()):  # otherwise this output was excluded for the whole run
             raise RecordingError(
                 f"Output {name!r} was not recorded for sample {place[0]}, step {place[1]}.",
                 hint="Put it before check(), with the same name.",

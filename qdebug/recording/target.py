@@ -147,7 +147,7 @@ def sync_finished(scratch: Path, target: Path) -> None:
         if mode not in (
             None,
             os.fstat(fd).st_mode & 0o777,
-        ):  # otherwise not called: some file systems have no permissions
+        ):  # skip the call if possible: some file systems have no permissions
             os.fchmod(fd, mode)
         to_disk(fd)
     finally:
@@ -241,7 +241,7 @@ def is_recorder_file(path: Path) -> bool:
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW)
     except OSError:
-        return False  # a link, or nothing that we may read
+        return False  # a symbolic link, or a file without read permission
     try:
         return _is_recorder_content(path, fd)
     except OSError:

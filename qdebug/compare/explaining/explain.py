@@ -521,7 +521,7 @@ def _moved(recording: Recording, node: Node, tensor: str, why: str, at: Sequence
     """Hold a node that gives codes and is no unit against a kernel that moves codes as they are."""
     quants = [recording.graph.tensors[name].quant for name in node.inputs if name]
     same = [quant for quant in quants if quant is not None and quant == recording.graph.tensors[tensor].quant]
-    row = operators.plain(node)  # Q and DQ leave nothing open where they are no unit: int32 codes, 8-bit floats, blocks
+    row = operators.plain(node)  # other codes (int32, 8-bit floats, blocks) leave Q and DQ no choice
     defined = same or (row.converts_codes and not_in_codes(node, recording.graph) is None)
     if not has_kernel(node.op, node.domain) or row.rescales or not defined:
         return _bare(node, tensor, ExplainStatus.NO_KERNEL, _clause(why))
@@ -578,7 +578,7 @@ def _answer(finding: SearchResult, pooled: Pooled, measured: KnownRuntime) -> No
     if not members:
         return answer
     known = measured.variants(finding.kind, finding.dtypes, finding.branch)
-    members = tuple(sorted(members, key=lambda variant: variant not in known))  # the others stay in their order
+    members = tuple(sorted(members, key=lambda variant: variant not in known))  # a stable sort: measured variants first
     names = tuple(map(str, pooled.members))
     answer = replace(answer, variants=tuple(map(str, members)), members=names, words=describe(members[0]))
     if not explained:
@@ -589,7 +589,7 @@ def _answer(finding: SearchResult, pooled: Pooled, measured: KnownRuntime) -> No
         reasons = [reason for reason in given if reason]
         if left is not None:
             answer = _held_against(answer, left, finding)
-            if pooled.fits is not None:  # nothing else is likelier than what reproduces every element
+            if pooled.fits is not None:  # a variant that reproduces every element is the likeliest
                 left = replace(left, likely=f"{describe(pooled.fits)} (reproduces every element)")
         else:
             wrong = finding.elements - round((finding.match or 0.0) * finding.elements)
@@ -634,7 +634,7 @@ def _types(dtypes: tuple[str, ...]) -> str:
     return f"{' x '.join(dict.fromkeys(dtypes[:-1]) if len(dtypes) > 3 else dtypes[:-1])} -> {dtypes[-1]}"
 
 
-@lru_cache(maxsize=64)  # siblings share their class
+@lru_cache(maxsize=64)  # sibling nodes usually have the same variants
 def _presets(members: tuple[Variant, ...], kind: str, dtypes: tuple[str, ...], branch: str) -> tuple[PresetMatch, ...]:
     named = dict.fromkeys(name for variant in members for name in names_of(variant, kind, dtypes, branch))
     return tuple(

@@ -224,7 +224,8 @@ class ExplainedRun(JsonObject):
         asked = [node for node in self.nodes if node.variants or node.status is ExplainStatus.UNEXPLAINED]
         fits = Counter(name for node in asked for name in {match.name for match in node.presets})
         measured = {match.name for node in asked for match in node.presets if match.provenance == "measured"}
-        own = {match.name for node in asked for match in node.presets[:1]}  # which is of the run's backend if any is
+        # the first preset is the run's own backend, if that matches
+        own = {match.name for node in asked for match in node.presets[:1]}
         misses = sorted((len(asked) - many, name not in measured, name not in own, name) for name, many in fits.items())
         best = [(name, missed) for missed, _, _, name in misses if 2 * missed < len(asked)]
         return tuple(each for each in best if each[1] == best[0][1])

@@ -312,8 +312,9 @@ class _Case:
         self._recording, self._node, self._tensor = recording, node, tensor
         self._form, self._opset = real_form(node, recording.graph.opset)
         self._short = _format_of(recording, self._form, tensor, at)
-        self._outside: dict[Place, OutOfRange] = {}  # results outside the range of their format
-        self._lone = False  # whether a precision of the inputs leaves few elements wrong: then no other explains them
+        self._outside: dict[Place, OutOfRange] = {}  # results that overflow or underflow their format
+        # True if a reduced input precision explains nearly all elements, so no other cause is needed
+        self._lone = False
 
     def compare(
         self,
@@ -360,9 +361,9 @@ class _Case:
         short = SINGLE if self._short is None else self._short
         own = unit_roundoff(ours.dtype) if self._short is None else short.unit
         coarse = own > FLOAT32_UNIT_ROUNDOFF
-        # Below the normal numbers, a format's step is the same for all.
+        # The step of a format is constant below its normal numbers.
         steps = np.hypot(own * finite_norm(ours), short.subnormal / 2 * np.sqrt(ours.size)) if coarse else 0.0
-        if operators.of(self._form.op).product:  # sums of products in few digits have a precision of their own
+        if operators.of(self._form.op).product:  # products may be summed in a higher precision than the result's
             sums = allowed_error(self._form, values, replayed, self._opset, FLOAT32_UNIT_ROUNDOFF)
             return ours, replayed, float(np.hypot(sums, steps))
         sums = allowed_error(self._form, values, replayed, self._opset, max(FLOAT32_UNIT_ROUNDOFF, own))

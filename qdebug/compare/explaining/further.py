@@ -63,7 +63,7 @@ def further_cause(recording: Recording, node: Node, tensor: str, places: Sequenc
     try:
         case = _Case(recording, node, tensor, places)
         found = case.cause_of_codes() if coded else case.cause_of_numbers()
-    except NotRecordedError:  # it is the end of a layer
+    except NotRecordedError:  # the node ends a fused layer, whose inner tensors were not recorded
         found = None
     except (KernelError, UsageError):
         return None
@@ -81,7 +81,7 @@ def with_further_cause(left: Residual, finding: SearchResult) -> Residual:
         left: The residual, which no known mistake on codes reproduces.
         finding: The search for the node.
     """
-    if left.reproduces or left.max_lsb <= 1 or left.pattern == "one_code":  # no rounding is further off
+    if left.reproduces or left.max_lsb <= 1 or left.pattern == "one_code":  # rounding alone explains errors of one code
         return left
     source = finding.source
     said = further_cause(with_understood_graph(source.recording), source.node, source.tensor, source.places)
@@ -261,7 +261,8 @@ class _Case:
             return None
         step, zero = 1 / line.factor, line.zero
         stated, stated_zero = float(quant.scale.reshape(-1)[0]), int(quant.zero_point.reshape(-1)[0])
-        if zero == stated_zero and round(stated / step, 2) == 1:  # some other rounding, or range
+        # the recorded scale fits, so only rounding or clamping differs
+        if zero == stated_zero and round(stated / step, 2) == 1:
             return None
         if step < 0:
             return f"the dequantized values are about {stated / step:.2g} times what they should be"

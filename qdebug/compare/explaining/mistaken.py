@@ -37,7 +37,7 @@ def mistake_of(recording: Recording, node: Node, tensor: str, places: Sequence[t
     form, opset = real_form(node, recording.graph.opset)
     if recording.graph.tensors[tensor].quant is not None or tensor not in form.outputs[:1] or not places:
         return None
-    wanted: dict[str, Mistake] | None = None  # by their words
+    wanted: dict[str, Mistake] | None = None  # key: the text of the mistake
     try:
         for place in places:
             values, recorded = read_inputs(recording, form, place), recording.load(tensor, *place)
@@ -56,7 +56,7 @@ def mistake_of(recording: Recording, node: Node, tensor: str, places: Sequence[t
     except (KernelError, NotRecordedError, UsageError):
         return None
     fitting = list((wanted or {}).values())
-    # One that tells all elements comes before those that tell a part.
+    # Prefer mistakes that explain all elements.
     found = [each for each in fitting if not each.told] or fitting
     one = len(found) == 1 or (len({each.about for each in found}) == 1 and found[0].about)
     return ", or ".join(each.likely for each in found) if one else None

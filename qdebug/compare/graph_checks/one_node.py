@@ -86,7 +86,7 @@ class OneNode(TensorCheck):
         reference_values = facts.theirs(place)
         backend_values = replay(facts.backend, self.node, entry.tensor, place)
         recorded = facts.backend.load(entry.tensor, *place)
-        if not same_elements(backend_values.shape, recorded.shape):  # some facts of the node were not recorded
+        if not same_elements(backend_values.shape, recorded.shape):  # the recording lacks attributes of this node
             raise KernelError(
                 f"The replay has shape {backend_values.shape}, but the recorded tensor has {recorded.shape}."
             )
@@ -231,7 +231,7 @@ def _rounding_bound(facts: TensorFacts, place: tuple[int, int]) -> np.ndarray | 
         if facts.be.folds(name):
             values[name] = half_steps(name) if weight_error is None or slot != 1 else weight_error
             rounded = rounded or bool(np.any(values[name]))
-        elif slot > 1 or row.adds:  # the other operand of a sum does not scale the rounding
+        elif slot > 1 or row.adds:  # an addend does not scale the rounding error
             values[name] = np.zeros_like(real_values(facts.backend, name, place))
         else:
             values[name] = np.abs(real_values(facts.backend, name, place))

@@ -188,7 +188,7 @@ def _wrong_codes(
             made = run_node(way, values, recording.graph.opset, arithmetic=arithmetic)[output]
         if made.shape != recorded.shape:
             return 0
-        off = np.nan_to_num(np.abs(minus(made, recorded)), nan=0.0)  # what is not finite is judged before
+        off = np.nan_to_num(np.abs(minus(made, recorded)), nan=0.0)  # an earlier check judges non-finite values
         counts.append(int(np.count_nonzero(off > (0.0 if row.sums_codes else _allowed(way, values, made)))))
     return min(counts)
 

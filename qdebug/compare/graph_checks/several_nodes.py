@@ -46,7 +46,7 @@ class SeveralNodes(TensorCheck):
         ours = recorded_values(facts.reference, facts.backend, entry, theirs.shape, place)
         if not one_shape(ours.shape, theirs.shape):
             return declared_difference(facts)
-        theirs = held(theirs, span_before(facts.backend.graph, entry.tensor))  # saturation is said apart
+        theirs = held(theirs, span_before(facts.backend.graph, entry.tensor))  # saturation is reported separately
         difference = minus(theirs, ours.reshape(theirs.shape))
         share, coded = 10 ** (-DEFAULT_MIN_SQNR / 20), has_codes(facts)
         if not coded and not facts.be.reads_undeclared_codes:
@@ -57,7 +57,8 @@ class SeveralNodes(TensorCheck):
             """Tell whether a difference is more than may be left."""
             return finite_norm(off) > share * finite_norm(theirs)
 
-        shown = not coded and bool(facts.replays.telling)  # codes as real values: each node may have rounded to them
+        # these reals are dequantized codes, so each node may have rounded to codes
+        shown = not coded and bool(facts.replays.telling)
         if not is_left(difference) or not exceeds(difference, facts.rounding_noise(place, on_codes=shown)):
             return None
         inside = self._rounding_inside(theirs.shape, place) if coded else None

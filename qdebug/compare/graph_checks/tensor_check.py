@@ -127,7 +127,7 @@ class TensorCheck(ABC):
         if why is None:
             try:
                 found = self.effect(attribution, places)
-            except (KernelError, NotRecordedError) as error:  # what cannot be replayed is judged without this check
+            except (KernelError, NotRecordedError) as error:  # without a replay, only the stated facts can be compared
                 why = error.message[0].lower() + error.message[1:].rstrip(".")
                 found = self._stated(attribution)
         formats = () if found is None else self.rounded_factors()
@@ -151,7 +151,7 @@ class TensorCheck(ABC):
         found = stated_difference(self.facts)
         if found is None or found.kind not in _STATED:
             return None
-        if found.kind is FindingKind.OPERATOR:  # one node may do what several do
+        if found.kind is FindingKind.OPERATOR:  # a fused node may correspond to several reference nodes
             return found if len(self.segment.nodes) == 1 else None
         return found if found.evidence is not None else None
 
@@ -230,7 +230,7 @@ class TensorCheck(ABC):
         stored = facts.backend.load(facts.entry.tensor, *facts.places[0])
         ours = in_reference_order(stored, facts.entry.pair.backend_view, theirs.shape)
         if operators.of(self.node.op).reshapes and sorted(theirs.shape) == sorted(ours.shape):
-            return None  # in another order its extents are right: a runtime that turns tensors writes them so
+            return None  # A runtime that changes the layout also permutes the extents of a reshape.
         return None if one_shape(theirs.shape, ours.shape) else declared_difference(facts)
 
     def unaccounted(self, sample: int) -> Node | None:  # noqa: ARG002  one node has none before it
@@ -256,7 +256,7 @@ class TensorCheck(ABC):
                 return False
             off = minus(theirs, ours.reshape(theirs.shape))
             if np.any(~np.isfinite(theirs) & np.isfinite(ours.reshape(theirs.shape))):
-                return False  # a format whose range does not hold the factors
+                return False  # the factors overflow the backend's format
             return finite_norm(off) <= segment_share(FLOAT32_UNIT_ROUNDOFF) * finite_norm(theirs)
 
         try:

@@ -236,7 +236,7 @@ def compare_pair(
         coded = any(info.quant is not None for info in sides)
         differ = f"{whole.mismatches} of {whole.count} codes differ, and " if coded else ""
         return _incomparable(f"{differ}no scale was recorded for {bare!r}, so its codes cannot be dequantized")
-    if whole.worst_sample in rest:  # else it is an index into the compared elements
+    if whole.worst_sample in rest:  # otherwise the index counts within the compared elements
         (worst,) = (each.stats for each in samples if each.sample == whole.worst_sample)
         whole = replace(whole, worst_index=worst.worst_index)
     return Comparison(
@@ -330,7 +330,7 @@ def _mismatch(reference: np.ndarray, backend: np.ndarray) -> str | None:
         why = incomparable_reason(array.dtype)
         if why is not None:
             return f"the {side}'s {why}"
-    turned = reference.ndim == backend.ndim and reference.shape != backend.shape  # another order of dimensions
+    turned = reference.ndim == backend.ndim and reference.shape != backend.shape  # the dimensions are in another order
     if turned or not same_elements(reference.shape, backend.shape):
         return f"the reference has shape {reference.shape} and the backend {backend.shape}"
     return None

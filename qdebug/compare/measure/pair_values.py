@@ -347,7 +347,7 @@ class OpenPair:
 
     def read(self, start: int, stop: int) -> PairedStretch:
         """Return the elements start to stop in C order."""
-        with np.errstate(all="ignore"):  # as where pairs are compared: a code may stand for more than a number can hold
+        with np.errstate(all="ignore"):  # the real value of a code may overflow
             (theirs, their_codes), (ours, our_codes) = (_stretch(side, start, stop) for side in self._sides)
         return PairedStretch(reference=theirs, backend=ours, reference_codes=their_codes, backend_codes=our_codes)
 
@@ -368,7 +368,7 @@ class OpenPair:
 
         names = ("reference", "backend", "reference_codes", "backend_codes")
         theirs, ours, their_codes, our_codes = map(joined, names)
-        if theirs is None or ours is None:  # never; for the types
+        if theirs is None or ours is None:  # unreachable; for the type checker
             raise UsageError("There are no values.")
         return PairedWindow(
             reference=theirs,

@@ -171,7 +171,7 @@ class _Reader:
         self, kind: type, name: str, count: int, omit: frozenset[str], given: Mapping[str, Sequence[Any]]
     ) -> list[Any]:
         """Make `count` objects of a dataclass without `__post_init__`, field by field."""
-        columns: dict[str, Any] = {}  # all are checked before any object is made
+        columns: dict[str, Any] = {}  # check every column before the first object is made
         for field, hint in _hints_of(kind).items():
             if field in given:
                 columns[field] = given[field]

@@ -56,7 +56,7 @@ def winner_rank(reference: np.ndarray, backend: np.ndarray) -> Rank | None:
     winners = reference == reference.max()
     if winners.all():
         return None
-    best = backend[winners].max()  # NaN if one of them is NaN: then nothing is strictly below it
+    best = backend[winners].max()  # a NaN winner makes every comparison below false
     others = backend[~winners]
     return Rank(rank=int(np.count_nonzero(~(others < best))), tied=bool((others == best).any()))
 

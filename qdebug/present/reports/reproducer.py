@@ -481,7 +481,8 @@ def _known_good(found: Reproducer, pool: ArrayPool) -> str | None:
         return None
     small = all(operand.codes.dtype.itemsize == 1 for operand in unit.operands)
     scales = (*(operand.scale for operand in unit.operands), unit.out.scale)
-    single = all(np.array_equal(scale, scale.astype(np.float32)) for scale in scales)  # it takes no others
+    # the integer form supports float32 scales only
+    single = all(np.array_equal(scale, scale.astype(np.float32)) for scale in scales)
     if (
         not single
         or not small

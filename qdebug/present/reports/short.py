@@ -248,7 +248,8 @@ def _rows(result: RunComparison, positions: Sequence[int]) -> Grid:
         cells = node_row(node).cells
         mark = ">" if node.index == first else ""
         texts = [cells[key].text for key in _COLUMNS]
-        is_in_verdict = node.index == first and result.first_divergence is not None  # by the verdict
+        # the verdict already states this reason
+        is_in_verdict = node.index == first and result.first_divergence is not None
         reason = "" if is_in_verdict else safe_text(node.reason or "", limit=_REASON)
         rows.append([f"{mark}{texts[0]}", *texts[1:], reason])
         styles.append(STYLES[node.status] if breaks_limit(node) and not is_excused(node) else "")

@@ -320,7 +320,7 @@ def _check_finished(path: Path) -> None:
         return
     holder = lock_holder(target)
     if holder == str(os.getpid()) and target is not path:
-        return  # the writer itself, verifying its file
+        return  # this process is the writer, and verifies its file
     if holder:
         raise RecordingError(
             f"{str(target)!r} is being written by process {holder}.",

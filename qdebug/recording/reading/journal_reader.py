@@ -304,10 +304,10 @@ class Account:
         role = Role.CONSTANT if event.constant else None
         self.builder.note(event.name, event.shape, NodeFacts(), dtype=event.dtype, role=role)
         self.names.setdefault(event.name)
-        self._skipped.pop(event.name, None)  # the last word holds
+        self._skipped.pop(event.name, None)  # a later put overrides a skip
         self._skip_causes.pop(event.name, None)
         place = event.name, int(event.row["sample"]), int(event.row["step"])
-        self.events.pop(place, None)  # an interrupted put is repeated
+        self.events.pop(place, None)  # an interrupted put is recorded again; pop keeps the new order
         self.events[place] = event
         for tensor in (event.name, *(() if event.constant else (None,))):
             self._places.setdefault(tensor, {})[place[1:]] = None

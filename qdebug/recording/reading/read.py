@@ -166,7 +166,7 @@ class _ArrayCache:
     def __init__(self) -> None:
         self._known: WeakValueDictionary[int, np.ndarray] = WeakValueDictionary()
         self._last: OrderedDict[int, np.ndarray] = OrderedDict()
-        self._bytes = 0  # of all in _last
+        self._bytes = 0  # total size of the arrays in _last
         self._spilled: deque[np.ndarray] = deque(maxlen=_HELD_SPILLED)
         self._lock = Lock()
 

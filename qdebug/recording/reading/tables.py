@@ -67,7 +67,8 @@ def check_runs(title: str, offsets: np.ndarray, lengths: np.ndarray, size: int) 
         ValueError: A run is invalid, or they are too many.
     """
     lengths = lengths.astype(np.uint64)
-    if bool(np.any(offsets > np.uint64(size) - np.minimum(lengths, size))):  # of longer ones the sum tells
+    # lengths above `size` fail the check of the sum below
+    if bool(np.any(offsets > np.uint64(size) - np.minimum(lengths, size))):
         raise ValueError(f"{title} point outside their pool")
     if float(lengths.sum(dtype=np.float64)) > size:
         raise ValueError(f"{title} exceed their pool")

@@ -135,9 +135,9 @@ def main() -> None:
     path = Path()
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + _GRACE))
-    if sys.platform == "linux":  # elsewhere it does not hold, or hits the loader
+    if sys.platform == "linux":  # other systems ignore this limit, or it stops the loader
         resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
-    resource.setrlimit(resource.RLIMIT_FSIZE, (memory, memory))  # of what is made in temporary files instead
+    resource.setrlimit(resource.RLIMIT_FSIZE, (memory, memory))  # also limits temporary files
     parts = []
     try:
         for path in map(Path, json.load(sys.stdin)):

@@ -293,7 +293,7 @@ class _Encoder:
                 )
             extents = self._shapes[shape] = [-1 if extent is None else extent for extent in shape]
         dims = self._pools["dims"]
-        dims += extents  # each tensor has a run of its own: readers refuse runs that are more than their pool together
+        dims += extents  # Do not share equal runs: readers refuse tables whose runs add up to more than the pool.
         return len(dims) - len(extents)
 
     def add_nodes(self, nodes: Iterable[Node], rows: Mapping[str, int]) -> None:

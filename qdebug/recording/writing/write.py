@@ -179,7 +179,7 @@ class RecordingWriter:
         source: Path | None = None,
     ) -> None:
         self._pid = os.getpid()
-        self._open = False  # until there is something to let go of
+        self._open = False  # nothing to release yet
         try:
             self.path = Path(os.path.realpath(path))
             check_target(self.path, force=force)
@@ -219,7 +219,8 @@ class RecordingWriter:
         left = self._part, self._journal_path  # left by a dead process; the lock proves that it has no owner
         for name in left:
             check_recorder_file(name)
-        tables = None if graph is None else encode_tables(graph, info, (), samples=1, steps=1)[0]  # or it is refused
+        # raises for a graph that cannot be stored, before files are deleted
+        tables = None if graph is None else encode_tables(graph, info, (), samples=1, steps=1)[0]
         for name in left:
             name.unlink(missing_ok=True)
         mode = mode_of(self.path)
@@ -422,7 +423,7 @@ class RecordingWriter:
     def _end(self, *, complete: bool) -> None:
         """Tell followers that the recording is finished."""
         self._journal.add(FrameKind.END, encode_json({"complete": complete, "events": self.events}))
-        with contextlib.suppress(OSError):  # the file is: whoever opens it now needs no journal
+        with contextlib.suppress(OSError):  # the file itself is complete, so nobody needs the journal
             self._journal.commit()
 
     def leave(self) -> None:
