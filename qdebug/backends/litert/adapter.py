@@ -349,7 +349,7 @@ class _RunVariants:
             clauses.append(f"operator fusion changes the outputs: {self._fusion.worst}")
         if self._memory.fidelity is Fidelity.DIFFERS:
             clauses.append(f"memory reuse changes the outputs: {self._keeping.worst or self._memory.worst}")
-        variants_text = "without fusion and memory reuse" if self._split else "without memory reuse"
+        variants_text = "without fusion and without memory reuse" if self._split else "without memory reuse"
         return "; ".join(clauses) or f"the same {variants_text}"
 
     def _all(self) -> list[_Interpreter]:

@@ -265,7 +265,7 @@ def test_a_state_tensor_is_recorded_as_the_run_reads_it(net, tmp_path, kernels, 
 def test_the_ways_are_compared_for_the_first_samples_and_that_is_said(net, tmp_path):
     x = np.random.default_rng(0).standard_normal((5, 1, 2, 4)).astype(np.float32)
     few = record(chain(net, 5), tmp_path, "xnnpack", inputs={"x": x}, samples=4)
-    assert few.fidelity_detail.endswith("; the same without fusion and memory reuse")
+    assert few.fidelity_detail.endswith("; the same without fusion and without memory reuse")
     many = record(net, tmp_path, "xnnpack", inputs={"x": x}, samples=5)
     assert "checked for 5 of 5 recorded runs" in many.fidelity_detail
     assert many.fidelity_detail.endswith("without memory reuse (the first 4 of 5 samples)")
