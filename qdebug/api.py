@@ -48,7 +48,7 @@ class DiffResult(RunComparison):
         >>> print(str(result).split(":")[0])
         FAIL  diverged
         >>> result["pwconv_quant"].reason
-        'the error of its arithmetic is 211.3 LSB, and rounding explains 1.5 at most'
+        'its arithmetic error is 211.3 LSB; rounding explains at most 1.5 LSB'
         >>> [node.node for node in result if node.status == "diverged"]
         ['pwconv_quant']
     """

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 __all__ = ["agreeing", "plural"]
 
-_MANY = {"is": "are", "was": "were", "does": "do", "match": "match"}
-_ONE = {"match": "matches"}
+_MANY = {"is": "are", "was": "were", "does": "do", "match": "match", "differ": "differ"}
+_ONE = {"match": "matches", "differ": "differs"}
 
 
 def plural(count: int, noun: str, *, number: str | None = None) -> str:
@@ -28,6 +28,6 @@ def agreeing(count: int, verb: str) -> str:
 
     Args:
         count: How many.
-        verb: "is", "was", "does" or "match".
+        verb: "is", "was", "does", "match" or "differ".
     """
     return _ONE.get(verb, verb) if count == 1 else _MANY[verb]

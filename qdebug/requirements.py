@@ -57,7 +57,7 @@ def missing_package(error: ImportError) -> QdebugError | None:
     missing = isinstance(error, ModuleNotFoundError) and error.name == module
     problem = "is not installed" if missing else f"cannot be loaded: {str(error).splitlines()[0].rstrip('.')}"
     if known_requirement is None:
-        hint = "Find out what is incomplete: python -m pip check."
+        hint = "Check the installation: python -m pip check."
         return QdebugError(f"The Python package {module!r} {problem}.", hint=hint)
     install = "" if missing else "--force-reinstall "
     return QdebugError(

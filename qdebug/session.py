@@ -58,7 +58,7 @@ def _ignore(stage: str) -> None:
     pass
 
 
-_SWAPPED = "The reference holds codes and the backend none: were the two files swapped?"
+_SWAPPED = "The reference holds codes, but the backend does not; check whether the two files were swapped."
 
 
 def _not_acknowledged(node: str) -> None:

@@ -106,7 +106,7 @@ def assert_close(
             "A recording and an array cannot be compared.", hint="Give two recordings, or load one tensor of each."
         )
     if sides[0] and (scale is not None or axis is not None):
-        raise UsageError("A scale is for arrays: a recording knows its own.", hint="Leave out scale= and axis=.")
+        raise UsageError("scale= is for arrays; a recording has its own scales.", hint="Leave out scale= and axis=.")
     if scale is None and (axis is not None or np.any(np.asarray(zero_point) != 0)):
         raise UsageError("A zero point or an axis needs a scale.", hint="Give scale= too.")
     if sides[0]:
@@ -168,11 +168,9 @@ def assert_explained(backend: Run, *, allow: Sequence[str] | str = (), limits: L
     if len(unexplained) > _MAX_NODE_LINES:
         lines.append(f"  and {len(unexplained) - _MAX_NODE_LINES} more")
     if unexplained:
-        lines.insert(
-            0, f"{len(unexplained)} of {len(judged)} nodes that can be judged are reproduced by no known arithmetic:"
-        )
+        lines.insert(0, f"no known arithmetic reproduces {len(unexplained)} of {len(judged)} nodes that can be judged:")
     if not judged:
-        lines.append("no node can be judged: for none there is a kernel and all inputs")
+        lines.append("no node can be judged, because no node has a kernel and all its inputs")
     if explanation.exit_code == 3:
         lines.append("the recording is incomplete, or recording changed the result of the run")
     if lines:
@@ -189,7 +187,7 @@ def _limits(limits: Limits | None, bounds: dict[str, Any]) -> Limits:
     for name in bounds:
         if name not in ALL_BOUNDS:
             names = ", ".join(ALL_BOUNDS)
-            raise UsageError(f"There is no limit {name!r}; there are {names}.", hint="Give one of these.")
+            raise UsageError(f"Unknown limit {name!r}; limits are {names}.", hint="Give one of these.")
     return replace(checked_limits(limits), **bounds)
 
 
@@ -200,7 +198,7 @@ def _is_run(side: object) -> bool:
 def _openable(side: Any) -> str | Path | Recording:
     __tracebackhide__ = True
     if not _is_run(side):
-        raise UsageError(f"A {type(side).__name__} is not a recording.", hint="Give a path, or an open recording.")
+        raise UsageError(f"A {type(side).__name__} is not a recording.", hint="Give a path or an open recording.")
     if isinstance(side, os.PathLike):
         return Path(side)
     if not isinstance(side, Recorder):
@@ -229,8 +227,8 @@ def _quant(codes: np.ndarray, scale: npt.ArrayLike, zero_point: npt.ArrayLike, a
         ) from None
     if not (np.isfinite(quant.scale) & (quant.scale > 0)).all():  # a scale of 0 would make any codes equal
         raise UsageError(
-            f"The scale is {safe_text(scale, limit=80)} and must be finite and above 0.",
-            hint="Give the real units of one code.",
+            f"The scale must be finite and above 0, but is {safe_text(scale, limit=80)}.",
+            hint="Give the scale in real units per code.",
         )
     return quant
 
@@ -248,19 +246,19 @@ def _check_arrays(
     __tracebackhide__ = True
     label = f"{safe_text(name)}: " if name else ""
     for bound, reason_needed in (
-        (limits.max_lsb, "max_lsb needs to know how large a step is"),
+        (limits.max_lsb, "max_lsb needs a scale"),
         (limits.max_saturation, "max_saturation needs codes"),
     ):
         if bound is not None and quant is None:
             raise UsageError(f"{reason_needed}.", hint="Give the scale of the backend's codes: scale=.")
     if reference.shape != backend.shape:
-        raise AssertionError(f"{label}the reference has shape {reference.shape} and the backend {backend.shape}")
+        raise AssertionError(f"{label}the reference has shape {reference.shape}, but the backend has {backend.shape}")
     errors = ErrorAccumulator(backend_quant=quant, tolerance=limits.tolerance)
     errors.update(reference, backend, sample=0)
     stats = errors.stats()
     status, reason = judge_error(Error(stats=stats, limits=limits))
     if not limits.given and status in (Status.WITHIN, Status.DIVERGED):
-        status, reason = Status.DIVERGED, "they are not equal, and no limit was given"
+        status, reason = Status.DIVERGED, "the arrays differ, and no limit was given"
     if status in (Status.IDENTICAL, Status.WITHIN):
         rails = None if quant is None or limits.max_saturation is None else count_rails(backend, quant, reference)
         clipped = saturation(Error(stats=stats, limits=limits, rails=rails))

@@ -246,7 +246,7 @@ def accuracy(
     for other in scored[1:]:
         if other.rows != first.rows:
             raise UsageError(
-                f"{other.name!r} has {other.rows} {first.unit}, and {first.name!r} has {first.rows}.",
+                f"{other.name!r} has {other.rows} {first.unit}, but {first.name!r} has {first.rows}.",
                 hint="Record the same samples for all: qdebug record --inputs FILE.npz --samples N.",
             )
     pairs = tuple(_pair_accuracy(scored[reference], scored[backend]) for reference, backend in _pair_indices(scored))
@@ -306,7 +306,7 @@ class _ScoredRun:
         if not rows:
             raise RecordingError(f"{self.name!r} holds no samples.", hint="Record the network's outputs.")
         if len({scores.shape[-1] for scores in rows}) > 1:
-            raise UsageError(f"Output {output!r} of {self.name!r} has another number of classes in some samples.")
+            raise UsageError(f"The number of classes of output {output!r} of {self.name!r} changes between samples.")
         self.scores = np.concatenate(rows)
         labels = _checked_labels(self.labels, self.scores, self.name)
         broken = np.isnan(self.scores).any(axis=-1)
@@ -318,7 +318,7 @@ class _ScoredRun:
         ties, measures = np.count_nonzero(tied, axis=-1) - 1, []
         for k in _TOP_K:
             if k >= self.scores.shape[1]:
-                continue  # the label is always among all classes
+                continue  # top-k of all classes is always right
             right = (higher + tied_before < k) & ~broken
             ends = [float(np.mean((rank < k) & ~broken)) for rank in (higher + ties, higher)]
             measures.append(
@@ -340,7 +340,8 @@ class _ScoredRun:
             raise RecordingError(f"{self.name!r} holds no outputs.", hint="Record the network's outputs.")
         if self.labels is not None and len(np.atleast_1d(self.labels)) != len(self.places):
             raise UsageError(
-                f"There are {len(np.atleast_1d(self.labels))} labels, and {self.name!r} has {self.unit}: "
+                f"There are {len(np.atleast_1d(self.labels))} labels, but the number of {self.unit} "
+                f"in {self.name!r} is "
                 f"{len(self.places)}.",
                 hint="Give one label for each sample along the first axis.",
             )
@@ -354,7 +355,7 @@ class _ScoredRun:
         if len(own_names) != len(reference_names):
             raise UsageError(
                 f"{self.name!r} has the outputs {', '.join(own_names)}, "
-                f"and {reference.name!r} has {', '.join(reference_names)}.",
+                f"but {reference.name!r} has {', '.join(reference_names)}.",
                 hint="Record runs of one network.",
             )
         return [dict(zip(reference_names, tensors.values(), strict=True)) for tensors in self.outputs]
@@ -397,7 +398,7 @@ def _scores_output(name: str, recording: Recording, asked_name: str | None) -> s
     listed = ", ".join(outputs) or "none"
     if asked_name is None:
         raise UsageError(
-            f"{name!r} has several outputs: {listed}.", hint="Say which one has the scores: --scores NAME."
+            f"{name!r} has several outputs: {listed}.", hint="Name the output with the scores: --scores NAME."
         )
     if asked_name not in outputs_by_name:
         raise UsageError(
@@ -417,8 +418,8 @@ def _rows(array: np.ndarray, output: str, name: str) -> np.ndarray:
         shape = shape[:-1]
     if not shape or shape[-1] < 2 or array.dtype.kind not in "iuf":
         raise UsageError(
-            f"Output {output!r} of {name!r} has the shape {array.shape} and no scores of classes.",
-            hint="Measure it by a function of your own: --metric FILE.py:FUNCTION.",
+            f"Output {output!r} of {name!r} has shape {array.shape}, which is not class scores.",
+            hint="Use your own function: --metric FILE.py:FUNCTION.",
         )
     return np.asarray(array, np.float32).reshape(-1, shape[-1])
 
@@ -430,23 +431,21 @@ def _checked_labels(labels: np.ndarray | None, scores: np.ndarray, name: str) ->
         UsageError: There are too many or too few, or one is no class.
     """
     if labels is None:
-        raise UsageError(
-            "Top-k is counted against labels.", hint="Give them: --labels FILE, or --metric FILE.py:FUNCTION."
-        )
+        raise UsageError("Top-k accuracy needs labels.", hint="Give them: --labels FILE, or --metric FILE.py:FUNCTION.")
     given, (rows, classes) = np.asarray(labels), scores.shape
     if given.size != rows:
-        hint = "Cut them: labels[:N]." if given.size > rows else "Give one for each row of scores."
+        hint = "Shorten them: labels[:N]." if given.size > rows else "Give one label for each row of scores."
         if given.ndim > 1 and given.shape[-1] == classes and given.size == rows * classes:
-            hint = "These look like one column for each class: save labels.argmax(axis=-1)."
-        raise UsageError(f"There are {given.size} labels, and {name!r} has {rows} rows of scores.", hint=hint)
+            hint = "The labels look one-hot; save labels.argmax(axis=-1)."
+        raise UsageError(f"There are {given.size} labels, but {name!r} has {rows} rows of scores.", hint=hint)
     if given.dtype.kind not in "iufb":
-        raise UsageError(f"Labels of the type {given.dtype} are not class numbers.", hint="Give whole numbers from 0.")
+        raise UsageError(f"Labels of type {given.dtype} are not class numbers.", hint="Give integers from 0.")
     flat = given.ravel()
     is_integer_label = np.isfinite(flat) & (flat == np.trunc(np.where(np.isfinite(flat), flat, 0.5)))
     wrong_rows = np.flatnonzero(~is_integer_label | (flat < 0) | (flat >= classes))
     if wrong_rows.size:
         raise UsageError(
-            f"Label {flat[wrong_rows[0]]} of row {wrong_rows[0]} is none of the {classes} classes of {name!r}"
+            f"Label {flat[wrong_rows[0]]} of row {wrong_rows[0]} is not one of the {classes} classes of {name!r}"
             f"{f', and {wrong_rows.size - 1} more are not' if wrong_rows.size > 1 else ''}.",
             hint=f"Number the classes from 0 to {classes - 1} in the order of the scores.",
         )
@@ -478,7 +477,8 @@ def _pair_accuracy(reference: _ScoredRun, backend: _ScoredRun) -> PairAccuracy:
         return PairAccuracy(reference=reference.found, backend=backend.found, same_backend=same, losses=(loss,))
     if reference.scores.shape != backend.scores.shape:
         raise UsageError(
-            f"{reference.name!r} has {reference.found.classes} classes, and {backend.name!r} {backend.found.classes}.",
+            f"{reference.name!r} has {reference.found.classes} classes, but {backend.name!r} has "
+            f"{backend.found.classes}.",
             hint="Record runs of one network.",
         )
     losses = []
@@ -536,10 +536,10 @@ def _metric_loss(metric: Metric, reference: _ScoredRun, backend: _ScoredRun) -> 
     reference_accuracy = reference.measured_by(metric, reference)
     if math.isinf(reference_accuracy.measures[0].value):
         raise UsageError(
-            f"{metric.name} of the reference itself is infinite: there is no loss against it.",
+            f"{metric.name} of the reference itself is infinite, so no loss can be computed.",
             hint="Give a metric that is finite for a perfect run.",
         )
-    for run in (reference, backend):  # a run compared with several references keeps its first value
+    for run in (reference, backend):  # with several references, the run is measured only once
         if not run.found.measures:
             run.found = reference_accuracy if run is reference else run.measured_by(metric, reference)
     value = evaluate_metric(difference, backend_outputs, reference_outputs, labels)
@@ -561,17 +561,17 @@ def _notes(runs: Sequence[_ScoredRun], pairs: Sequence[PairAccuracy]) -> Iterato
         for measure in run.found.measures:
             if measure.ties is not None:
                 low, high = (f"{100 * value:.2f}" for value in measure.ties)
-                yield f"{run.name}: equal scores: {measure.name} lies between {low} % and {high} % as they are ordered"
+                yield f"{run.name}: because of equal scores, {measure.name} is between {low} % and {high} %"
     if not any(run.found.quantized for run in runs) and len(runs) > 1:
-        yield "no recording has integer codes: the first one is the reference"
+        yield "no recording has integer codes; the first recording is the reference"
     if all(run.found.quantized for run in runs) and len(runs) > 1:
-        yield "no recording is float: the first one is the reference"
+        yield "no recording is float; the first recording is the reference"
     scored = {run.found: run for run in runs}
     for pair in pairs:
         reference, backend = scored[pair.reference], scored[pair.backend]
         if not _have_same_inputs(reference.recording, backend.recording):
             names = f"{reference.name} and {backend.name}"
-            yield f"the inputs of {names} differ: are these the same samples in the same order?"
+            yield f"the inputs of {names} differ; check that both have the same samples in the same order"
 
 
 def _shortcomings(runs: Sequence[_ScoredRun], options: AccuracyOptions) -> Iterator[str]:

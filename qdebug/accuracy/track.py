@@ -337,7 +337,7 @@ def check_track(path: Path) -> None:
     if not path.exists():
         if not path.parent.is_dir():
             raise RecordingError(
-                f"The directory {str(path.parent)!r} does not exist.", hint="Make it first, or give another path."
+                f"The directory {str(path.parent)!r} does not exist.", hint="Create it first, or give another path."
             )
         return
     with _opened(path, write=False):
@@ -399,7 +399,7 @@ def _opened(path: Path, *, write: bool) -> Iterator[sqlite3.Connection]:
     except sqlite3.Error as error:
         raise RecordingError(
             f"The history {str(path)!r} cannot be {'written' if write else 'read'}: {error}.",
-            hint="Nothing was added. Keep the file, and start another one: --track NEW.db.",
+            hint="Nothing was added. Keep the file, and start a new history: --track NEW.db.",
         ) from error
     except OSError as error:
         raise RecordingError(
@@ -437,7 +437,7 @@ def _check_schema(database: sqlite3.Connection, path: Path, *, write: bool) -> N
         return
     if application_id != _APPLICATION_ID:
         raise UsageError(
-            f"{str(path)!r} is a database of another program, and was left as it is.",
+            f"{str(path)!r} is a database of another program; it was left unchanged.",
             hint="Give another file: --track runs.db.",
         )
     if version > _VERSION:
@@ -456,7 +456,7 @@ def history(path: Path, *, within: float | None = None) -> History:
         RecordingError: The file is damaged.
     """
     if not path.exists():
-        raise UsageError(f"There is no history {str(path)!r}.", hint="Make one: qdebug accuracy ... --track runs.db.")
+        raise UsageError(f"There is no history {str(path)!r}.", hint="Create one: qdebug accuracy ... --track runs.db.")
     with _opened(path, write=False) as database:
         if not database.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
             raise UsageError(f"The history {str(path)!r} is empty.", hint="Add runs: qdebug accuracy ... --track FILE.")
@@ -525,7 +525,7 @@ def _unpacked_bits(bits: bytes, count: int) -> np.ndarray:
 
 
 def _damaged_error() -> RecordingError:
-    return RecordingError("The history has an entry that is damaged.", hint="Start another: --track NEW.db.")
+    return RecordingError("The history has a damaged entry.", hint="Start a new history: --track NEW.db.")
 
 
 def _judge_last(entries: Sequence[TrackedValue | None], within: float | None) -> tuple[float | None, int | None, str]:
@@ -557,4 +557,4 @@ def _drop_text(best: TrackedValue, other: TrackedValue, within: float | None) ->
         return ""
     low, high = (f"{100 * end:.1f}" for end in loss.interval)
     drop = f"fell from {100 * best.value:.1f} % to {100 * other.value:.1f} %"
-    return f"{drop}: a loss of {low} % to {high} %, and {100 * loss.margin:g} % is allowed"
+    return f"{drop}: a loss of {low} % to {high} %; the margin is {100 * loss.margin:g} %"

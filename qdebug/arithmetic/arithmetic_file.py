@@ -78,12 +78,12 @@ def over(base: Preset, variants: Mapping[str, Variant]) -> dict[str, Variant]:
 def _variant(path: Path, key: str, text: object) -> Variant:
     kind, (_, colon, types) = kind_of(key), key.partition(":")
     if kind not in KINDS:
-        raise _format_error(path, f"{kind!r} names no kind of unit; known are {', '.join(KINDS)}")
+        raise _format_error(path, f"unknown kind of unit {kind!r}; known kinds are {', '.join(KINDS)}")
     for dtype in types.split(",") if colon else ():
         if dtype not in LOGICAL_DTYPES:
-            raise _format_error(path, f"{key!r} names a type {dtype!r} that does not exist")
+            raise _format_error(path, f"{key!r} names an unknown type {dtype!r}")
     if not isinstance(text, str):
-        raise _format_error(path, f"the variant of {key!r} is {text!r}, not a text")
+        raise _format_error(path, f"the variant of {key!r} must be a string, but is {text!r}")
     try:
         return parse_variant(text)
     except UsageError as error:
@@ -107,7 +107,7 @@ def _tables(path: Path) -> dict[str, Any]:
         raise _format_error(path, f"its format is {tables.get('format')!r}, not {_FORMAT!r}")
     for key, value in tables.items():
         if key not in _KEYS:
-            raise _format_error(path, f"it has the key {key!r}; known are {', '.join(_KEYS)}")
+            raise _format_error(path, f"it has an unknown key {key!r}; known keys are {', '.join(_KEYS)}")
         if not isinstance(value, _KEYS[key]):
             raise _format_error(path, f"{key} is {value!r}")
     if tables.get("version", _VERSION) != _VERSION:

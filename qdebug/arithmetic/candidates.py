@@ -122,12 +122,12 @@ def _sum_of_products(unit: Unit) -> Iterator[str]:
     """Yield convolutions and matrix products: all requantizations of exact sums, real biases, sums of pairs."""
     requantizations = tuple(_requantizations(_PRODUCT_ORDERS))
     yield from requantizations
-    if unit.bias is not None:  # added to real numbers, in real units or in units of the output
+    if unit.bias is not None:  # the bias is added as a real number, in real units or in output steps
         yield f"bias=float steps=scale,bias,{_REAL_ENDS}"
         yield "bias=float steps=scale,bias,<lev|lev-fma>,even,low,sat"
         yield f"bias=float m=f32:<{'|'.join(_PRODUCT_ORDERS[:4])}> steps=mul,bias,<even,zp|zp,even|away,zp>,sat"
     if unit.bias is not None and unit.bias.dtype.kind in "iu" and unit.bias_scale is None:
-        # rounded to codes on its own, and added to what the sums were rounded to
+        # The bias is rounded to output codes, and then added to the rounded sum.
         yield "bias=codes steps=mul,<even|away|up>,bias,zp,sat"
         yield "bias=codes m=<q31|q15>:d:xw/y steps=mul,shr.<up|away|floor>,bias,zp,sat"
         yield "bias=codes m=q31:d:xw/y steps=shl,mulhi.up,shr.<away|up>,bias,zp,sat"
@@ -266,7 +266,7 @@ def _resized(unit: Unit) -> Iterator[str]:
     if is_bilinear(unit):
         yield from (f"form=real-lerp steps={_REAL_ENDS}", f"form=real-lerp {_LEVELS}")
     yield from (f"form=real steps={_REAL_ENDS}", f"form=real {_LEVELS}")
-    nearest = unit.attrs.get("mode", "nearest") == "nearest"  # else interpolated codes are no whole numbers
+    nearest = unit.attrs.get("mode", "nearest") == "nearest"  # interpolation of codes gives fractions
     yield from (text for text in _rescalings(unit) if nearest or ways(text)[0].multiplier.real)
 
 

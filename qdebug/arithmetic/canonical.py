@@ -181,7 +181,7 @@ def _reset_unread(variant: Variant, traits: _Traits) -> Variant:
         reset = replace(reset, accumulate="wrap32", bias="int32")
     elif not traits.biased:
         reset = replace(reset, bias="int32", requantize=_without(reset.requantize, "bias"))
-    if traits.zero and reset.form != "offset":  # which adds more by the step
+    if traits.zero and reset.form != "offset":  # the "offset" form adds more than the zero point in this step
         reset = replace(reset, requantize=_without(reset.requantize, "zp"))
     if reset.form == "mlas" and not traits.approximated:
         reset = replace(reset, form="table")
@@ -225,7 +225,7 @@ def _with_first_multiplier(variant: Variant, unit: Unit, columns: Columns | None
     if averages or form.own_scales or not form.multiplier or not _multiplies(variant.requantize):
         return variant
     if unit.kind in ("average_pool", "global_average_pool", "reduce_mean") and columns is None:
-        return variant  # the count is not known
+        return variant  # without inputs, the number of averaged elements is unknown
     try:
         first_multiplier = multipliers.first(variant.multiplier)
         integers = None if first_multiplier.real else multipliers.integers(variant.multiplier)
@@ -283,7 +283,7 @@ def _with_multiplier(variant: Variant, first: Multiplier, integers: _IntegerTrai
         steps = tuple(
             Step(op="shr", rounding="up") if step == Step(op="shr", rounding="tosa") else step for step in steps
         )
-    nudged = Step(op="shr", rounding="tosa") in steps  # by a fixed amount, whatever the multiplier
+    nudged = Step(op="shr", rounding="tosa") in steps  # TOSA's rounding adds the same amount for every multiplier
     if integers.power and not nudged and [step.op for step in steps[:2]] == ["mul", "shr"]:
         # A power of two that is rounded once is a shift alone.
         return replace(variant, multiplier=Multiplier(number="pow2"), requantize=steps[1:])

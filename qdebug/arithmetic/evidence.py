@@ -41,7 +41,7 @@ def residual_of(finding: SearchResult, variant: Variant) -> Residual | None:
     """
     try:
         remaining, culprit, unit = _remaining_error(finding, variant)
-    except KernelError:  # the siblings' variant does not support this node
+    except KernelError:  # the variant came from sibling nodes, and does not support this node
         variant = candidates(finding.source.unit(_examined_places(finding)[0]))[0]
         remaining, culprit, unit = _remaining_error(finding, variant)
     simplest = None if unit is None else candidates(unit)[0]
@@ -59,7 +59,7 @@ def residual_of(finding: SearchResult, variant: Variant) -> Residual | None:
     if culprit is None and remaining.pattern != "one_code":
         culprit = _find_mistake_in_any(finding, unit)
     if culprit is not None:
-        likely = f"{culprit.likely}: that reproduces every element"
+        likely = f"{culprit.likely} (reproduces every element)"
         return replace(remaining, pattern=culprit.pattern, likely=likely, reproduces=True)
     return (
         _as_two_arithmetics(remaining, finding, unit)
@@ -86,8 +86,8 @@ def _as_two_arithmetics(remaining: Residual, finding: SearchResult, unit: Unit) 
     if tail is None:
         return None
     likely = (
-        f"{tail.where} are computed apart: {describe(tail.tail)}; the others: {describe(tail.body)} "
-        f"({tail.elements} elements tell them apart): that reproduces every element"
+        f"{tail.where} use another arithmetic ({describe(tail.tail)}) than the others ({describe(tail.body)}; "
+        f"{tail.elements} elements tell them apart; reproduces every element)"
     )
     return replace(remaining, pattern="tail", likely=likely, reproduces=True)
 
@@ -106,7 +106,7 @@ def _as_other_parameter(remaining: Residual, finding: SearchResult, variant: Var
         if is_complete
         else f"{refitted.equal} of {refitted.total} elements, and the others within one code"
     )
-    likely = f"{refitted.likely}: that reproduces {share}"
+    likely = f"{refitted.likely} (reproduces {share})"
     return replace(remaining, pattern=refitted.pattern, likely=likely, reproduces=is_complete)
 
 
@@ -142,10 +142,13 @@ def _as_own_table(remaining: Residual, finding: SearchResult, variant: Variant) 
         )
     if word == "sum":
         sums_text = (
-            f"the sums are right, and what makes codes of them is not: each of {counts.size} sums gives one code"
+            f"the sums are right, but their conversion to codes is wrong; each of {counts.size} sums "
+            "always gives one code"
         )
         return replace(remaining, likely=sums_text)
-    likely = f"another function of the code, as a table of its own: each of {counts.size} input codes gives one code"
+    likely = (
+        f"another function of the code, such as another table; each of {counts.size} input codes always gives one code"
+    )
     return replace(remaining, likely=likely)
 
 
@@ -186,7 +189,7 @@ def _remaining_error(finding: SearchResult, variant: Variant) -> tuple[Residual 
     recorded = [part.recorded for part in parts]
     culprit = (
         _find_mistake(units, recorded, variant) if remaining.pattern != "one_code" else None
-    )  # many mistakes saturate throughout
+    )  # many different mistakes saturate every element, so a search would prove nothing
     return remaining, culprit, unit
 
 
@@ -261,7 +264,7 @@ def _variants_passing(suspect: Suspect, recorded: np.ndarray, known: Sequence[Va
         if columns.size != codes.size:
             continue
         with_sums = [variant for variant in known if variant.sums == sums]
-        with np.errstate(all="ignore"):  # a mistaken scale may be beyond float32
+        with np.errstate(all="ignore"):  # a wrong scale can overflow float32
             computed = [*all_codes(suspect.unit, columns.take(trial), with_sums)]
         for variant, trial_codes in computed:
             if np.array_equal(trial_codes, codes[trial]):
@@ -282,7 +285,7 @@ def _reproduces(suspect: Suspect | None, recorded: np.ndarray, variant: Variant)
     if suspect is None:
         return False
     try:
-        with np.errstate(all="ignore"):  # a mistaken scale may be beyond float32
+        with np.errstate(all="ignore"):  # a wrong scale can overflow float32
             codes = suspect.codes(variant)
     except (KernelError, UsageError):
         return False

@@ -190,7 +190,7 @@ def find_fingerprint(text: str) -> Fingerprint:
     except OSError as error:
         raise UsageError(
             f"The fingerprint {text!r} cannot be read: {error.strerror or error}.",
-            hint=f"{_HINT[:-1]}, or name one that is known: {', '.join(by_name)}.",
+            hint=f"{_HINT[:-1]}, or name a known fingerprint: {', '.join(by_name)}.",
         ) from None
     return _decoded(Path(text).name, content)
 

@@ -134,7 +134,7 @@ def _number_for_node(
         cost += len(able) * domain.price
         try:
             numbers = domain.number([variants[at] for at in able])
-        except (KernelError, UsageError):  # a program that does not fit what is put in for the values
+        except (KernelError, UsageError):  # the variant cannot compute on these symbolic values
             continue
         earliest: dict[int, int] = {}
         for at, number in zip(able, numbers, strict=True):
@@ -216,7 +216,7 @@ class _ProofInputs:
             for at, row in zip(group, rows, strict=True):
                 positions_by_codes.setdefault(row.tobytes(), []).append(at)
             same, *differing = positions_by_codes.values()
-            del same  # equal to the first variant on both sides of all its steps, so the same function
+            del same  # These agree with the first variant around every step, so they are the same function.
             for members in differing:
                 for at in members:
                     numbers[at] = next_number
@@ -276,7 +276,7 @@ class _ProofInputs:
 
     def _codes(self, numbers: np.ndarray, variants: Sequence[Variant]) -> np.ndarray:
         """Compute variants on numbers with an extra last axis: (variants, *parameters, numbers)."""
-        flat = np.moveaxis(numbers, -1, 0)  # along the batch, which no parameter goes along
+        flat = np.moveaxis(numbers, -1, 0)  # use the batch axis, because no parameter varies along it
         batch = np.ascontiguousarray(flat)
         columns = replace(self.columns, values=(batch,), shape=batch.shape, spreads={})
         codes = finish_many(self.unit, columns, variants).reshape(len(variants), *flat.shape)

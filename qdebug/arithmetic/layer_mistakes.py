@@ -85,7 +85,7 @@ def _clipped_infinities(node: Node, values: Mapping[str, np.ndarray]) -> Iterato
             name: np.clip(array, -short.largest, short.largest).astype(array.dtype) for name, array in infinite.items()
         }
         names_text = " and ".join(map(repr, infinite))
-        likely = f"what is infinite in {names_text} becomes {short.largest:g}, the largest {short.name}"
+        likely = f"infinite values in {names_text} become {short.largest:g}, the largest {short.name} value"
         yield Mistake(likely=likely, node=node, values=clipped)
 
 
@@ -103,7 +103,7 @@ def _other_functions(node: Node) -> Iterator[Mistake]:
         )
     gate = operators.of(node.op).gate
     if gate is not None and gate.attrs:
-        likely = f"it computes its {gate.op} alone: the factor {node.inputs[0]!r} is left out"
+        likely = f"it computes only its {gate.op}, without the factor {node.inputs[0]!r}"
         yield Mistake(likely=likely, node=replace(node, op=gate.op, attrs=gate.attrs), values={})
 
 
@@ -125,7 +125,7 @@ def _saturating_integers(node: Node, values: Mapping[str, np.ndarray]) -> Iterat
     wide = replace(node), {name: values[name].astype(np.int64) for name in names}
     ends = np.iinfo(dtype)
     yield Mistake(
-        likely=f"results beyond {dtype.name} saturate, where they wrap around",
+        likely=f"results beyond {dtype.name} saturate instead of wrapping around",
         node=wide[0],
         values=wide[1],
         after=lambda result: np.clip(result, ends.min, ends.max).astype(dtype),
@@ -140,7 +140,7 @@ def _of_quotients(node: Node, dividend: np.ndarray, divisor: np.ndarray) -> Iter
         exact = dividend / divisor
     for said, rounded in (
         ("rounded down", np.floor),
-        ("cut off toward 0", np.trunc),
+        ("truncated toward 0", np.trunc),
         ("rounded to the nearest integer", np.rint),
         ("rounded up", np.ceil),
     ):
@@ -168,7 +168,7 @@ def _other_padding(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mis
     name = node.inputs[0]
     if row.selects:
         yield Mistake(
-            likely="the padding counts as 0, where it counts for nothing",
+            likely="the padding counts as 0 instead of being ignored",
             node=unpadded,
             values={name: np.pad(data, widths)},
         )
@@ -176,7 +176,7 @@ def _other_padding(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mis
         if mode == "edge" or all(max(each) < size for each, size in zip(widths, data.shape, strict=True)):
             filled = np.pad(data, widths, mode=mode)  # type: ignore[call-overload]  # a literal to numpy's stubs
             yield Mistake(
-                likely=f"the padding repeats {likely}, where it is empty", node=unpadded, values={name: filled}
+                likely=f"the padding repeats {likely} instead of being empty", node=unpadded, values={name: filled}
             )
 
 
@@ -222,13 +222,13 @@ def _wrong_choices(node: Node, values: Mapping[str, np.ndarray], opset: Mapping[
     for name, value in {**read_attrs, **node.attrs}.items():
         if name in _FLAGS and value in (0, 1) and (value or name not in _DIVISOR_FLAGS):
             inverted = replace(node, attrs={**node.attrs, name: 1 - int(bool(value))})
-            likely = f"{name} is ignored" if value else f"{name} is taken for 1, not 0"
+            likely = f"{name} is ignored" if value else f"it uses {name} = 1, not 0"
             operand = _TRANSPOSING_FLAGS.get(name)
             about = "" if operand is None else node.inputs[operand]
             yield Mistake(likely=likely, node=inverted, values={}, about=about)
         for other_value in next((choices for choices in _CONFUSED_VALUES.get(name, ()) if value in choices), ()):
             if other_value != value:
-                likely = f"{name} is taken for {other_value}, not {value}"
+                likely = f"it uses {name} = {other_value}, not {value}"
                 yield Mistake(likely=likely, node=replace(node, attrs={**node.attrs, name: other_value}), values={})
 
 
@@ -238,8 +238,8 @@ _TITLES = MappingProxyType(
     {
         "recurrent": {
             3: "the bias",
-            4: "the lengths of the sequences",
-            5: "the state to begin with",
+            4: "the sequence lengths",
+            5: "the initial state",
             7: "the peepholes",
         },
         "scaled": {1: "the scale", 2: "the bias"},
@@ -287,13 +287,13 @@ def _gate_orders(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mista
             parts = values[name].reshape(values[name].shape[0], -1, len(gates), *_gate_shape(values[name], len(gates)))
             moved[name] = np.ascontiguousarray(parts[:, :, list(order)]).reshape(values[name].shape)
         likely = ", ".join(gates[at] for at in order)
-        yield Mistake(likely=f"the gates are taken to be in the order {likely}", node=node, values=moved)
+        yield Mistake(likely=f"it assumes the gate order {likely}", node=node, values=moved)
     directions = {"forward": "reverse", "reverse": "forward"}
     direction = str(node.attrs.get("direction", "forward"))
     if direction in directions:
         reversed_node = replace(node, attrs={**node.attrs, "direction": directions[direction]})
         yield Mistake(
-            likely=f"the direction is taken for {directions[direction]}, not {direction}", node=reversed_node, values={}
+            likely=f"it runs in direction {directions[direction]}, not {direction}", node=reversed_node, values={}
         )
 
 
@@ -333,7 +333,7 @@ def _other_statistics(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[
         mean, variance = shaped.mean(axes, keepdims=True), shaped.var(axes, keepdims=True)
         for likely, divisor in (
             (
-                f"the variance is divided by {count - 1}, one less than the {count} elements",
+                f"the variance is divided by {count - 1}, not by the {count} elements",
                 np.sqrt(variance * count / max(count - 1, 1) + epsilon),
             ),
             ("epsilon is added to the deviation, not the variance", np.sqrt(variance) + epsilon),
@@ -363,7 +363,7 @@ def _other_statistics(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[
         back, moved = np.argsort(order), {node.inputs[0]: data[:, order]}
         moved |= {name: values[name][order] for name in node.inputs[1:3] if name and len(values[name]) == data.shape[1]}
         yield Mistake(
-            likely="channels are dealt out to the groups one by one, where neighbours make a group",
+            likely="channels are assigned to groups in turn, although adjacent channels form a group",
             node=node,
             values=moved,
             after=lambda result: np.asarray(result[:, back]),
@@ -488,10 +488,10 @@ def _wrong_indices(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mis
         zero_negative = partial(_zeroed, negative=_broadcast_negative(node, data, negative))
         zeroed = np.where(negative, 0, indices)
         yield Mistake(likely="negative indices give 0", node=node, values={name: zeroed}, after=zero_negative)
-        yield Mistake(likely="negative indices are taken for 0", node=node, values={name: zeroed})
+        yield Mistake(likely="negative indices are treated as 0", node=node, values={name: zeroed})
         if isinstance(axis, int) and node.op != "GatherND":
             last_index = np.where(negative, data.shape[axis] - 1, indices)
-            likely = "negative indices are taken for the last one"
+            likely = "negative indices are treated as the last index"
             yield Mistake(likely=likely, node=node, values={name: last_index}, about="indices")
             absolute = np.where(negative, -indices, indices)
             if np.all(absolute < data.shape[axis]):
@@ -534,10 +534,10 @@ def _wrong_arrangements(node: Node, values: Mapping[str, np.ndarray]) -> Iterato
     if row.moves is Move.TRANSPOSE and isinstance(perm, tuple) and all(isinstance(each, int) for each in perm):
         inverse = tuple(int(at) for at in np.argsort([int(each) for each in perm if isinstance(each, int)]))
         if inverse != perm:
-            likely = f"perm is taken for its inverse {inverse}"
+            likely = f"it uses the inverse permutation {inverse}"
             yield Mistake(likely=likely, node=replace(node, attrs={**node.attrs, "perm": inverse}), values={})
         yield Mistake(
-            likely="the elements stay in their order", node=node, values={}, after=partial(_reshaped, values, node)
+            likely="the elements are not reordered", node=node, values={}, after=partial(_reshaped, values, node)
         )
     if node.op == "Concat" and (len(node.inputs) > 2 or len({values[name].shape for name in node.inputs}) > 1):
         yield Mistake(
@@ -545,7 +545,7 @@ def _wrong_arrangements(node: Node, values: Mapping[str, np.ndarray]) -> Iterato
         )
     if node.op == "Where" and len(node.inputs) == 3:
         turned = replace(node, inputs=(node.inputs[0], node.inputs[2], node.inputs[1]))
-        yield Mistake(likely="the condition is taken for its opposite", node=turned, values={})
+        yield Mistake(likely="the condition is inverted", node=turned, values={})
     weight = node.inputs[1] if len(node.inputs) > 1 else ""
     if row.windowed and row.product and weight and values[weight].ndim > 2:
         filters = values[weight]
@@ -553,7 +553,7 @@ def _wrong_arrangements(node: Node, values: Mapping[str, np.ndarray]) -> Iterato
         yield Mistake(likely="its filters are flipped", node=node, values={weight: np.flip(filters, spatial)})
         if len({*filters.shape[2:]}) == 1 and filters.ndim > 3:
             turned_filters = np.swapaxes(filters, -1, -2)
-            likely = "rows and columns of its filters are exchanged"
+            likely = "rows and columns of its filters are swapped"
             yield Mistake(likely=likely, node=node, values={weight: turned_filters})
 
 
@@ -577,12 +577,12 @@ def _reordered_lists(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[M
                 yield Mistake(likely=likely, node=node, values={pads: moved})
     filled = node.inputs[2] if node.op == "Pad" and len(node.inputs) > 2 else ""
     if filled and np.any(values[filled]):
-        likely = "the value to pad with is ignored"
+        likely = "the padding value is ignored"
         yield Mistake(likely=likely, node=node, values={filled: np.zeros_like(values[filled])})
     steps = node.inputs[4] if node.op == "Slice" and len(node.inputs) > 4 else ""
     if steps and np.any(values[steps] != 1) and np.any(values[steps] < 0):
         yield Mistake(
-            likely="it goes forward where it is to go backward",
+            likely="it runs forward instead of backward",
             node=node,
             values={},
             after=partial(_flipped, steps=values[steps], axes=values.get(node.inputs[3])),
@@ -604,8 +604,8 @@ def _list_orders(name: str, entries: tuple[AttrValue, ...]) -> Iterator[tuple[st
         pairs = tuple(entries[at // 2 + half * (at % 2)] for at in range(len(entries)))
         interleaved = tuple(entries[(at % half) * 2 + at // half] for at in range(len(entries))) if half else entries
         orders = {
-            pairs: "begin and end of each axis are taken to stand together in pads",
-            interleaved: "begin and end of each axis are taken to stand together in pads",
+            pairs: "pads is read as begin and end of one axis after the other",
+            interleaved: "pads is read as begin and end of one axis after the other",
         }
     for order, likely in orders.items():
         if order != entries:
@@ -651,13 +651,13 @@ def _wrong_casts(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mista
     truncated = np.trunc(wide / step) * step
     carried = (np.frexp(rounded)[0] == np.copysign(0.5, rounded)) & (np.abs(rounded) > np.abs(wide))
     for likely, result in (
-        (f"digits beyond {short.name} are cut off, not rounded", truncated),
+        (f"values are truncated to {short.name}, not rounded", truncated),
         (
-            f"what is rounded up to a power of 2 in {short.name} becomes half of it",
+            f"values that round up to a power of 2 in {short.name} become half of it",
             np.where(carried, rounded / 2, rounded),
         ),
         (
-            f"numbers too small for all digits of {short.name} become 0",
+            f"subnormal {short.name} values become 0",
             np.where(np.abs(rounded) < short.normal, 0, rounded),
         ),
     ):

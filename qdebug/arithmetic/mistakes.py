@@ -68,8 +68,8 @@ def _overflowing_casts(node: Node, values: Mapping[str, np.ndarray]) -> Iterator
     representable = np.where(is_beyond, 0.0, wide).astype(dtype)
     for words, becomes in (
         (f"numbers beyond {name} saturate", np.where(wide > 0, np.iinfo(dtype).max, np.iinfo(dtype).min)),
-        (f"numbers beyond {name} wrap around: its low bits are kept", wrapped),
-        (f"numbers beyond {name} become its lowest number", np.full(wide.shape, np.iinfo(dtype).min)),
+        (f"numbers beyond {name} wrap around (the low bits are kept)", wrapped),
+        (f"numbers beyond {name} become the lowest {name} value", np.full(wide.shape, np.iinfo(dtype).min)),
     ):
         result = np.where(
             is_beyond, np.where(np.isnan(data), 0, becomes) if "saturate" in words else becomes, representable
@@ -113,7 +113,7 @@ def _exchanged_operands(node: Node, values: Mapping[str, np.ndarray]) -> Iterato
             yield Mistake(likely="the bias is dropped", node=_without(node, row.bias), values={})
             name = node.inputs[row.bias]
             yield Mistake(likely="the bias is added twice", node=node, values={name: bias + bias})
-            yield Mistake(likely="the bias is read one channel off", node=node, values={name: np.roll(bias, 1, -1)})
+            yield Mistake(likely="the bias is shifted by one channel", node=node, values={name: np.roll(bias, 1, -1)})
 
 
 def _misapplied_factors(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
@@ -146,7 +146,7 @@ def _wrong_broadcasts(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[
             continue
         repeated = np.resize(small_values.reshape(-1), large_values.shape)
         if small_values.shape != large_values.shape[large_values.ndim - small_values.ndim :]:
-            likely = f"{small!r} is repeated along the last axis, over all elements one after the other"
+            likely = f"{small!r} is repeated over all elements in memory order, not broadcast"
             yield Mistake(likely=likely, node=node, values={small: repeated})
         own_axis = large_values.ndim - small_values.ndim + int(np.argmax(small_values.shape))
         for axis in (
@@ -174,7 +174,7 @@ def _repeated_matrices(node: Node, values: Mapping[str, np.ndarray]) -> Iterator
             *batch_shape, *small_values.shape[-2:]
         )
         yield Mistake(
-            likely=f"the matrices of {small!r} are repeated one after the other, not broadcast along their axes",
+            likely=f"the matrices of {small!r} are repeated in memory order, not broadcast along their axes",
             node=node,
             values={small: repeated},
         )
@@ -194,17 +194,15 @@ def _wrong_attributes(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[
             yield Mistake(likely=f"{name} is ignored", node=replace(node, attrs=other_attrs), values={}, about=name)
     if node.attrs.get("epsilon"):
         without_epsilon = replace(node, attrs={**node.attrs, "epsilon": 0.0})
-        yield Mistake(likely="epsilon is taken for 0", node=without_epsilon, values={}, about="epsilon")
+        yield Mistake(likely="it uses epsilon = 0", node=without_epsilon, values={}, about="epsilon")
         for default in _EPSILONS:
             if default != node.attrs["epsilon"]:
                 other_epsilon = replace(node, attrs={**node.attrs, "epsilon": default})
-                yield Mistake(
-                    likely=f"epsilon is taken for {default:g}", node=other_epsilon, values={}, about="epsilon"
-                )
+                yield Mistake(likely=f"it uses epsilon = {default:g}", node=other_epsilon, values={}, about="epsilon")
     for name, stated in node.attrs.items():
         if isinstance(stated, float) and stated:
             doubled = replace(node, attrs={**node.attrs, name: 2 * stated})
-            yield Mistake(likely=f"{name} counts twice: as {2 * stated:g}", node=doubled, values={}, about=name)
+            yield Mistake(likely=f"{name} counts twice, as {2 * stated:g}", node=doubled, values={}, about=name)
     yield from _wrong_divisors(node, values)
     yield from _reduced_other_axes(node, values)
     row, axis = operators.of(node.op), node.attrs.get("axis")
@@ -212,7 +210,7 @@ def _wrong_attributes(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[
     if isinstance(axis, int) and data is not None and (row.hides_low or row.reduces):
         for other_axis in range(data.ndim):
             if other_axis != axis % data.ndim:
-                likely = f"it goes along axis {other_axis}, not {axis}"
+                likely = f"it works along axis {other_axis}, not {axis}"
                 yield Mistake(likely=likely, node=replace(node, attrs={**node.attrs, "axis": other_axis}), values={})
 
 
@@ -226,7 +224,7 @@ def _reduced_other_axes(node: Node, values: Mapping[str, np.ndarray]) -> Iterato
     for other_axis in range(data.ndim) if len(axes) == 1 else ():
         if other_axis == axes[0] % data.ndim:
             continue
-        likely = f"it goes along axis {other_axis}, not {axes[0]}"
+        likely = f"it works along axis {other_axis}, not {axes[0]}"
         if name in values:
             yield Mistake(likely=likely, node=node, values={name: np.full_like(values[name], other_axis)})
         else:
@@ -247,8 +245,8 @@ def _other_operator_sets(node: Node) -> Iterator[Mistake]:
     single_axis_text = "its last axis" if axis is None else f"axis {axis}"
     all_axes_text = "all axes from 1 on" if axis is None else f"all axes from {axis} on"
     for version, likely in (
-        (_ONE_AXIS_OPSET, f"it goes along {single_axis_text} alone, as since operator set {_ONE_AXIS_OPSET}"),
-        (_ONE_AXIS_OPSET - 2, f"it goes along {all_axes_text}, as before operator set {_ONE_AXIS_OPSET}"),
+        (_ONE_AXIS_OPSET, f"it works along {single_axis_text} only, as defined from operator set {_ONE_AXIS_OPSET} on"),
+        (_ONE_AXIS_OPSET - 2, f"it works along {all_axes_text}, as defined before operator set {_ONE_AXIS_OPSET}"),
     ):
         yield Mistake(likely=likely, node=node, values={}, opset={"": version})
 
@@ -275,7 +273,7 @@ def _wrong_divisors(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mi
         extended_pads = (*begins, *(end + more for end, more in zip(ends, overhang, strict=True)))
         full_windows = replace(node, attrs={**counted, "ceil_mode": 0, "pads": extended_pads})
         yield Mistake(
-            likely="the last windows are divided by all taps, though some lie beyond the padding",
+            likely="the last windows are divided by all taps, although some taps lie beyond the padding",
             node=full_windows,
             values={},
         )
@@ -287,7 +285,7 @@ def _usual_gate_parameters(node: Node, values: Mapping[str, np.ndarray]) -> Iter
     data = values.get(node.inputs[0]) if node.inputs else None
     if gate is not None and gate.attrs and data is not None:
         own_parameters = ", ".join(f"{name} {value:.4g}" for name, value in gate.attrs.items())
-        likely = f"its {gate.op} has the usual parameters of that operator, not {own_parameters}"
+        likely = f"its {gate.op} has the default parameters of that operator, not {own_parameters}"
         usual = replace(node, op=gate.op, attrs={})
         yield Mistake(likely=likely, node=usual, values={}, after=lambda result: np.asarray(result * data))
 
@@ -322,7 +320,7 @@ def other_dilations(
         return
     mistake_of = {
         (1,) * len(dilations): "the dilation is ignored",
-        dilations[::-1]: "the dilations of rows and columns are exchanged",
+        dilations[::-1]: "the dilations of rows and columns are swapped",
         (dilations[0],) * len(dilations): "the first dilation is used for all axes",
         (dilations[-1],) * len(dilations): "the last dilation is used for all axes",
     }
@@ -397,7 +395,7 @@ def _rounded_inputs(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mi
     for short in SHORT_FORMATS:
         if short.bits < 8:
             continue
-        likely = f"what it reads is rounded to {short.name} first"
+        likely = f"its inputs are rounded to {short.name} first"
         yield Mistake(
             likely=likely, node=node, values={name: short.rounded(array) for name, array in float_values.items()}
         )
@@ -437,7 +435,7 @@ def _wrong_packed_zero_points(node: Node, values: Mapping[str, np.ndarray]) -> I
         usual + 1: f"is {usual + 1}, not {usual}",
     }
     for zero, words in readings.items():
-        zeros = np.full(values[node.inputs[place - 1]].shape, zero, np.float32)  # one for each scale
+        zeros = np.full(values[node.inputs[place - 1]].shape, zero, np.float32)  # one zero point per scale
         yield Mistake(likely=f"the zero point of the weight {words}", node=shifted, values={name: zeros})
 
 
@@ -454,10 +452,10 @@ def _misread_packed_codes(node: Node, values: Mapping[str, np.ndarray]) -> Itera
     halves = np.concatenate([low, high], axis=-1)
     evens = np.stack([low, high], axis=-1).reshape(*codes.shape[:-1], -1)
     for likely, order in (
-        ("the two codes of each byte of {} are exchanged", np.stack([high, low], axis=-1).reshape(evens.shape)),
-        ("each block of {} is read as its low codes and then its high ones, not in turn", halves),
+        ("the two codes of each byte of {} are swapped", np.stack([high, low], axis=-1).reshape(evens.shape)),
+        ("each block of {} is read as all low codes and then all high codes, not in turn", halves),
         (
-            "the codes of each block of {} are read in turn, where its low codes come first",
+            "the codes of each block of {} are read in turn, although its low codes come first",
             np.stack(np.split(evens, 2, axis=-1), axis=-1).reshape(evens.shape),
         ),
         ("the codes of {} are read in two's complement", evens ^ 8),

@@ -20,9 +20,9 @@ __all__ = ["Pooled", "pool", "standing_for"]
 
 _APART = ("lookup", "resize")
 """Kinds whose branches are different functions."""
-_CHANCE = "a step program that nobody is known to use fits ({}), but on too few elements to tell it from chance"
-_LONE = "an arithmetic that no backend is known to use fits ({}), and no other node of its kind and types confirms it"
-_ALIEN = "a step program that nobody is known to use fits ({}), but a known arithmetic reproduces its siblings"
+_CHANCE = "a step program of no known runtime fits ({}), but on too few elements to rule out chance"
+_LONE = "an arithmetic of no known backend fits ({}), and no other node of the same kind and types confirms it"
+_ALIEN = "a step program of no known runtime fits ({}), but a known arithmetic reproduces its siblings"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,7 +106,7 @@ def _classes(
         common = set.intersection(*(set(uncovered[number].matching) for number in covered))
         members = tuple(variant for variant in uncovered[covered[0]].matching if variant in common)
         variants = _one_of_each_function(members, [uncovered[number] for number in covered])
-        reason = None if usual is None else "its siblings of the same kind and types are computed in another way"
+        reason = None if usual is None else "its siblings of the same kind and types use another arithmetic"
         doubt = _reason_for_doubt(chosen, [uncovered[number] for number in covered], known)
         if len(covered) == 1 and not any(map(is_known, members)):
             doubt = doubt or _LONE.format(chosen)
@@ -217,7 +217,7 @@ def standing_for(explained: Sequence[tuple[SearchResult, Sequence[str]]]) -> tup
             chosen[key] = variant
             exception_count = sum(variant not in members for members in nodes)
             if exception_count:
-                exceptions[key] = f"{exception_count} of {len(nodes)} such nodes are computed in another way"
+                exceptions[key] = f"{exception_count} of {len(nodes)} such nodes use another arithmetic"
     return chosen, exceptions
 
 

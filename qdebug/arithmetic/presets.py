@@ -62,10 +62,10 @@ _SATURATED = ("conv:uint8,int8,uint8", "conv:uint8,int8,int8", "linear:uint8,int
 
 PROVENANCES: Mapping[str, str] = MappingProxyType(
     {
-        "measured": "every element of probes and nets was reproduced on the named version and processor",
+        "measured": "every element of probes and networks was reproduced on this version and processor",
         "source": "read in the backend's source, not run",
         "memory": "from general knowledge of the backend, neither run nor read",
-        "file": "a file that was written by a search or by hand",
+        "file": "a file written by a search or by hand",
     }
 )
 """Provenances of an arithmetic, and their meaning."""
@@ -178,7 +178,7 @@ ROWS = (
     Preset(
         name="onnx-spec",
         provenance="source",
-        about="the operators' definitions, node by node; what they leave open as ONNX Runtime on x86",
+        about="the operators' definitions, node by node; where they leave a choice, as ONNX Runtime on x86",
         variants={},
         fused=False,
     ),
@@ -206,7 +206,7 @@ ROWS = (
     Preset(
         name="float-unfused",
         provenance="source",
-        about="dequantize, compute in float32, quantize: a QDQ graph that nobody fused",
+        about="dequantize, compute in float32, quantize: a QDQ graph without fusion",
         variants=_with_products(_UNFUSED),
         fused=False,
     ),
@@ -505,7 +505,7 @@ def preset(name: str) -> Preset:
         near = get_close_matches(name.lower().replace("_", "-"), known_presets(), n=3)
         suggestion = f" Near names: {', '.join(near)}." if near else ""
         raise UsageError(
-            f"There is no arithmetic {name!r}.{suggestion} Known are {', '.join(known_presets())}.",
+            f"There is no arithmetic {name!r}.{suggestion} Known arithmetics are {', '.join(known_presets())}.",
             hint="Choose one, or give the path of a file that qdebug explain --write-arithmetic wrote.",
         )
     return known_presets()[name]

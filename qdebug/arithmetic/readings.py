@@ -61,7 +61,7 @@ def _exchanged(node: Node, values: Mapping[str, np.ndarray], names: Sequence[str
     """Yield two operands that are taken for one another."""
     for one, other in combinations(names, 2):
         if values[one].shape == values[other].shape and values[one].dtype == values[other].dtype:
-            said = f"{one!r} and {other!r} are exchanged"
+            said = f"{one!r} and {other!r} are swapped"
             yield Mistake(likely=said, node=node, values={one: values[other], other: values[one]})
 
 
@@ -74,8 +74,8 @@ def _dealt_both(node: Node, name: str, array: np.ndarray) -> Iterator[Mistake]:
                 order = np.arange(extent).reshape(count, size // inner, inner).swapaxes(0, 1).reshape(-1)
                 blocks = f"{count} blocks" if inner == 1 else f"{count} blocks by {inner}"
                 yield Mistake(
-                    likely=f"the places of {name!r} along axis {axis}, and those of the result, are taken to be dealt "
-                    f"out to {blocks} in turn",
+                    likely=f"{name!r} along axis {axis}, and the result, are treated as if they were interleaved "
+                    f"in {blocks}",
                     node=node,
                     values={name: array.take(order, axis)},
                     after=partial(_put_back, order=order),
@@ -95,7 +95,7 @@ def _orders(array: np.ndarray, axes: Sequence[int]) -> Iterator[Reading]:
         return
     for first, second in combinations(axes, 2):
         if array.shape[first] == array.shape[second]:
-            yield f"axes {first} and {second} of {{}} are exchanged", array.swapaxes(first, second)
+            yield f"axes {first} and {second} of {{}} are swapped", array.swapaxes(first, second)
     for turned in permutations(axes):
         moved = iter(turned)
         order = [next(moved) if axis in axes else axis for axis in range(array.ndim)]
@@ -128,10 +128,10 @@ def _places(array: np.ndarray, axes: Sequence[int]) -> Iterator[Reading]:
         if array.shape[axis] < _LEAST_EXTENT:
             continue
         for step, way in ((1, "before"), (-1, "after")):
-            yield f"{{}} is read one place {way} the right one along axis {axis}", np.roll(array, step, axis)
+            yield f"{{}} is read one position {way} the right one along axis {axis}", np.roll(array, step, axis)
         for place, which in ((0, "first"), (-1, "last")):
             same = np.broadcast_to(array.take([place], axis), array.shape)
-            yield f"the {which} place of {{}} along axis {axis} is read for all", np.ascontiguousarray(same)
+            yield f"the {which} element of {{}} along axis {axis} is read for all positions", np.ascontiguousarray(same)
 
 
 def _blocks(array: np.ndarray, axes: Sequence[int]) -> Iterator[Reading]:
@@ -142,14 +142,14 @@ def _blocks(array: np.ndarray, axes: Sequence[int]) -> Iterator[Reading]:
             size = extent // count
             places = np.arange(extent).reshape(count, size)
             if count == _HALVES:
-                yield f"the halves of {{}} along axis {axis} are exchanged", array.take(places[::-1].reshape(-1), axis)
+                yield f"the halves of {{}} along axis {axis} are swapped", array.take(places[::-1].reshape(-1), axis)
             if size > 1:
                 for block, which in ((0, "first"), (-1, "last")):
                     repeated = array.take(np.tile(places[block], count), axis)
-                    yield f"the {which} {size} places of {{}} along axis {axis} are read again and again", repeated
+                    yield f"the {which} {size} elements of {{}} along axis {axis} are read repeatedly", repeated
             for parts, order in ((count, places.T), (size, places.reshape(size, count).T)):
                 if 1 < parts < extent and (parts == count or count * count != extent):
-                    said = f"the places of {{}} along axis {axis} are dealt out to {parts} blocks in turn"
+                    said = f"the elements of {{}} along axis {axis} are interleaved in {parts} blocks"
                     yield said, array.take(np.ascontiguousarray(order).reshape(-1), axis)
 
 
@@ -162,7 +162,7 @@ def _parts(array: np.ndarray, axes: Sequence[int]) -> Iterator[Reading]:
         ends |= {extent // part for part in _FRACTIONS if extent % part == 0}
         ends |= {extent - end for end in ends}
         for end in sorted(ends - {0, extent}, reverse=True):
-            for part, said in ((slice(end, None), f"from place {end} on"), (slice(end), f"before place {end}")):
+            for part, said in ((slice(end, None), f"from index {end} on"), (slice(end), f"before index {end}")):
                 cut = array.copy()
                 np.moveaxis(cut, axis, 0)[part] = 0
                 if not np.array_equal(cut, array):

@@ -78,7 +78,7 @@ def refit(units: Sequence[Unit], recorded: Sequence[np.ndarray], variant: Varian
         return None
     candidates = [_with_zero_point(units, recorded, variant, each) for each in _fitted_zero_points(units, recorded)]
     exact = [each for each in candidates if each is not None and each.equal == each.total]
-    if exact:  # two of them may be the same function of the codes
+    if exact:  # different zero points can give the same codes
         return replace(exact[0], likely=", or ".join(dict.fromkeys(each.likely for each in exact)))
     return None if unit.kind == "mul" else _other_scale(units, recorded, variant)
 
@@ -116,7 +116,7 @@ def _with_zero_point(
     counts = _count_equal(units, recorded, variant, position, zero_point=np.asarray(value, np.int32))
     if counts is None:
         return None
-    likely = f"the {_NAMES[position]} operand's zero point is taken as {value}, not {recorded_zero}"
+    likely = f"the {_NAMES[position]} operand's zero point is {value}, not {recorded_zero}"
     return Refit(pattern="constant", likely=likely, equal=counts[0], total=counts[1])
 
 
@@ -132,7 +132,7 @@ def _other_scale(units: Sequence[Unit], recorded: Sequence[np.ndarray], variant:
         if factor <= 0 or abs(factor - recorded_scale / y_scale) <= REFIT_MIN_DEVIATIONS * deviation:
             continue
         scale, width, counts = factor * y_scale, REFIT_MIN_DEVIATIONS * deviation * y_scale, None
-        for _ in range(3):  # narrower each time
+        for _ in range(3):  # each round searches a narrower interval
             for trial_scale in np.linspace(scale - width, scale + width, _SCALES_A_ROUND):
                 trial_counts = _count_equal(
                     units, recorded, variant, position, scale=np.asarray(trial_scale, np.float32)

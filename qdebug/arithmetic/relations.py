@@ -116,7 +116,7 @@ def line_of_codes(exact: np.ndarray, codes: np.ndarray, span: tuple[int, int]) -
     factor, zero = np.polyfit(exact[inside], codes[inside], 1)
     zero = float(np.rint(zero))
     own = np.vdot(exact[inside], exact[inside])
-    factor = float(np.vdot(exact[inside], codes[inside] - zero) / own)  # once more, now that the zero point is known
+    factor = float(np.vdot(exact[inside], codes[inside] - zero) / own)  # fit the factor again with the known zero point
     off = np.abs(np.clip(factor * exact + zero, *span) - codes)
     if off.max() > 1 or np.count_nonzero(off <= 0.5 + SCALED_ROUNDING_SLACK) < _MOSTLY * codes.size:
         return None
@@ -148,7 +148,7 @@ def _operand(result: Result, right: np.ndarray, recorded: np.ndarray) -> Iterato
     del right, recorded
     for name, array in result.operands.items():
         if array.dtype.kind in "fiu" and result.fits(array):
-            yield f"it hands on {name!r} as it is"
+            yield f"it returns {name!r} unchanged"
 
 
 def _line(result: Result, right: np.ndarray, recorded: np.ndarray) -> Iterator[str]:
@@ -224,7 +224,7 @@ def _order(result: Result, right: np.ndarray, recorded: np.ndarray) -> Iterator[
             for way in (step, -step):
                 if result.fits(np.roll(right, way, axis)):
                     places = "1 place" if step == 1 else f"{step} places"
-                    yield f"the result is moved by {places} {'on' if way > 0 else 'back'} along axis {axis}"
+                    yield f"the result is shifted {'forward' if way > 0 else 'back'} by {places} along axis {axis}"
     for order in permutations(range(right.ndim)) if 1 < right.ndim <= _MOST_AXES else ():
         if order != tuple(range(right.ndim)) and result.fits(right.transpose(order).reshape(right.shape)):
             yield f"the result is stored with its axes in the order {', '.join(map(str, order))}"
@@ -251,7 +251,7 @@ def _shuffled(result: Result, right: np.ndarray, recorded: np.ndarray) -> Iterat
     """Find the right elements in an order that is none of the usual ones."""
     ordered = [np.sort(each, axis=None) for each in (right, recorded)]
     if np.linalg.norm(ordered[0] - ordered[1]) <= result.allowed:
-        yield "its elements are those that it should have, in another order"
+        yield "its elements are right, but in another order"
 
 
 def _clamp(result: Result, right: np.ndarray, recorded: np.ndarray) -> Iterator[str]:
@@ -261,7 +261,7 @@ def _clamp(result: Result, right: np.ndarray, recorded: np.ndarray) -> Iterator[
     if np.count_nonzero(beyond) >= CAUSE_MIN_DISTINCT_VALUES and result.fits(np.clip(right, low, high)):
         ends = [f"below {_written(low)}"] * bool((right < low).any())
         ends += [f"above {_written(high)}"] * bool((right > high).any())
-        yield f"the result is cut off {' and '.join(ends)}"
+        yield f"the result is clipped {' and '.join(ends)}"
 
 
 def _sum(result: Result, right: np.ndarray, recorded: np.ndarray) -> Iterator[str]:
@@ -276,7 +276,7 @@ def _sum(result: Result, right: np.ndarray, recorded: np.ndarray) -> Iterator[st
     table = np.stack(columns, axis=1).astype(np.float64)
     own, found = (np.linalg.lstsq(table, each.reshape(-1), rcond=None)[0] for each in (right, recorded))
     if not np.linalg.norm(table @ own - right.reshape(-1)) <= result.allowed:
-        return  # it is no sum of them
+        return  # the node does not compute a weighted sum of these inputs
     if result.fits((table @ found).reshape(right.shape), float(np.abs(found).max())):
         changed = [at for at in range(len(names)) if _written(found[at]) != _written(own[at])]
         said = [f"{names[at]!r} counts {_written(found[at])} times, not {_written(own[at])}" for at in changed]
@@ -299,7 +299,7 @@ def _by_index(result: Result, right: np.ndarray, recorded: np.ndarray) -> Iterat
         ):
             most = float(np.abs(own - none).max())
             if np.median(np.abs(own - none)) < _CLOSE * most:
-                continue  # only a few are off, and their place says more
+                continue  # few elements differ, so their positions tell more than a factor
             if result.fits(made, float(np.abs(factors).max()) if own is factors else 1.0):
                 low, high = _written(float(own.min())), _written(float(own.max()))
                 yield f"each index along axis {axis} is a constant {said}, {low} to {high}{_like(result, own)}"

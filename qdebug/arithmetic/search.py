@@ -456,7 +456,7 @@ class _Search:
             recorded_shape = recorded.shape
             lacks_attributes = self._unit.kind in _WINDOWED and not self._unit.attrs
             hint = "; no attributes were recorded, such as pads and strides" if lacks_attributes else ""
-            self._failure = f"the replay gives shape {columns.shape} and the recording has {recorded_shape}{hint}"
+            self._failure = f"the replay has shape {columns.shape}, but the recorded tensor has {recorded_shape}{hint}"
             return False
         equal_columns = next((own for own in self._columns.values() if own.sums.columns == sums.columns), columns)
         self._columns[sums] = replace(
@@ -571,7 +571,7 @@ class _Search:
             given=given_ratio(self._unit),
         )
         if not self._rates or not self._elements:
-            reason = "its output has no elements" if not self._elements else "nothing could be tried"
+            reason = "its output has no elements" if not self._elements else "no variant could be tried"
             return replace(finding, reason=self._failure or reason)
         matching = tuple(self._matching)
         fitting = set(matching)

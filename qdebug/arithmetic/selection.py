@@ -119,7 +119,7 @@ def _extremes_of_codes(numbers: np.ndarray, recorded: np.ndarray, key: np.ndarra
     """Choose the smallest and the largest number of each code and each set of parameters."""
     sets = None if key.size == 1 else key
     low, high = _ends(numbers, recorded, sets) if recorded.size <= _BLOCK else _ends_of_blocks(numbers, recorded, sets)
-    # The largest number of a code must lie below the smallest of the next, or nothing that never decreases fits.
+    # Monotonic rounding needs the largest number of each code to lie below the smallest of the next code.
     together = np.ones(low.size - 1, bool) if sets is None else sets[low[1:]] == sets[low[:-1]]
     consistent = bool(np.all(numbers[high[:-1]][together] < numbers[low[1:]][together]))
     return Decisive(places=_sorted_union(low, high), complete=True, consistent=consistent)
@@ -189,7 +189,7 @@ def _ends_in_a_table(
     places = np.arange(numbers.size)
     low, high = np.full(size, _MAX_PACKED), np.full(size, -1)
     np.minimum.at(low, group, packed + places)
-    # Of equal numbers the last, as in sorted order; of one set of codes of 8 bits the first.
+    # Among equal numbers keep the last, as a stable sort would; with a single set of 8-bit codes keep the first.
     first_of_equals = sets is None and recorded.nbytes == recorded.size
     np.maximum.at(high, group, packed + (places[::-1] if first_of_equals else places))
     is_used = high >= 0
@@ -238,7 +238,7 @@ def _combinations(numbers: list[np.ndarray], recorded: np.ndarray, key: np.ndarr
             np.multiply(value, count, out=value)
             np.add(value, part - low, out=value, casting="unsafe")
     places, inconsistent = _first_in_a_table(combined, size, recorded) if small else _first_of_each(combined, recorded)
-    # If equal numbers were recorded with unequal codes, no function fits; an element that proves this must be chosen.
+    # Equal numbers with different codes fit no function; keep elements that prove this.
     return Decisive(
         places=_sorted_union(places, inconsistent[:DECIDING_MAX_ELEMENTS]),
         complete=True,

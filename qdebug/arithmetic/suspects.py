@@ -200,7 +200,10 @@ def _bias_mistakes(unit: Unit) -> Iterator[Suspect]:
         yield Suspect(
             name="bias unit",
             pattern=pattern,
-            likely=f"the codes of the bias are added to the sums as they are, though their scale is {bias_scale:.4g}",
+            likely=(
+                "the codes of the bias are added to the sums without rescaling, although their scale is "
+                f"{bias_scale:.4g}"
+            ),
             unit=replace(unit, bias=bias.astype(np.int32), bias_scale=None),
         )
     yield Suspect(name="no bias", pattern=pattern, likely="the bias is dropped", unit=replace(unit, bias=None))
@@ -213,7 +216,7 @@ def _bias_mistakes(unit: Unit) -> Iterator[Suspect]:
         )
     moved = np.roll(bias, 1)
     yield Suspect(
-        name="moved bias", pattern=pattern, likely="the bias is read one channel off", unit=replace(unit, bias=moved)
+        name="moved bias", pattern=pattern, likely="the bias is shifted by one channel", unit=replace(unit, bias=moved)
     )
 
 
@@ -316,8 +319,8 @@ def _scale_mistakes(unit: Unit) -> Iterator[Suspect]:
         for name, mistaken, likely in (
             ("one scale", np.full_like(flat, flat[0]), "the first channel's scale is used for all channels"),
             ("mean scale", np.full_like(flat, flat.max()), "the largest channel's scale is used for all channels"),
-            ("moved scale", np.roll(flat, 1), "the scales are read one channel off"),
-            ("turned scale", flat[::-1], "the scales are read in reverse"),
+            ("moved scale", np.roll(flat, 1), "the scales are shifted by one channel"),
+            ("turned scale", flat[::-1], "the scales are read in reverse order"),
             *_scales_of_groups(unit, flat),
         ):
             changed = replace(operand, scale=mistaken.reshape(scale.shape).copy())
@@ -335,7 +338,7 @@ def _scales_of_groups(unit: Unit, scales: np.ndarray) -> Iterator[tuple[str, np.
     if unit.kind != "conv" or groups < _MANY or scales.size % groups or scales.size == groups:
         return
     group_size = scales.size // groups
-    yield "group scale", np.repeat(scales[:groups], group_size), "the scales are read by the number of the group"
+    yield "group scale", np.repeat(scales[:groups], group_size), "the scales are indexed by group, not by channel"
     yield "same scales", np.tile(scales[:group_size], groups), "the scales of the first group are used for all groups"
 
 
@@ -358,7 +361,7 @@ def _missing_requantization(unit: Unit) -> Iterator[Suspect]:
     ):
         mistaken = replace(out, **changed)
         if not any(np.array_equal(getattr(out, key), value) for key, value in changed.items()):
-            likely = f"the result has the {name} of the operand, not the output's"
+            likely = f"the result has the {name} of the operand, not of the output"
             yield Suspect(name=f"own {name}", pattern="factor", likely=likely, unit=replace(unit, out=mistaken))
 
 
@@ -372,7 +375,7 @@ def _confused_operand_scales(unit: Unit) -> Iterator[Suspect]:
     for name, mistaken, likely in (
         ("first scale", scales[:1] * len(scales), "the first operand's scale is used for all operands"),
         ("last scale", scales[-1:] * len(scales), "the last operand's scale is used for all operands"),
-        ("swapped scales", scales[::-1], "the operands' scales are exchanged"),
+        ("swapped scales", scales[::-1], "the operands' scales are swapped"),
     ):
         operands = tuple(replace(each, scale=scale) for each, scale in zip(unit.operands, mistaken, strict=True))
         yield Suspect(name=name, pattern="factor", likely=likely, unit=replace(unit, operands=operands))
@@ -384,7 +387,7 @@ def _other_conventions(unit: Unit) -> Iterator[Suspect]:
     if any(np.any(side.zero_point) for side in sides) or (unit.out.dtype.kind in "iu" and np.any(unit.out.zero_point)):
         negated = tuple(replace(side, zero_point=-side.zero_point.astype(np.int32)) for side in unit.operands)
         out = replace(unit.out, zero_point=-np.asarray(unit.out.zero_point, np.int32))
-        likely = "the zero points are of the opposite sign, as offsets that are added to the codes"
+        likely = "the zero points have the opposite sign, like offsets that are added to the codes"
         yield Suspect(name="offsets", pattern="constant", likely=likely, unit=replace(unit, operands=negated, out=out))
     for position, (operand, name) in enumerate(zip(unit.operands, ("first", "second"), strict=False)):
         if np.all(operand.scale > 1):
@@ -415,7 +418,7 @@ def _padding_mistakes(unit: Unit) -> Iterator[Suspect]:
         yield Suspect(
             name="zero padding",
             pattern="borders",
-            likely="the padding holds the code 0 in place of the zero point",
+            likely="the padding holds code 0 instead of the zero point",
             unit=replace(_with_operand(unit, 0, padded), attrs={**unit.attrs, "pads": none}),
         )
     repeated = replace(x, codes=np.pad(x.codes, around, mode="edge"))
@@ -459,7 +462,7 @@ def _sign_mistakes(unit: Unit) -> Iterator[Suspect]:
             continue
         other_dtype = np.dtype(f"{'i' if dtype.kind == 'u' else 'u'}{dtype.itemsize}")
         zero_point = operand.zero_point.astype(np.int32)
-        away = f"the {name} operand's codes are half their range away: {other_dtype} taken for {dtype}"
+        away = f"the {name} operand's codes are off by half their range: {other_dtype} read as {dtype}"
         for how, codes, likely in (
             ("read", operand.codes.view(other_dtype), f"the {name} operand's {dtype} codes are read as {other_dtype}"),
             ("moved", flip_sign_bit(operand.codes), away),
@@ -472,7 +475,7 @@ def _sign_mistakes(unit: Unit) -> Iterator[Suspect]:
                 unit=_with_operand(unit, position, mistaken),
             )
     if unit.out.dtype.kind in "iu":
-        likely = "the recorded output is of the other signedness than its quantization says"
+        likely = "the signedness of the recorded output contradicts its quantization"
         yield Suspect(name="output sign", pattern="signedness", likely=likely, unit=unit, resigned=True)
 
 
@@ -515,7 +518,7 @@ def _filter_layouts(unit: Unit) -> Iterator[Suspect]:
         return
     weight = unit.operands[1]
     for name, codes, likely in (
-        ("turned kernel", np.swapaxes(weight.codes, 2, 3), "rows and columns of the filters are exchanged"),
+        ("turned kernel", np.swapaxes(weight.codes, 2, 3), "rows and columns of the filters are swapped"),
         ("mirrored kernel", weight.codes[:, :, ::-1, ::-1], "the filters are mirrored, as in a true convolution"),
     ):
         if codes.shape == weight.codes.shape and not np.array_equal(codes, weight.codes):

@@ -52,7 +52,7 @@ class _LastUnit:
         self._known: tuple[tuple[str, tuple[Place, ...]], Unit] | None = None
 
     def __reduce__(self) -> tuple[object, ...]:
-        return _LastUnit, ()  # its arrays do not travel
+        return _LastUnit, ()  # pickle an empty cache: its arrays would be copied to every process
 
     def get(self, tensor: str, places: tuple[Place, ...], make: Callable[[], Unit]) -> Unit:
         """Return the unit of a tensor in some samples and steps; make it if it is not cached."""
@@ -246,14 +246,14 @@ class Units:
     def missing(self, node: Node, tensor: str) -> str | None:
         """Return a clause with a tensor of a node that was recorded in no sample; None if there is none."""
         if tensor in self._inside:
-            return f"it is computed within {self._inside[tensor]!r} and not on its own"
+            return f"it is computed inside {self._inside[tensor]!r}, not on its own"
         for name in self.computed(node, tensor).inputs:
             if name and not self._recorded(name):
                 constant = self._recording.graph.is_constant(name)
                 return self._missing_text(name, f"its {'constant' if constant else 'input'}")
         if not self._recorded(tensor):
             return self._missing_text(tensor, "its output")
-        return None if self.places(node, tensor) else "inputs and output were recorded for no sample together"
+        return None if self.places(node, tensor) else "no sample has both its inputs and its output"
 
     def places(self, node: Node, tensor: str) -> tuple[Place, ...]:
         """Return the samples and steps with a node's inputs and output recorded."""
@@ -311,8 +311,8 @@ class Units:
             skip_reason = self._recording.info.skipped.get(name)
             return f"{title} {name!r} was not recorded{f': {skip_reason}' if skip_reason else ''}"
         if payload.positions is None:
-            return f"of {title} {name!r} only statistics were kept"
-        return f"of {title} {name!r} only {payload.positions.size} of {payload.statistics.count} elements were kept"
+            return f"{title} {name!r} was kept as statistics only"
+        return f"{title} {name!r} was kept with only {payload.positions.size} of {payload.statistics.count} elements"
 
     def _recorded(self, name: str) -> bool:
         if name not in self._held:
@@ -331,21 +331,21 @@ def _bounds(recording: Recording) -> Mapping[str, np.ndarray]:
 def _unknown_reason(recording: Recording, node: Node) -> str:
     """Return why a node is no unit: an unknown operator, or operands that are no codes."""
     if node.op == _UNKNOWN_OP:
-        return "nothing says which operator computes it."
+        return "The recording does not say which operator computes it."
     if not has_kernel(node.op, node.domain):
         op_by_lowercase = {op.lower(): op for op in operators.names_where(lambda row: row.unit)}
         near = get_close_matches(re.sub("[^a-z]", "", node.op.lower()), op_by_lowercase, n=1, cutoff=0.7)
         synonym = operators.named(node.op)
         onnx_op = synonym.name if synonym.unit else (op_by_lowercase[near[0]] if near else None)
         hint = f"; ONNX has {onnx_op}" if onnx_op else ""
-        return f"The operator {node.op} is computed in no known quantized way{hint}."
+        return f"No quantized arithmetic is known for the operator {node.op}{hint}."
     if not any(node.inputs):
-        return f"nothing says what {node.op} reads."
+        return f"The recording does not say what {node.op} reads."
     data = [name for name in node.inputs[:2] if name]
     bare = next((name for name in data if recording.graph.tensors[name].quant is None), None)
     if operators.of(node.op).unit and bare is not None:
-        return f"nothing says how the input {bare!r} of {node.op} is quantized."
-    return f"The operator {node.op} is computed in no known quantized way."
+        return f"The recording does not say how the input {bare!r} of {node.op} is quantized."
+    return f"No quantized arithmetic is known for the operator {node.op}."
 
 
 def _unit_with_scales(recording: Recording, node: Node, values: Mapping[str, np.ndarray]) -> Unit | None:
@@ -406,7 +406,7 @@ def channels_last(graph: Graph, node: Node) -> bool:
         if "channels_last" in current.attrs or row.windowed:
             return bool(current.attrs.get("channels_last")) or operators.of(current.op).channels_last
         if row.arranges or row.sums is Sums.MATRIX:
-            continue  # its output says nothing of the layout of its input
+            continue  # the output's layout does not determine the input's
         producers = [found for name in current.inputs if (found := graph.producer(name)) and found.name not in visited]
         visited |= {found.name for found in producers}
         waiting += producers

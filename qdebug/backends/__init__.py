@@ -61,13 +61,13 @@ class AdapterEntry:
 BACKENDS: dict[str, AdapterEntry] = {
     "interpreter": AdapterEntry(
         module="qdebug.backends.interpreter",
-        summary="numpy kernels; replays a recording's graph with core packages alone, or an ONNX file",
+        summary="NumPy kernels; replays the graph of a recording, with core packages only, or an ONNX file",
     ),
     "onnxruntime": AdapterEntry(
         module="qdebug.backends.onnxruntime.adapter",
         extra="onnx",
         packages=("onnx", "onnxruntime"),
-        summary="ONNX Runtime, recorded in the graph it really runs",
+        summary="ONNX Runtime, recorded in the graph that it executes",
     ),
     "litert": AdapterEntry(
         module="qdebug.backends.litert.adapter",
@@ -79,7 +79,7 @@ BACKENDS: dict[str, AdapterEntry] = {
         module="qdebug.backends.openvino.adapter",
         extra="openvino",
         packages=("openvino",),
-        summary="OpenVINO, recorded in the graph it really runs; ONNX, LiteRT and IR files",
+        summary="OpenVINO, recorded in the graph that it executes; ONNX, LiteRT and IR files",
     ),
     "torch": AdapterEntry(
         module="qdebug.backends.torch.adapter",
@@ -136,7 +136,7 @@ WRITERS: dict[str, AdapterEntry] = {
         module="qdebug.backends.torch.write",
         extra="torch",
         packages=("torch", "torchao"),
-        summary="programs that torch.export made",
+        summary="programs from torch.export",
     ),
 }
 """Writers of model files by file name ending."""
@@ -218,7 +218,7 @@ def _load_installed(entry: EntryPoint) -> Backend:
     missing = [name for name in ("name", "options", "open") if not hasattr(backend, name)]
     if missing:
         raise BackendError(
-            f"{title} has no {', '.join(missing)}.", hint="See `qdebug help extending` for what a backend gives."
+            f"{title} has no {', '.join(missing)}.", hint="See `qdebug help extending` for what a backend must provide."
         )
     return backend
 
@@ -294,7 +294,7 @@ def _is_installed(package: str) -> bool:
     """Return whether a package can be imported; a mere folder of its name does not count."""
     try:
         spec = importlib.util.find_spec(package)
-    except ModuleNotFoundError:  # of a parent package
+    except ModuleNotFoundError:  # the parent package is not installed
         return False
     return spec is not None and spec.origin is not None
 
@@ -336,7 +336,7 @@ def _editor(model: Path) -> Any:
     if entry is None:
         raise UsageError(
             f"Models of the kind {model.name!r} cannot be edited; known endings: {', '.join(EDITORS)}.",
-            hint="Hand the edits to your quantizer instead: --json has them.",
+            hint="Apply the edits with your quantizer instead; --json lists them.",
         )
     _require(entry, purpose=f"Changing {model.suffix.lower()} files")
     return importlib.import_module(entry.module)

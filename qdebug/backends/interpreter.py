@@ -39,7 +39,7 @@ _OPTIONS = (
     OptionSpec(
         name="arithmetic",
         default=DEFAULT_PRESET,
-        help="how quantized operators are computed: a file that `qdebug explain --write-arithmetic` wrote, or one of "
+        help="arithmetic of quantized operators: a file from `qdebug explain --write-arithmetic`, or one of "
         + ", ".join(known_presets()),
     ),
 )
@@ -112,7 +112,7 @@ class InterpreterRun:
         node_names = {node.name for node in self.graph.nodes}
         for name in self._faults:
             if name not in node_names:
-                raise UsageError(f"A fault is planted in node {name!r}, which the graph does not have.")
+                raise UsageError(f"The fault is planted in node {name!r}, which the graph does not have.")
 
     def _require_constant(self, name: str, reader: str) -> None:
         if name not in self._constants:
@@ -149,7 +149,7 @@ class InterpreterRun:
         def put(name: str, array: np.ndarray) -> None:
             folded = self.graph.is_constant(
                 name
-            )  # computed from constants in the recorded run, and recorded as a constant
+            )  # the recorded run computed it from constants, and stored it as a constant
             if not folded and (tapped_only is None or name in tapped_only):
                 recorder.put(name, array)
 

@@ -258,7 +258,7 @@ def open_run(
         return backend.open(model, options=options, taps=taps, weights=weights)
     if not fixes_shapes(backend):
         raise UsageError(
-            f"Backend {backend.name!r} cannot fix free dimensions of a model: it runs arrays of the shapes they have.",
+            f"Backend {backend.name!r} cannot fix free dimensions of a model; it runs arrays of any shape.",
             hint="Leave out --shape, and give arrays of that shape.",
         )
     opened: BackendRun = backend.open(  # type: ignore[call-arg]  # a backend with the attribute accepts them
@@ -292,7 +292,7 @@ def check_shapes(infos: Sequence[TensorInfo], shapes: Mapping[str, tuple[int, ..
         info = by_name.get(name)
         if info is None:
             raise InputError(
-                f"--shape names {name!r}, which is no input of the model.",
+                f"--shape names {name!r}, which is not an input of the model.",
                 hint=f"Choose of: {', '.join(map(repr, by_name)) or 'none'}.",
             )
         expected = info.shape
@@ -301,8 +301,8 @@ def check_shapes(infos: Sequence[TensorInfo], shapes: Mapping[str, tuple[int, ..
         ):
             expected_text = "x".join("?" if extent is None else str(extent) for extent in expected)
             raise InputError(
-                f"Input {name!r} of the model has shape {expected_text}, and --shape says {'x'.join(map(str, shape))}.",
-                hint="Give an extent for each dimension; those that are not ? are fixed.",
+                f"Input {name!r} of the model has shape {expected_text}, but --shape says {'x'.join(map(str, shape))}.",
+                hint="Give a size for each dimension; dimensions other than ? are fixed.",
             )
 
 

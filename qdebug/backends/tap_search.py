@@ -131,7 +131,8 @@ class TapSearch:
         self._runs.append(run)
         while self._settle():
             pass
-        for place in disturbed:  # by its own tap, or a later one, unless another known disturber is near
+        # a tensor is disturbed by its own tap or a later one, unless a known disturber is close
+        for place in disturbed:
             guilty = self._results([place]).intersection(run.taps) or self._nearest_results_after(place).intersection(
                 run.taps
             )

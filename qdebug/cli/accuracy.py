@@ -35,18 +35,18 @@ if TYPE_CHECKING:
 __all__ = ["AccuracyArguments", "fill_parser"]
 
 _DESCRIPTION = """\
-Say how often the right class is first (top-1) or among the first five (top-5) in each
-recording, and what the quantized ones lose. A recording without integer codes is
-float. Each quantized one is held against the float one of its backend, and against
-the first float one if that is of another backend.
+Measure how often the right class is first (top-1) or among the first five (top-5) in
+each recording, and how much accuracy quantization loses. A recording without integer
+codes counts as float. Each quantized recording is compared with the float recording
+of the same backend, and with the first float recording if it has another backend.
 
-All recordings hold the same samples, so the loss is judged on paired differences: on
-the rows that one has right and the other wrong. If its 95 % interval lies above the
-margin, the run is worse. If it includes the margin, the answer is "not decided, N
-samples needed".
+All recordings must hold the same samples. The loss is judged on paired differences,
+that is, on rows that only one of the two runs classifies correctly. If the 95 %
+interval of the loss lies above the margin, the run is worse. If the interval includes
+the margin, the answer is "not decided, N samples needed".
 
 --track adds the results to a file, by commit, backend and processor. --history shows
-what moved in such a file since the last good run."""
+what changed in such a file since the last good run."""
 
 _EPILOG = """\
 examples:
@@ -59,8 +59,8 @@ examples:
   qdebug accuracy --history runs.db              exit 1 if the last run got worse
   qdebug accuracy --history runs.db --json
 
-A metric of your own is called as function(outputs, reference, labels) and gives a
-number, the higher the better.
+Your own metric is called as function(outputs, reference, labels) and returns a
+number; higher is better.
 
 exit codes: 0 within the margin or not decided, 1 worse, 2 could not run, 3 a recording
 is incomplete or recording changed its result (unless allowed)."""
@@ -97,16 +97,16 @@ def fill_parser(parser: Parser) -> None:
         help=".npy, or .npz with one array: the right class of each row of scores",
     )
     parser.add_argument(
-        "--within", type=limit, metavar="X", help="the largest loss that is allowed (default: 0.005, which is 0.5 %%)"
+        "--within", type=limit, metavar="X", help="the largest allowed loss (default: 0.005, which is 0.5 %%)"
     )
-    parser.add_argument(
-        "--metric", metavar="FILE.py:FUNCTION", help="a measure of your own in place of top-1 and top-5"
-    )
-    parser.add_argument("--scores", metavar="NAME", help="the output that has the scores (default: the only one)")
+    parser.add_argument("--metric", metavar="FILE.py:FUNCTION", help="your own metric instead of top-1 and top-5")
+    parser.add_argument("--scores", metavar="NAME", help="the output with the scores (default: the only output)")
     add_track(parser)
-    parser.add_argument("--history", type=Path, metavar="DB", help="show what moved in a file that --track made")
-    parser.add_argument("--all", action="store_true", dest="everything", help="with --history: what did not move, too")
-    add_allowances(parser.add_argument_group("what may be incomplete (else the exit code is 3)"), uncompared=False)
+    parser.add_argument("--history", type=Path, metavar="DB", help="show what changed in a file that --track wrote")
+    parser.add_argument(
+        "--all", action="store_true", dest="everything", help="with --history: also show unchanged results"
+    )
+    add_allowances(parser.add_argument_group("what may be incomplete (otherwise the exit code is 3)"), uncompared=False)
     add_format(parser)
     add_output(parser, what="the result")
     add_untrusted(parser, "recordings")
@@ -123,7 +123,7 @@ def _run(arguments: argparse.Namespace) -> int:
     if not options.recordings:
         raise UsageError("No recording was given.", hint="qdebug accuracy fp32.h5 int8.h5 --labels labels.npy.")
     if options.everything:
-        raise UsageError("--all is for --history.", hint="Leave out --all.")
+        raise UsageError("--all needs --history.", hint="Leave out --all.")
     from qdebug.accuracy.report import AccuracyOptions, accuracy
     from qdebug.accuracy.track import check_track, track, tracked_accuracy
     from qdebug.running.output_metric import load_labels
@@ -154,8 +154,8 @@ def _run(arguments: argparse.Namespace) -> int:
 def _history(options: AccuracyArguments, path: Path) -> int:
     if options.recordings or options.labels is not None or options.track is not None or options.metric is not None:
         raise UsageError(
-            "--history shows what is in a file, and measures nothing.",
-            hint=f"Give it alone: {command('qdebug', 'accuracy', '--history', path)}.",
+            "--history only shows a file and does not measure recordings.",
+            hint=f"Use --history by itself: {command('qdebug', 'accuracy', '--history', path)}.",
         )
     from qdebug.accuracy.track import history
 

@@ -19,24 +19,25 @@ if TYPE_CHECKING:
 __all__ = ["BudgetOptions", "fill_parser"]
 
 _DESCRIPTION = """\
-Say how much of each output's error every node makes by itself. A node's own error is
-put into the reference, and the reference is replayed with it down to the output: what
-that makes, in power, over the output's real error is the node's share.
+Measure how much each node's own error contributes to the error of each output. The
+own error of a node is added to the reference, and the reference is replayed from this
+node to the output. The share of the node is the error power of this replay, divided
+by the real error power of the output.
 
-The parts of a node's error are replayed apart too:
-  weights      other constants than the reference's, rounded ones above all
-  saturation   values that its codes cut off at their ends
-  rounding     rounding the result to its codes
-  arithmetic   what the backend computed otherwise
+The parts of a node's error are replayed separately as well:
+  weights      constants that differ from the reference's, mostly by rounding
+  saturation   values that the code range clips
+  rounding     rounding of the result to its codes
+  arithmetic   other differences in how the backend computes
 
-Shares need not add up to 100 %: errors can cancel or amplify each other, and the
-report says which. Nodes below the least share are replayed together and summed."""
+Shares need not add up to 100 %, because errors can cancel or amplify each other; the
+report says which. Nodes below the least share are replayed together."""
 
 _EPILOG = """\
 examples:
   qdebug budget net.onnx net.int8.onnx --inputs x.npz --samples 8
   qdebug budget float.h5 int8.h5
-  qdebug budget float.h5 int8.h5 --least 0.1      only nodes that make a tenth or more
+  qdebug budget float.h5 int8.h5 --least 0.1      only nodes with a tenth or more
   qdebug budget float.h5 int8.h5 --json -o budget.json
 
 exit codes: 0 done, 2 could not run. Both recordings need their weights."""
@@ -60,9 +61,11 @@ def fill_parser(parser: Parser) -> None:
         type=float,
         default=0.01,
         metavar="SHARE",
-        help="share from which on a node has a row of its own, from 0 to 1 (default: 0.01)",
+        help="smallest share of a node that gets its own row, from 0 to 1 (default: 0.01)",
     )
-    parser.add_argument("--all", action="store_true", dest="everything", help="list every node that is not known")
+    parser.add_argument(
+        "--all", action="store_true", dest="everything", help="list every node whose error is not known"
+    )
     add_pair_options(parser)
     parser.set_defaults(run=_run)
 
@@ -71,7 +74,10 @@ def _run(arguments: argparse.Namespace) -> int:
     options = typed(BudgetOptions, arguments)
     check_target(options.output, force=options.force, sources=[options.reference, options.backend])
     if not 0 <= options.least <= 1:
-        raise UsageError(f"--least {options.least:g} is not a share.", hint="Give one from 0 to 1: --least 0.01.")
+        raise UsageError(
+            f"--least must be a share from 0 to 1, but is {options.least:g}.",
+            hint="Give a share, for example --least 0.01.",
+        )
     options = options.as_recordings()
     with open_compared(options) as session, progress("replaying") as note:
         budget = session.budget(least=options.least, progress=note)

@@ -15,8 +15,8 @@ from qdebug.cli.parser import Parser, add_common
 __all__ = ["Completable", "completables", "fill_parser", "script"]
 
 _DESCRIPTION = """\
-Print the script with which a shell completes qdebug's verbs, options and choices,
-and after --node the nodes of the recording that stands on the line.
+Print a completion script for a shell. It completes the verbs, options and choices of
+qdebug, and after --node the nodes of the recording on the command line.
 
   bash   qdebug completion bash > ~/.local/share/bash-completion/completions/qdebug
   zsh    qdebug completion zsh > "${fpath[1]}/_qdebug"
@@ -114,7 +114,9 @@ def fill_parser(parser: Parser) -> None:
     parser.description = _DESCRIPTION
     target = parser.add_mutually_exclusive_group(required=True)
     target.add_argument("shell", nargs="?", choices=list(_SHELLS), metavar="SHELL", help="bash, zsh or fish")
-    target.add_argument("--nodes", type=Path, metavar="FILE", help="list the names of a recording's nodes, one a line")
+    target.add_argument(
+        "--nodes", type=Path, metavar="FILE", help="list the names of a recording's nodes, one per line"
+    )
     add_common(parser)
     parser.set_defaults(run=_run)
 

@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 __all__ = ["DemoOptions", "fill_parser", "run"]
 
 _DESCRIPTION = """\
-Show the whole story on a net that ships with qdebug: a small classifier of
-handwritten digits. It records the float net and its int8 form, which has one
-planted bug, compares the two, and says what to type next. It needs no model, no
-framework and no network."""
+Show a complete session on a network that ships with qdebug, a small classifier of
+handwritten digits. The demo records the float network and its int8 form with one
+planted bug, compares the two, and suggests the next commands. It needs no model, no
+framework and no network connection."""
 
 _EPILOG = """\
 examples:
@@ -53,7 +53,7 @@ def fill_parser(parser: Parser) -> None:
         nargs="?",
         type=Path,
         default=_DEFAULT_FOLDER,
-        help="where the recordings go (default: ./qdebug-demo, where those of an earlier demo are replaced)",
+        help="folder for the recordings (default: ./qdebug-demo, which may be replaced)",
     )
     parser.add_argument("--force", action="store_true", help="overwrite recordings in DIRECTORY")
     add_common(parser)
@@ -91,9 +91,9 @@ def _summary_text(demo: DemoRun) -> str:
     """Describe the two recordings and the planted bug."""
     sentence = f"reads {{}} of {demo.digits} digits correctly"
     lines = [
-        f"Recorded a float net:     {safe_text(demo.reference)}, {sentence.format(demo.reference_right)}",
+        f"Recorded a float network: {safe_text(demo.reference)}, {sentence.format(demo.reference_right)}",
         f"Recorded its int8 form:   {safe_text(demo.backend)}, {sentence.format(demo.backend_right)}",
-        fill(f"The int8 form has a bug that was planted in node {safe_text(demo.planted)}: {safe_text(demo.bug)}.", 78),
+        fill(f"The int8 form has a bug, planted in node {safe_text(demo.planted)}: {safe_text(demo.bug)}.", 78),
         "",
         "This is what qdebug diff says about the two recordings:",
     ]
@@ -102,10 +102,12 @@ def _summary_text(demo: DemoRun) -> str:
 
 def _next_text(reference: Path, backend: Path, node: str | None) -> str:
     """List the next commands."""
-    steps = [(command("qdebug", "info", backend), "what a recording holds")]
+    steps = [(command("qdebug", "info", backend), "show what a recording holds")]
     if node is not None:
-        steps.append((command("qdebug", "diff", reference, backend, "--node", node), "that node in full"))
-        steps.append((command("qdebug", "explain", backend, "--node", node), "which of its codes no arithmetic gives"))
-    steps.append((command("qdebug", "tui", reference, backend), "walk through all of it"))
-    steps.append(("qdebug record --help", "record a model of your own"))
+        steps.append((command("qdebug", "diff", reference, backend, "--node", node), "show that node in full"))
+        steps.append(
+            (command("qdebug", "explain", backend, "--node", node), "show which of its codes no arithmetic explains")
+        )
+    steps.append((command("qdebug", "tui", reference, backend), "browse the comparison"))
+    steps.append(("qdebug record --help", "record your own model"))
     return "\n".join(["Type next:", *(f"  {typed_}\n      {purpose}" for typed_, purpose in steps)])

@@ -58,13 +58,15 @@ if TYPE_CHECKING:
 __all__ = ["DiffOptions", "fill_parser", "run"]
 
 _DESCRIPTION = """\
-Compare a backend with a reference, each a recording or a model file: pair their
-tensors, measure every pair on real values, and name the first node that is beyond
-the limit. What was not compared is listed with its reason, and never counts as
-good. Without limits of your own, a quantized node may add at most 1.5 LSB of its own
-output unless an arithmetic that backends are known to use gives its very codes, a
-float node the rounding error of its sums; a node that cannot be replayed must
-reach an SQNR of 20 dB. The report says which limits were in force."""
+Compare a backend with a reference; each is a recording or a model file. qdebug pairs
+their tensors, measures every pair in real values, and names the first node beyond its
+limit. Tensors that were not compared are listed with the reason and never count as
+good.
+
+Default limits: a quantized node may add at most 1.5 LSB of its own output, unless a
+known arithmetic reproduces its codes exactly. A float node may add the rounding error
+of its sums. A node that cannot be replayed must reach an SQNR of 20 dB. The report
+says which limits were in force."""
 
 _EPILOG = """\
 examples:
@@ -76,8 +78,8 @@ examples:
   qdebug diff ref.h5 int8.h5 --min-sqnr 30 --max-lsb 4
   qdebug diff ref.h5 int8.h5 --limits limits.toml
   qdebug diff ref.h5 good1.h5 good2.h5 --suggest-limits limits.toml
-  qdebug diff ref.h5 other.h5 --write-map map.toml     then complete it by hand, and:
-  qdebug diff ref.h5 other.h5 --map map.toml           your own pairs go before all
+  qdebug diff ref.h5 other.h5 --write-map map.toml     then edit it by hand, and:
+  qdebug diff ref.h5 other.h5 --map map.toml           your pairs take precedence
   qdebug diff ref.h5 int8.h5 --json -o diff.json
   qdebug diff ref.h5 int8.h5 -o diff.html        a page with plots; also .csv, .xml (JUnit)
   qdebug diff ref.h5 int8.h5 -f markdown >> "$GITHUB_STEP_SUMMARY"
@@ -88,7 +90,7 @@ examples:
 exit codes: 0 within the limits, 1 a node is beyond its limit, 2 could not run,
 3 a recording is incomplete, the inputs of the runs differ, recording changed a
 result, tensors were lost to the comparison, or a tenth of the replays failed
-(unless allowed). The highest holds; the report is printed anyway."""
+(unless allowed). The highest code applies; the report is always printed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,31 +174,35 @@ def fill_parser(parser: Parser) -> None:
     """Add the arguments of the verb."""
     parser.description = _DESCRIPTION
     parser.epilog = _EPILOG
-    parser.add_argument("reference", type=Path, metavar="REF", help="recording or model of the reference")
-    parser.add_argument("backends", type=Path, nargs="+", metavar="BACKEND", help="recording or model of a backend")
-    parser.add_argument("--explain-metrics", action=_ExplainMetrics, nargs=0, help="say what every metric means")
+    parser.add_argument("reference", type=Path, metavar="REF", help="recording or model file of the reference")
+    parser.add_argument(
+        "backends", type=Path, nargs="+", metavar="BACKEND", help="recording or model file of a backend"
+    )
+    parser.add_argument("--explain-metrics", action=_ExplainMetrics, nargs=0, help="explain every metric")
     effort = parser.add_mutually_exclusive_group()
     effort.add_argument(
-        "--quick", action="store_true", help="leave out each node's share of the outputs' error, and what to try"
+        "--quick", action="store_true", help="skip the shares of the outputs' error and the suggested edits"
     )
-    effort.add_argument("--thorough", action="store_true", help="replay all nodes and try all edits for these")
+    effort.add_argument(
+        "--thorough", action="store_true", help="replay all nodes and try all edits for shares and suggestions"
+    )
     parser.add_argument(
         "--no-explain",
         action="store_false",
         dest="explain",
-        help="do not look for the arithmetic that reproduces each quantized node",
+        help="skip the search for the arithmetic of each quantized node",
     )
     add_limits_file(parser)
     add_limits(
         parser.add_argument_group(
-            "limits on the whole error (all that are given must hold; default: derived from what each node adds)"
+            "limits on the whole error (all given limits must hold; default: derived for each node)"
         )
     )
     parser.add_argument(
         "--suggest-limits",
         type=Path,
         metavar="FILE",
-        help="write limits that these runs keep, with a margin, to FILE; give several known-good BACKENDs",
+        help="write limits that these runs meet, with a margin, to FILE; give several known-good BACKENDs",
     )
     pairing = parser.add_argument_group("which tensors are compared")
     add_map(pairing)
@@ -204,23 +210,28 @@ def fill_parser(parser: Parser) -> None:
         "--write-map",
         type=Path,
         metavar="FILE",
-        help="write the pairs, and what has no partner with the nearest candidate, to FILE, to be completed by hand",
+        help="write the pairs, and unmatched tensors with their closest candidate, to FILE for editing by hand",
     )
-    add_allowances(parser.add_argument_group("what may be incomplete (else the exit code is 3)"))
-    add_models(parser.add_argument_group("models in place of recordings (recorded first, into qdebug-runs/)"))
+    add_allowances(parser.add_argument_group("what may be incomplete (otherwise the exit code is 3)"))
+    add_models(parser.add_argument_group("model files instead of recordings (recorded into qdebug-runs/ first)"))
     shown = parser.add_argument_group("what is shown")
     shown.add_argument("--node", metavar="NAME", help="one node (or tensor) in full")
-    shown.add_argument("--sample", type=natural, metavar="N", help="look at sample N alone, counted from 0")
-    shown.add_argument("--top", type=positive, metavar="N", help="the N worst nodes, in JSON too (qdebug help agent)")
-    shown.add_argument("--only-failing", action="store_true", help="every node that fails, and no other; in JSON too")
-    shown.add_argument("--budget", action="store_true", help="what each node's own error does to the outputs, too")
+    shown.add_argument("--sample", type=natural, metavar="N", help="compare sample N only, counted from 0")
+    shown.add_argument(
+        "--top", type=positive, metavar="N", help="show only the N worst nodes, also in JSON (qdebug help agent)"
+    )
+    shown.add_argument("--only-failing", action="store_true", help="show all failing nodes and no others, also in JSON")
+    shown.add_argument("--budget", action="store_true", help="also show how each node's own error affects the outputs")
     much = parser.add_mutually_exclusive_group()
-    much.add_argument("-q", "--quiet", action="store_true", help="the verdict alone")
+    much.add_argument("-q", "--quiet", action="store_true", help="print only the verdict")
     much.add_argument(
-        "-v", "--verbose", action="store_true", help="runs, limits, neighbours of the first divergence, all remarks"
+        "-v",
+        "--verbose",
+        action="store_true",
+        help="also show runs, limits, neighbours of the first divergence and all remarks",
     )
     much.add_argument(
-        "--all", action="store_true", dest="everything", help="every node and every tensor left out, in a pager"
+        "--all", action="store_true", dest="everything", help="show every node and every unmatched tensor, in a pager"
     )
     add_format(shown, forms=REPORTS)
     add_output(shown, what="the result")
@@ -297,12 +308,12 @@ def _check_options(options: DiffOptions) -> None:
 
         check_track(options.track)
     if options.write_map is not None and len(options.backends) > 1:
-        raise UsageError("--write-map writes the pairs of one backend.", hint="Give one BACKEND.")
+        raise UsageError("--write-map needs exactly one backend.", hint="Give one BACKEND.")
     if options.node is not None and options.form in ("junit", "csv"):
         raise UsageError(f"-f {options.form} cannot show a single node.", hint="Leave out --node, or use -f json.")
     if options.budget and (options.form in ("json", "junit", "csv") or options.node is not None or options.quiet):
         raise UsageError(
-            "--budget adds to text reports only.", hint="For all else: qdebug budget REF BACKEND, with --json."
+            "--budget works only with text reports.", hint="For other formats, use qdebug budget REF BACKEND --json."
         )
     if options.form == "html" and options.output is None and terminal_width() is not None:
         raise UsageError("An HTML page cannot be shown in a terminal.", hint="Write it to a file: -o diff.html.")
@@ -364,7 +375,7 @@ def _requested_detail(session: DiffSession, result: RunComparison, name: str, op
         graph = session.backend.graph
         is_backend_node = graph.producer(name) is not None or any(node.name == name for node in graph.nodes)
         description = (
-            f"not compared itself: it is judged with tensor {shown.tensor!r}, which is shown"
+            f"not compared itself; it is judged by tensor {shown.tensor!r}, which is shown"
             if is_backend_node
             else f"node {shown.node!r}"
         )
@@ -508,5 +519,5 @@ def _incomplete_text(result: RunComparison) -> str:
     if incomparable:
         reasons.append(f"{plural(incomparable, 'pair')} could not be compared")
     options = [way for way, applies in causes.items() if applies] if result.shortcomings else []
-    accept_text = f"; accept it with {' '.join(options)}" if options else ""
+    accept_text = f"; accept with {' '.join(options)}" if options else ""
     return safe_text("; ".join(reasons) + accept_text)

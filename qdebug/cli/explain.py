@@ -36,30 +36,30 @@ if TYPE_CHECKING:
 __all__ = ["ExplainOptions", "fill_parser", "run"]
 
 _DESCRIPTION = """\
-Take each quantized node of a recording, compute it in every arithmetic that real
-backends use (rounding, multiplier, accumulator, order of the steps) on the inputs
-that the backend recorded, and name those that give its recorded output bit for bit.
-Nothing less than every element counts. What no arithmetic reproduces is listed with
-the pattern of the wrong elements and the likely cause: that is where to look for a
-bug. Float nodes are held against the rounding error of their sums.
+Find the arithmetic of each quantized node in a recording. qdebug computes the node on
+its recorded inputs in every arithmetic that real backends use (rounding, multiplier,
+accumulator, order of steps) and names those that reproduce the recorded output bit
+for bit, in every element. A node that no arithmetic reproduces is listed with the
+pattern of its wrong elements and the likely cause; look there for a bug. Float nodes
+are compared with the rounding error of their sums.
 
-Arithmetics that are one function of these nodes count as one; those that are left
-are the class. Witnesses are the different sums or codes that the runner-up, the
-best that fails, gets wrong: few of them are little evidence. A multiplier and shift
-that were recorded with a tensor are tried first."""
+Arithmetics that compute the same function on these nodes count as one. The functions
+that remain form the class. Witnesses are the different sums or codes that the
+runner-up, the best failing arithmetic, gets wrong; few witnesses are weak evidence.
+If a multiplier and shift were recorded with a tensor, they are tried first."""
 
 _EPILOG = """\
 examples:
   qdebug explain int8.h5
-  qdebug explain int8.h5 --node conv1           all that reproduce it, and what they leave open
+  qdebug explain int8.h5 --node conv1           all arithmetics that reproduce it
   qdebug explain int8.h5 --json -o explain.json
   qdebug explain int8.h5 --jobs 4               share the work among 4 processes
   qdebug explain int8.h5 --write-arithmetic backend.toml
   qdebug record int8.h5 --backend interpreter:arithmetic=backend.toml --inputs x.npz -o twin.h5
 
-exit codes: 0 every node that can be computed is explained, 1 a node is not,
-2 could not run, 3 no answer: nothing that was computed could be looked at, more
-than a tenth of the nodes on codes could not, the recording is incomplete, or
+exit codes: 0 every node that can be computed is explained, 1 a node is unexplained,
+2 could not run, 3 no answer: no computed tensor could be examined, more than a tenth
+of the quantized nodes could not be examined, the recording is incomplete, or
 recording changed the result (unless allowed)."""
 
 
@@ -97,19 +97,19 @@ def fill_parser(parser: Parser) -> None:
     parser.epilog = _EPILOG
     parser.add_argument("backend", type=Path, metavar="BACKEND", help="recording of a backend run")
     parser.add_argument("--node", metavar="NAME", help="one node (or tensor) in full")
-    parser.add_argument("--sample", type=natural, metavar="N", help="look at sample N alone, counted from 0")
+    parser.add_argument("--sample", type=natural, metavar="N", help="examine sample N only, counted from 0")
     parser.add_argument("--all", action="store_true", dest="everything", help="list every node, explained or not")
     parser.add_argument(
         "--write-arithmetic",
         type=Path,
         metavar="FILE",
-        help="write the arithmetic found to a TOML file, for --backend interpreter:arithmetic=FILE",
+        help="write the arithmetic to a TOML file for --backend interpreter:arithmetic=FILE",
     )
     add_limits_file(parser)
     parser.add_argument(
-        "--max-lsb", type=limit, metavar="N", help="an unexplained node that is wrong by at most N steps is no failure"
+        "--max-lsb", type=limit, metavar="N", help="accept unexplained nodes that are wrong by at most N LSB"
     )
-    add_allowances(parser.add_argument_group("what may be missing (else the exit code is 3)"))
+    add_allowances(parser.add_argument_group("what may be missing (otherwise the exit code is 3)"))
     add_format(parser)
     add_output(parser, what="the result")
     add_track(parser)
@@ -191,7 +191,7 @@ def _write_arithmetic(explanation: ExplainedRun, target: Path) -> None:
     if not explanation.arithmetic:
         raise UsageError(
             "No quantized node is explained, so there is no arithmetic to write.",
-            hint="Leave --write-arithmetic out to see why.",
+            hint="Run it without --write-arithmetic to see why.",
         )
     from qdebug.running.explain_file import arithmetic_text
 

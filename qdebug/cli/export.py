@@ -38,25 +38,25 @@ __all__ = [
 ]
 
 _NETRON_DESCRIPTION = """\
-Write the result of a comparison as an attachment for Netron, the viewer for models:
-start it without a file, open the model in it, then this file, and every node and
-value shows its status, its SQNR and what it introduces. The model is the backend's,
-or with --on reference the reference's; nodes are found by their names."""
+Write the result of a comparison as an attachment for Netron, the model viewer. Start
+Netron without a file, open the model, then open the attachment: every node and value
+shows its status, SQNR and introduced error. The model is the backend's, or the
+reference's with --on reference; nodes are matched by name."""
 
 _MODEL_EXPLORER_DESCRIPTION = """\
 Write a comparison for Model Explorer into a folder: both graphs, an overlay for each
-metric, the status and where each node ran, the way of the error, and which nodes
-belong together. The script open.py in the folder opens them beside each other: a
-click on a node selects its partner. It needs: pip install ai-edge-model-explorer."""
+metric, for the status, the placement and the path of the error, and the pairs of
+nodes. The script open.py in the folder opens both graphs side by side; a click on a
+node selects its partner. It needs: pip install ai-edge-model-explorer."""
 
 _CSV_DESCRIPTION = """\
-Write the result of a comparison as CSV, a line for each tensor; with --node the
-elements of that tensor, both sides beside each other, for one sample and step."""
+Write the result of a comparison as CSV, one line per tensor. With --node, write the
+elements of that tensor in both runs, for one sample and step."""
 
 _NPZ_DESCRIPTION = """\
-Write recorded values of one sample and step as an .npz file for numpy: codes as they
-are stored, or real values with --real. An array is called like its tensor where that
-is a harmless file name; the array tensor_names tells which is which."""
+Write recorded values of one sample and step as an .npz file for numpy: codes as
+stored, or real values with --real. Arrays are named after their tensors as far as
+file names allow; the array tensor_names has the exact names."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,7 +113,9 @@ def add_forms(forms: Verbs) -> None:
     """Add the formats to the verb."""
     netron: Parser = forms.add_parser("netron", help="an attachment for Netron", description=_NETRON_DESCRIPTION)
     _add_pair(netron)
-    netron.add_argument("--on", choices=("backend", "reference"), default="backend", help="whose model it is for")
+    netron.add_argument(
+        "--on", choices=("backend", "reference"), default="backend", help="the model that the attachment is for"
+    )
     _add_target(netron, "FILE.json", required=True)
     netron.set_defaults(run=run_netron)
     explorer: Parser = forms.add_parser(
@@ -123,14 +125,14 @@ def add_forms(forms: Verbs) -> None:
     explorer.add_argument("-o", "--output", type=Path, required=True, metavar="DIR", help="the folder to write")
     explorer.add_argument("--force", action="store_true", help="overwrite files in it")
     explorer.set_defaults(run=run_model_explorer)
-    csv: Parser = forms.add_parser("csv", help="a line for each tensor, or element", description=_CSV_DESCRIPTION)
+    csv: Parser = forms.add_parser("csv", help="one line per tensor, or per element", description=_CSV_DESCRIPTION)
     _add_pair(csv)
     csv.add_argument("--node", metavar="NAME", help="the elements of this node (or tensor)")
     _add_place(csv)
     _add_target(csv, "FILE.csv", required=False)
     csv.set_defaults(run=run_csv)
     npz: Parser = forms.add_parser("npz", help="recorded values for numpy", description=_NPZ_DESCRIPTION)
-    npz.add_argument("recording", type=Path, metavar="RECORDING", help="where the values are")
+    npz.add_argument("recording", type=Path, metavar="RECORDING", help="recording with the values")
     npz.add_argument(
         "--tensor", action="append", default=[], metavar="GLOB", help="a name pattern (repeatable; default: all)"
     )
@@ -250,24 +252,23 @@ def run_npz(arguments: argparse.Namespace) -> int:
 
 
 _DESCRIPTION = """\
-Write a part of a recording, or of a comparison, in a form that other programs read."""
+Write a part of a recording, or of a comparison, in a format for other programs."""
 
 _REPRO_DESCRIPTION = """\
-Write a pytest file for one node: its inputs, weights and parameters, the output
-that the backend gave, and the arithmetic it should have followed, in plain numpy.
-The file runs anywhere without qdebug: on the real backend where it is
-installed (ONNX Runtime), else on the recorded output. It fails as long as the node
-is wrong, so it is a bug report and the test of the fix at once.
+Write a pytest file for one node, in plain numpy: its inputs, weights and parameters,
+the output of the backend, and the arithmetic that the node should follow. The file
+runs anywhere without qdebug. It tests the real backend if it is installed (ONNX
+Runtime), otherwise the recorded output. It fails as long as the node is wrong, so it
+serves as a bug report and as a test of the fix.
 
-The arithmetic is the one that reproduces the node; if none does, the one that
-reproduces other nodes of its kind in the same run. A large node is cut to what its
-wrong elements need, unless --whole is given. A float node is held against a replay,
-within what the order and the precision of its sums account for; the file says how
-much that is."""
+The arithmetic is the one that reproduces the node. If none does, it is the one that
+reproduces other nodes of the same kind in the run. A large node is reduced to what
+its wrong elements need, unless --whole is given. A float node is compared with a
+replay, within the rounding bound of its sums; the file states this bound."""
 
 _REPRO_EPILOG = """\
 examples:
-  qdebug explain int8.h5                                    which nodes nothing explains
+  qdebug explain int8.h5                                    which nodes are unexplained
   qdebug export repro ref.h5 int8.h5 --node conv1 -o test_conv1.py
   pytest test_conv1.py"""
 
@@ -302,9 +303,9 @@ def _add_repro(forms: Verbs) -> None:
     parser.add_argument("backend", type=Path, metavar="BACKEND", help="recording of the backend run")
     parser.add_argument("--node", required=True, metavar="NAME", help="the backend's node, or a tensor it computes")
     parser.add_argument(
-        "--sample", type=natural, metavar="N", help="sample to take (default: the one with most errors)"
+        "--sample", type=natural, metavar="N", help="sample to use (default: the sample with most errors)"
     )
-    parser.add_argument("--whole", action="store_true", help="cut nothing, however large the node is")
+    parser.add_argument("--whole", action="store_true", help="keep the whole node, however large it is")
     parser.add_argument("-o", "--output", type=Path, required=True, metavar="FILE.py", help="the test file to write")
     parser.add_argument("--force", action="store_true", help="overwrite FILE.py if it exists")
     add_untrusted(parser, "reference", "backend")
@@ -337,9 +338,7 @@ def run_repro(arguments: argparse.Namespace) -> int:
     return 0
 
 
-_PASSING_NOTE = (
-    "It proves that the node computes rightly on these inputs: look at its weights, its scales and what it reads"
-)
+_PASSING_NOTE = "This proves that the node computes correctly on these inputs; check its weights, scales and inputs"
 
 
 def _quantized_text(backend: Recording, options: ReproOptions, compared: str) -> tuple[str, str]:
@@ -348,7 +347,7 @@ def _quantized_text(backend: Recording, options: ReproOptions, compared: str) ->
     from qdebug.reproduce.reproducer import make_reproducer
 
     reproducer = make_reproducer(backend, options.node, sample=options.sample, whole=options.whole, reference=compared)
-    passing_reason = "" if reproducer.wrong else f"every code is what {reproducer.variant} gives: the test passes"
+    passing_reason = "" if reproducer.wrong else f"{reproducer.variant} reproduces every code, so the test passes"
     return reproducer_text(reproducer, options.output), passing_reason
 
 
@@ -359,7 +358,9 @@ def _float_text(backend: Recording, options: ReproOptions, compared: str) -> tup
 
     reproducer = make_float_reproducer(backend, options.node, sample=options.sample, reference=compared)
     passing_reason = (
-        f"the error is within the {reproducer.precision} rounding bound: the test passes" if reproducer.within else ""
+        f"the error is within the {reproducer.precision} rounding bound, so the test passes"
+        if reproducer.within
+        else ""
     )
     return float_reproducer_text(reproducer, options.output), passing_reason
 

@@ -44,7 +44,7 @@ def report_failure(failure: BaseException) -> None:
         message, hint = _os_message(failure), ""
     elif isinstance(failure, MemoryError):
         message = f"not enough memory{': ' + str(failure) if str(failure) else '.'}"
-        hint = "Record fewer samples at once (--samples N), or compare one: --sample N."
+        hint = "Record fewer samples at once (--samples N), or compare one sample (--sample N)."
     else:
         message, hint = _unexpected_message(failure)
     say(f"qdebug: {safe_text(message, limit=_MESSAGE_LIMIT)}")

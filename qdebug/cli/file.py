@@ -19,37 +19,36 @@ if TYPE_CHECKING:
 __all__ = ["JoinOptions", "PackOptions", "PruneOptions", "RecoverOptions", "VerifyOptions", "fill_parser"]
 
 _DESCRIPTION = """\
-Look after recordings: check every byte of one, rebuild what a run left behind that
-was killed, make one smaller, or let several stand for one run."""
+Maintain recordings: verify every byte, recover the recording of a killed run,
+compress a recording, or join several recordings of one run."""
 
 _EPILOG = """\
 examples:
-  qdebug file verify int8.h5                 is every tensor as it was recorded?
+  qdebug file verify int8.h5                 check that every tensor is unchanged
   qdebug file pack int8.h5                   compress it
   qdebug file join rank0.h5 rank1.h5 -o run.json
   qdebug file recover npu.h5                 the run that recorded to npu.h5 was killed
-  qdebug file prune --dry-run                what may go from qdebug-runs/
+  qdebug file prune --dry-run                what could be removed from qdebug-runs/
 
 qdebug file ACTION --help explains an action."""
 
 _VERIFY = """\
-Check a recording: that it is built as a recording is, that its graph makes sense,
-and that every tensor and table has the hash it was written with. A process of its
-own does it, with a limit on memory and time, so that a file made to crash or fill
-the reader does no harm. Exits with 2 if anything is wrong.
+Check a recording: its structure, its graph, and the hash of every tensor and table.
+A separate process with limits on memory and time does this, so that a malicious file
+does no harm. The exit code is 2 if anything is wrong.
 
-With --untrusted the other verbs do this first."""
+With --untrusted, the other verbs run this check first."""
 
 _PACK = """\
-Rewrite a recording with compressed tensors, and check each against its hash before
-the file takes the old one's place. gzip is read by every HDF5 program; zstd is faster
-and a little smaller, and needs the extra: pip install 'qdebug[zstd]'. A tensor that
-does not get smaller is left as it is."""
+Rewrite a recording with compressed tensors. Every tensor is checked against its hash
+before the new file replaces the old one. Every HDF5 program reads gzip. zstd is
+faster and compresses a little better, but needs pip install 'qdebug[zstd]'. A tensor
+that does not get smaller is stored uncompressed."""
 
 _JOIN = """\
-Write a small JSON file that stands for several recordings: those of the processes,
-ranks or workers of one run. Every command takes it in place of a recording. The
-recordings stay where they are, beside it or in folders below it."""
+Join the recordings of the processes, ranks or workers of one run. This writes a small
+JSON file that every command accepts like a recording. The recordings themselves stay
+in the folder of the JSON file, or in folders below it."""
 
 _JOIN_EPILOG = """\
 examples:
@@ -58,22 +57,22 @@ examples:
   qdebug file join rank0.h5 rank1.h5 --prefix r0/ --prefix r1/ -o run.json"""
 
 _RECOVER = """\
-Rebuild the recording of a run that did not finish. While a run records to npu.h5,
-npu.h5.part holds the tensors and npu.h5.journal says what is where; every tensor
-whose put() had returned is in both, however the process died. Each one is checked
-against the hash it was written with. The recording is marked as incomplete, so that
-qdebug diff exits with 3 unless it is given --allow-partial.
+Rebuild the recording of a run that did not finish. While a run records to npu.h5, the
+file npu.h5.part holds the tensors and npu.h5.journal their locations. A tensor is in
+both files as soon as its put() returned, even if the process was killed. Each tensor
+is checked against its hash. The recording is marked as incomplete, and qdebug diff
+exits with 3 unless --allow-partial is given.
 
-FILE is the name that the run was told, or that of its journal. The recording gets
-that name, and the two files are removed; with -o OUT.h5 they stay. A file npu.h5.part
-that is whole and lacks but its name needs no journal, and is as complete as it says."""
+FILE is the output path of the run, or the path of its journal. The recording is
+written to this path, and the two files are removed; with -o OUT.h5 they are kept. A
+complete file npu.h5.part that was only not renamed yet needs no journal."""
 
 
 _PRUNE = """\
-Remove recordings from qdebug-runs/ until it is no larger than the limit. Only those go
-that qdebug made and named by itself, that can be made again from unchanged models and
-inputs, that nobody has open, and that were not used for a day: the one not used for
-longest first. Nothing else is ever removed."""
+Remove recordings from qdebug-runs/ until it is no larger than the limit. A recording
+is removed only if qdebug made and named it, it can be made again from unchanged
+models and inputs, no process has it open, and it was not used for a day. The least
+recently used recording goes first. Nothing else is ever removed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,7 +139,7 @@ def fill_parser(parser: Parser) -> None:
 
 def _add_join(actions: Verbs) -> None:
     parser: Parser = actions.add_parser(
-        "join", help="make several recordings one", description=_JOIN, epilog=_JOIN_EPILOG
+        "join", help="join several recordings of one run", description=_JOIN, epilog=_JOIN_EPILOG
     )
     parser.add_argument("files", type=Path, nargs="+", metavar="FILE", help="the recordings, in order")
     parser.add_argument("-o", "--output", type=Path, required=True, metavar="RUN.json", help="the manifest to write")
@@ -148,13 +147,16 @@ def _add_join(actions: Verbs) -> None:
         "--by",
         choices=("tensors", "samples"),
         default="tensors",
-        help="tensors (default): each holds other tensors of the same samples; samples: each holds further samples",
+        help=(
+            "tensors (default): the files hold different tensors of the same samples; samples: each file "
+            "holds further samples"
+        ),
     )
     parser.add_argument(
         "--prefix",
         action="append",
         metavar="TEXT",
-        help="goes before the names of a recording; once for each, in order",
+        help="prefix for the names of a recording; give it once per recording, in order",
     )
     parser.add_argument("--force", action="store_true", help="overwrite RUN.json if it exists")
     add_untrusted(parser, "files")
@@ -166,9 +168,13 @@ def _add_prune(actions: Verbs) -> None:
     parser: Parser = actions.add_parser("prune", help="make room in qdebug-runs/", description=_PRUNE)
     parser.add_argument("folder", type=Path, nargs="?", default=Path("qdebug-runs"), help="default: qdebug-runs")
     parser.add_argument(
-        "--runs-limit", type=size, default=0, metavar="SIZE", help="what may stay, as 5GB (default: 0, all may go)"
+        "--runs-limit",
+        type=size,
+        default=0,
+        metavar="SIZE",
+        help="size that may stay, such as 5GB (default: 0, remove all)",
     )
-    parser.add_argument("--dry-run", action="store_true", help="say what would go, and remove nothing")
+    parser.add_argument("--dry-run", action="store_true", help="print what would be removed, and remove nothing")
     add_common(parser)
     parser.set_defaults(run=_prune)
 
@@ -194,9 +200,9 @@ def _prune(arguments: argparse.Namespace) -> int:
 def _add_pack(actions: Verbs) -> None:
     parser: Parser = actions.add_parser("pack", help="make a recording smaller", description=_PACK)
     parser.add_argument("file", type=Path, metavar="FILE", help="a recording")
-    parser.add_argument("-o", "--output", type=Path, metavar="OUT.h5", help="write there instead of in place")
+    parser.add_argument("-o", "--output", type=Path, metavar="OUT.h5", help="write to OUT.h5 instead of in place")
     parser.add_argument("--codec", choices=("gzip", "zstd"), default="gzip", help="gzip (default) or zstd")
-    parser.add_argument("--level", type=positive, default=1, metavar="N", help="how hard to try, 1 (default) to 9")
+    parser.add_argument("--level", type=positive, default=1, metavar="N", help="compression level, 1 (default) to 9")
     parser.add_argument("--force", action="store_true", help="overwrite OUT.h5 if it exists")
     add_untrusted(parser, "file")
     add_common(parser)
@@ -206,8 +212,8 @@ def _add_pack(actions: Verbs) -> None:
 def _add_verify(actions: Verbs) -> None:
     parser: Parser = actions.add_parser("verify", help="check every byte of a recording", description=_VERIFY)
     parser.add_argument("files", type=Path, nargs="+", metavar="FILE", help="recordings")
-    parser.add_argument("--memory", type=positive, metavar="MB", help="memory that the process may take (default 2048)")
-    parser.add_argument("--timeout", type=positive, metavar="SECONDS", help="time that it may take for a file")
+    parser.add_argument("--memory", type=positive, metavar="MB", help="memory limit of the process (default: 2048)")
+    parser.add_argument("--timeout", type=positive, metavar="SECONDS", help="time limit per file")
     add_common(parser)
     parser.set_defaults(run=_verify)
 
@@ -216,8 +222,8 @@ def _add_recover(actions: Verbs) -> None:
     parser: Parser = actions.add_parser(
         "recover", help="rebuild the recording of a run that was killed", description=_RECOVER
     )
-    parser.add_argument("file", type=Path, metavar="FILE", help="what the run was recording to")
-    parser.add_argument("-o", "--output", type=Path, metavar="OUT.h5", help="put the recording there")
+    parser.add_argument("file", type=Path, metavar="FILE", help="output path of the run, or its journal")
+    parser.add_argument("-o", "--output", type=Path, metavar="OUT.h5", help="write the recording to OUT.h5")
     parser.add_argument("--force", action="store_true", help="replace the recording if it exists")
     add_untrusted(parser)
     add_common(parser)
@@ -265,7 +271,7 @@ def _join(arguments: argparse.Namespace) -> int:
     options = typed(JoinOptions, arguments)
     if options.prefix is not None and len(options.prefix) != len(options.files):
         raise UsageError(
-            f"{len(options.prefix)} prefixes are given for {len(options.files)} recordings.",
+            f"There are {len(options.prefix)} prefixes for {len(options.files)} recordings.",
             hint="Give --prefix once for each recording, in order.",
         )
     from qdebug.recording.reading.opening import JoinedRecording, join, read_manifest

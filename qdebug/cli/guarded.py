@@ -56,8 +56,8 @@ def run_guarded(arguments: argparse.Namespace, words: Sequence[str]) -> int:
     memory = (arguments.memory << 20) if arguments.memory else _BASE_MEMORY + _MEMORY_PER_BYTE * size
     if memory < _MIN_MEMORY:
         raise UsageError(
-            f"{memory >> 20} MB are too little memory for any command.",
-            hint=f"Give at least {_MIN_MEMORY >> 20}: --memory {_MIN_MEMORY >> 20}.",
+            f"--memory {memory >> 20} is too small for any command.",
+            hint=f"Give at least {_MIN_MEMORY >> 20} MB: --memory {_MIN_MEMORY >> 20}.",
         )
     seconds = arguments.seconds
     if seconds is None and not arguments.endless:
@@ -71,9 +71,9 @@ def run_guarded(arguments: argparse.Namespace, words: Sequence[str]) -> int:
         return code
     end_signal = signal.Signals(-code)
     out_of_time = end_signal is signal.SIGXCPU or (end_signal is signal.SIGKILL and seconds is not None)
-    reason = f"took more than {seconds} seconds of the processor" if out_of_time else f"was ended by {end_signal.name}"
+    reason = f"used more than {seconds} seconds of processor time" if out_of_time else f"was ended by {end_signal.name}"
     say(f"qdebug: the guarded process {reason}.")
-    say(f"  hint: {'Allow it more: --seconds N.' if out_of_time else 'Ask whoever made the files for other copies.'}")
+    say(f"  hint: {'Allow it more: --seconds N.' if out_of_time else 'Ask the sender for other copies of the files.'}")
     return COULD_NOT_RUN
 
 

@@ -25,25 +25,26 @@ _MAX_LINES = 8
 _SOURCE_FORMATS = ("arrays", "description", "litert-debugger")
 
 _DESCRIPTION = """\
-Make a recording of tensors that another tool dumped: of an accelerator that nothing
-here can run, mostly. The result is a recording like any other: `qdebug info`, `diff`,
-`explain` and `tui` read it.
+Make a recording from tensors that another tool dumped, for example from an accelerator
+that qdebug cannot run. The result is an ordinary recording for `qdebug info`, `diff`,
+`explain` and `tui`.
 
 SOURCE is one of these:
-  a folder of .npy and .npz files: a file, or an array, is called like its tensor;
-      sub-folders or archives that differ in a number alone are samples: sample0 ...
-      with --graph, raw files (.raw, .bin) as well: the model knows their types and shapes
+  a folder of .npy and .npz files, where each file or array has the name of its tensor;
+      sub-folders or archives that differ only in a number are samples: sample0 ...
+      with --graph, raw files (.raw, .bin) as well; the model states types and shapes
   one .npz file, such as `qdebug export npz` writes
   a .json file that describes raw files: tensor, dtype, shape, scale, zero_point ...
   a folder of the LiteRT accuracy debugger: --source-format litert-debugger
 
---graph gives nodes, weights and quantization to bare values. It takes a model file, or
-a recording of the same model. Names are compared as they are, then with every character
-but letters and digits as "_", as tools write them into file names. The name of a node
-stands for its only output. What had to be cleaned, and what has no partner, is said.
+--graph adds nodes, weights and quantization to bare values. It takes a model file, or
+a recording of the same model. Names are compared as they are, and then with "_" for
+every character other than letters and digits, as tools write file names. The name of
+a node stands for its only output. The report lists changed names and unmatched
+tensors.
 
-Values that do not fit the graph are recorded as they were dumped, and that is said.
-Real values of a quantized tensor become its codes only if every one is exactly a code's."""
+Values that do not fit the graph are recorded as dumped, with a note. Real values of a
+quantized tensor become codes only if every value is exactly on the grid of codes."""
 
 _EPILOG = """\
 examples:
@@ -77,25 +78,28 @@ def fill_parser(parser: Parser) -> None:
     parser.add_argument("-o", "--output", type=Path, required=True, metavar="OUT.h5", help="the recording to write")
     parser.add_argument("--force", action="store_true", help="overwrite OUT.h5 if it exists")
     parser.add_argument(
-        "--graph", type=Path, metavar="MODEL", help="a model file or a recording: nodes, weights, scales, zero points"
+        "--graph",
+        type=Path,
+        metavar="MODEL",
+        help="a model file or a recording with nodes, weights, scales and zero points",
     )
     parser.add_argument(
         "--source-format",
         choices=_SOURCE_FORMATS,
-        help="the form of SOURCE (default: found out, but for litert-debugger)",
+        help="the format of SOURCE (default: detected, except litert-debugger)",
     )
     parser.add_argument(
         "--layout",
         metavar="NHWC",
-        help="the order of dimensions that the dump keeps tensors of so many in, where it does not say it",
+        help="order of dimensions in the dump, for tensors with this number of dimensions, unless the dump states it",
     )
     parser.add_argument(
         "--rename",
         action="append",
         metavar="REGEX=TEXT",
-        help="change names of the dump: where REGEX matches, TEXT stands (as in re.sub); may be given several times",
+        help="rename tensors of the dump: replace REGEX by TEXT, as in re.sub; may be given several times",
     )
-    parser.add_argument("--json", action="store_true", help="print as JSON what came of it, every tensor named")
+    parser.add_argument("--json", action="store_true", help="print the result as JSON, with every tensor")
     add_untrusted(parser)
     add_common(parser)
     parser.set_defaults(run=run)
@@ -149,14 +153,14 @@ def _summary_lines(summary: ImportSummary, *, graph: bool) -> Iterable[str]:
         yield from _entry_lines("not in the model", summary.unmatched)
         yield from _entry_lines("not in the dump", dict.fromkeys(summary.absent, ""))
         if summary.constants:
-            yield f"weights    {summary.constants} constants are the model's"
+            yield f"weights    {summary.constants} constants from the model"
     yield from _entry_lines("differs from the model", summary.notes)
     yield from _entry_lines("not read", summary.ignored)
-    yield "fidelity   unknown: nobody ran the model without the dump"
+    yield "fidelity   unknown: there is no run without dumping to compare with"
 
 
 _MATCH_CLAUSES: Mapping[str, str] = {
-    "exact": "as they are",
+    "exact": "unchanged",
     "node": "by the name of the node",
     "cleaned": 'with other characters as "_"',
     "cleaned node": 'by the name of the node, with other characters as "_"',

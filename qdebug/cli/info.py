@@ -14,10 +14,10 @@ from qdebug.cli.sources import open_source
 __all__ = ["InfoOptions", "fill_parser", "run"]
 
 _DESCRIPTION = """\
-Say what a recording holds: what ran, with which options and versions, on which
-processor, whether it finished, whether recording changed the result (fidelity),
-how many samples, tensors and nodes. No tensor is read, so it is quick however
-large the file is."""
+Show what a recording holds: the backend with its options, versions and processor;
+whether the run finished; whether recording changed the result (fidelity); and the
+number of samples, tensors and nodes. No tensor is read, so this is fast for large
+files too."""
 
 _EPILOG = """\
 examples:
@@ -42,7 +42,7 @@ def fill_parser(parser: Parser) -> None:
     parser.description = _DESCRIPTION
     parser.epilog = _EPILOG
     parser.add_argument("file", type=Path, metavar="FILE", help="a recording")
-    parser.add_argument("--tensors", action="store_true", help="list every tensor too")
+    parser.add_argument("--tensors", action="store_true", help="also list every tensor")
     add_format(parser)
     add_output(parser, what="the result")
     add_untrusted(parser, "file")

@@ -86,7 +86,7 @@ def add_limits_file(parser: TakesArguments) -> None:
         "--limits",
         type=Path,
         metavar="FILE",
-        help="limits by tensor or operator, and acknowledged nodes (TOML; default: [tool.qdebug] in pyproject.toml)",
+        help="limits per tensor or operator, and acknowledged nodes (TOML; default: [tool.qdebug] in pyproject.toml)",
     )
 
 
@@ -96,8 +96,7 @@ def add_map(parser: TakesArguments) -> None:
         "--map",
         type=Path,
         metavar="FILE",
-        help="pairs of tensors of your own (TOML), which go before all that is found;"
-        " qdebug diff --write-map makes one",
+        help="your own pairs of tensors (TOML), which take precedence; qdebug diff --write-map writes such a file",
     )
 
 
@@ -117,16 +116,23 @@ def given_map(path: Path | None) -> PairList | None:
 def add_limits(parser: TakesArguments) -> None:
     """Add the limits on the error."""
     parser.add_argument(
-        "--min-sqnr", type=decibels, metavar="DB", help="least signal to quantization noise ratio in dB"
+        "--min-sqnr", type=decibels, metavar="DB", help="smallest allowed signal-to-quantization-noise ratio in dB"
     )
-    parser.add_argument("--max-lsb", type=limit, metavar="N", help="largest difference in steps of the backend's scale")
-    parser.add_argument("--atol", type=limit, metavar="X", help="largest difference: atol + rtol * abs(reference)")
-    parser.add_argument("--rtol", type=limit, metavar="X", help="the relative part of it")
+    parser.add_argument(
+        "--max-lsb", type=limit, metavar="N", help="largest allowed difference in LSB of the backend's scale"
+    )
+    parser.add_argument(
+        "--atol", type=limit, metavar="X", help="largest allowed difference: atol + rtol * abs(reference)"
+    )
+    parser.add_argument("--rtol", type=limit, metavar="X", help="relative part of this tolerance")
     parser.add_argument(
         "--min-output-sqnr",
         type=decibels,
         metavar="DB",
-        help="least SQNR of each network output where no node is beyond its limit (20 without limits of your own)",
+        help=(
+            "smallest allowed SQNR of each network output if no node is beyond its limit (default: 20 "
+            "without other limits)"
+        ),
     )
 
 
@@ -141,13 +147,13 @@ def add_allowances(parser: TakesArguments, *, uncompared: bool = True) -> None:
     parser.add_argument("--allow-unfaithful", action="store_true", help="a recording that changed its result")
     if not uncompared:
         return
-    parser.add_argument("--allow-different-inputs", action="store_true", help="runs that were given different inputs")
+    parser.add_argument("--allow-different-inputs", action="store_true", help="runs with different inputs")
     parser.add_argument(
         "--allow-uncompared",
         action="append",
         default=[],
         metavar="GLOB|N",
-        help="tensors that could not be compared or looked at: a name pattern (repeatable), or how many",
+        help="tensors that could not be compared or examined: a name pattern (repeatable), or a number",
     )
 
 
@@ -215,7 +221,7 @@ def say_unused(limits: Limits, results: Sequence[RunComparison]) -> None:
     for text in unused[:_MAX_UNUSED_LINES]:
         say(f"qdebug: {safe_text(limits.file)}: {safe_text(text)}")
     if len(unused) > _MAX_UNUSED_LINES:
-        say(f"qdebug: {safe_text(limits.file)}: {len(unused) - _MAX_UNUSED_LINES} more entries fit nothing")
+        say(f"qdebug: {safe_text(limits.file)}: {len(unused) - _MAX_UNUSED_LINES} more entries match nothing")
 
 
 def _allowed_uncompared(given: Sequence[str]) -> int | tuple[str, ...]:
@@ -224,7 +230,7 @@ def _allowed_uncompared(given: Sequence[str]) -> int | tuple[str, ...]:
         return tuple(given)
     if len(given) > 1:
         raise UsageError(
-            f"--allow-uncompared got the number {counts[0]} beside other values.",
+            f"--allow-uncompared got the number {counts[0]} and other values.",
             hint="Give either one number, or name patterns: --allow-uncompared 'head/*'.",
         )
     return int(counts[0])

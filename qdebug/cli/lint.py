@@ -22,27 +22,27 @@ if TYPE_CHECKING:
 __all__ = ["LintArguments", "fill_parser"]
 
 _DESCRIPTION = """\
-Look for rewrites that change what a network computes. With MODEL_AFTER, the two are
-forms of one network, before and after an optimizer: tensors that both have are
-paired, and the part between two pairs in one form is held against the part in the
-other. Without it, MODEL is looked at by itself.
+Find rewrites that change what a network computes. With MODEL_AFTER, the two models are
+forms of one network, before and after an optimizer. qdebug pairs the tensors that
+both have, and compares the parts between the pairs. Without MODEL_AFTER, MODEL is
+checked by itself.
 
-What is found:
+Findings:
   rescales merged, or folded into a dequantize, with wrong limits
-  a dequantize and quantize removed although their scales differ
-  a Relu or Clip folded into a range that does not end where it clamps
-  quantize or dequantize moved across a pool, concat, add or reshape with other scales
-  one tensor quantized twice with unequal scales, and both used together
-  a bias shifted or rounded at another scale than that of the sums
-  BatchNormalization folded wrongly, activations dropped
-  zero points outside the range, or not 0 where the backend needs that (--for)
+  a dequantize and a quantize removed although their scales differ
+  a Relu or Clip folded into a code range that does not end at its bounds
+  a quantize or dequantize moved across a pool, concat, add or reshape with other scales
+  one tensor quantized twice with unequal scales, and both results used together
+  a bias shifted, or rounded at another scale than the accumulator
+  a BatchNormalization folded wrongly, or an activation dropped
+  a zero point outside the code range, or not 0 where the backend needs 0 (--for)
 
-Nothing is told without a witness: an input that gives other values in the two forms
-when the interpreter replays both. Parts for which that cannot be decided are counted."""
+Every finding has a witness: an input with different results in the two forms when the
+interpreter replays both. Parts that cannot be decided are counted."""
 
 _EPILOG = """\
 examples:
-  qdebug lint net.int8.onnx                       what the graph does wrong by itself
+  qdebug lint net.int8.onnx                       errors in the graph itself
   qdebug lint net.int8.onnx optimized.onnx
   qdebug lint before.h5 after.h5                  recordings with their weights
   qdebug lint net.int8.onnx optimized.onnx --inputs x.npz
@@ -51,7 +51,7 @@ examples:
   qdebug lint net.int8.onnx optimized.onnx --write-witness w.npz
   qdebug lint net.int8.onnx optimized.onnx --json -o lint.json
 
-exit codes: 0 nothing found, or only what is allowed, 1 something was found, 2 could not
+exit codes: 0 no finding, or allowed findings only, 1 at least one finding, 2 could not
 run, 3 nothing could be decided."""
 
 
@@ -82,19 +82,19 @@ def fill_parser(parser: Parser) -> None:
         "--for",
         dest="needs",
         metavar="BACKEND",
-        help="also check for zero points that BACKEND takes for 0: litert, tflm (weights), tensorrt (all);"
+        help="also find zero points that BACKEND ignores: litert, tflm (weights), tensorrt (all);"
         " default: litert for .tflite",
     )
     parser.add_argument(
         "--allow-param-changes",
         action="store_true",
-        help="allow other scales where they only round values otherwise, by one step at most; ranges must stay",
+        help="allow changed scales that change rounding by at most one LSB; ranges must stay",
     )
     parser.add_argument("--inputs", type=Path, metavar="FILE.npz", help="one array per model input (default: random)")
     parser.add_argument(
-        "--write-witness", type=Path, metavar="FILE.npz", help="write the inputs that show each finding, to replay them"
+        "--write-witness", type=Path, metavar="FILE.npz", help="write the inputs that show each finding, for a replay"
     )
-    parser.add_argument("--all", action="store_true", dest="everything", help="list every part that is not decided")
+    parser.add_argument("--all", action="store_true", dest="everything", help="list every undecided part")
     add_format(parser)
     add_output(parser, what="the result")
     add_untrusted(parser, "model", "after")
@@ -113,7 +113,7 @@ def _run(arguments: argparse.Namespace) -> int:
 
     if options.needs is not None and options.needs not in SYMMETRIC:
         known = ", ".join(SYMMETRIC)
-        raise UsageError(f"No needs of {options.needs!r} are known.", hint=f"Choose of: {known}.")
+        raise UsageError(f"The requirements of {options.needs!r} are not known.", hint=f"Choose of: {known}.")
     before = _open_model(options.model, options)
     after = None if options.after is None else _open_model(options.after, options)
     inputs = None if options.inputs is None else read_inputs(options.inputs)
@@ -134,7 +134,9 @@ def _open_model(path: Path, options: LintArguments) -> LintModel:
     if not is_model(path):
         return open_model(path, open_source(path))
     if options.untrusted:
-        raise UsageError(f"{str(path)!r} is a model; --untrusted reads recordings only.", hint="Record it first.")
+        raise UsageError(
+            f"{str(path)!r} is a model file; --untrusted supports only recordings.", hint="Record it first."
+        )
     return open_model(path)
 
 

@@ -22,9 +22,9 @@ __all__ = ["VERBS", "Verb", "build_parser", "main"]
 _DESCRIPTION = """\
 qdebug finds the node at which a quantized network goes wrong.
 
-Record a reference run and a backend run of the same network, every tensor of
-each. qdebug pairs the tensors, measures each one in SQNR, LSB steps and codes at
-the rails, and leads to the first node that is off."""
+Record every tensor of a reference run and of a backend run of the same network.
+qdebug pairs the tensors, measures each pair (SQNR, LSB, clipping), and leads to the
+first node that is wrong."""
 
 _EPILOG = """\
 in one command:
@@ -32,15 +32,15 @@ in one command:
   qdebug tui net.onnx net.int8.onnx --inputs x.npz
 
 step by step:
-  qdebug record net.onnx --example-inputs x.npz     a template; put real values in
+  qdebug record net.onnx --example-inputs x.npz     writes a template for real values
   qdebug record net.onnx --backend onnxruntime:opt=none --inputs x.npz -o ref.h5
   qdebug record net.int8.onnx --backend onnxruntime --inputs x.npz -o int8.h5
   qdebug diff ref.h5 int8.h5                 verdict, failing nodes, outputs
   qdebug diff ref.h5 int8.h5 --node conv1    one node in full
   qdebug explain int8.h5                     which arithmetic reproduces each node
-  qdebug tui ref.h5 int8.h5                  the same, to walk through
+  qdebug tui ref.h5 int8.h5                  browse the comparison
 
-No model at hand? qdebug demo shows all of it on a small built-in net.
+No model at hand? qdebug demo shows a session on a small built-in network.
 
 exit codes:
   0  within the limits         1  a node is beyond its limit
@@ -65,23 +65,23 @@ class Verb(NamedTuple):
 
 VERBS: Mapping[str, Verb] = MappingProxyType(
     {
-        "demo": Verb("demo", "the whole story on a small built-in net"),
-        "record": Verb("record", "run a model and keep every tensor"),
-        "import": Verb("importing", "make a recording of what another tool dumped"),
-        "info": Verb("info", "what a recording holds"),
+        "demo": Verb("demo", "show a complete session on a small built-in network"),
+        "record": Verb("record", "run a model and record every tensor"),
+        "import": Verb("importing", "make a recording from the dump of another tool"),
+        "info": Verb("info", "show what a recording holds"),
         "diff": Verb("diff", "compare a backend with a reference, node by node"),
-        "explain": Verb("explain", "which arithmetic reproduces each node"),
-        "tui": Verb("tui", "the same comparison, to walk through in the terminal"),
-        "probe": Verb("probe", "which arithmetic a backend computes with"),
-        "scales": Verb("scales", "profile values, choose scales, try one"),
-        "budget": Verb("budget", "what each node's own error does to the outputs"),
-        "repair": Verb("repair", "the fewest changes that bring the outputs back"),
-        "lint": Verb("lint", "rewrites that change numerics, each with a witness"),
-        "accuracy": Verb("accuracy", "top-k of recordings, what quantization loses, and its history"),
-        "export": Verb("export", "a part of a recording in another form"),
-        "file": Verb("file", "look after recordings: verify, recover, pack, join"),
-        "help": Verb("topics", "the guide, page by page"),
-        "completion": Verb("completion", "completion for bash, zsh or fish"),
+        "explain": Verb("explain", "find the arithmetic that reproduces each node"),
+        "tui": Verb("tui", "browse a comparison in the terminal"),
+        "probe": Verb("probe", "find the arithmetic of a backend with test models"),
+        "scales": Verb("scales", "profile values, choose scales, try a scale"),
+        "budget": Verb("budget", "measure how each node's own error affects the outputs"),
+        "repair": Verb("repair", "find the fewest changes that repair the outputs"),
+        "lint": Verb("lint", "find rewrites that change numerics, each with a witness"),
+        "accuracy": Verb("accuracy", "measure top-k accuracy and the loss by quantization"),
+        "export": Verb("export", "export a part of a recording to another format"),
+        "file": Verb("file", "maintain recordings: verify, recover, pack, join, prune"),
+        "help": Verb("topics", "read the guide, page by page"),
+        "completion": Verb("completion", "print a completion script for bash, zsh or fish"),
     }
 )
 """The verbs, in the order of use."""
@@ -162,7 +162,7 @@ def _run_verb(
             verify_sources(arguments)
             return run_guarded(arguments, words)
         elif hasattr(arguments, "untrusted_sources") and (arguments.memory or arguments.seconds):
-            raise UsageError("--memory and --seconds limit a guarded process only.", hint="Add --untrusted.")
+            raise UsageError("--memory and --seconds need --untrusted.", hint="Add --untrusted.")
         with interrupts_resent(), sources_closed():
             return int(arguments.run(arguments))
     except KeyboardInterrupt as interrupt:

@@ -79,13 +79,15 @@ def add_models(parser: TakesArguments) -> None:
         "--runs-limit",
         type=size,
         metavar="SIZE",
-        help="room for qdebug-runs/: above it recordings older than a day that can be made again go (default: 5GB)",
+        help=(
+            "size limit of qdebug-runs/; above it, reproducible recordings older than a day are removed (default: 5GB)"
+        ),
     )
     parser.add_argument(
         "--ref-backend",
         type=backend_choice,
         metavar="NAME[:key=value,...]",
-        help="what runs REF (default: the first runtime that reads it; ONNX Runtime with opt=none)",
+        help="backend that runs REF (default: the first runtime that reads it; ONNX Runtime with opt=none)",
     )
     parser.add_argument(
         "--backend",
@@ -94,8 +96,8 @@ def add_models(parser: TakesArguments) -> None:
         default=[],
         dest="run_on",
         metavar="NAME[:key=value,...]",
-        help="what runs BACKEND (default: the first runtime that reads it); again for each further BACKEND, or to run "
-        "one model on several",
+        help="backend that runs BACKEND (default: the first runtime that reads it); repeat it for further BACKENDs, "
+        "or to run one model on several",
     )
 
 
@@ -115,8 +117,8 @@ def record_models(options: ModelOptions) -> tuple[Path, list[Path]]:
         return options.reference, list(options.backends)
     if options.untrusted:
         raise UsageError(
-            f"{str(models[0])!r} is a model; --untrusted reads recordings only.",
-            hint=f"Record it first: {command('qdebug', 'record', models[0], '--help')} says how.",
+            f"{str(models[0])!r} is a model file; --untrusted supports only recordings.",
+            hint=f"Record it first; see {command('qdebug', 'record', models[0], '--help')}.",
         )
     reference = options.reference
     if not is_model(reference):
@@ -184,7 +186,7 @@ def record_unoptimized(model: Path, recording: Path) -> Path:
         return recording
     option_names = {option.name for option in backend.options}
     options = {name: str(value) for name, value in info.options.items() if name in option_names} | {"opt": "none"}
-    say(f"{info.backend} rewrote {safe_text(model.name)}, and its own nodes are changed: recording it with opt=none")
+    say(f"{info.backend} rewrote {safe_text(model.name)} and changed its nodes; recording it again with opt=none")
     inputs = recorded_inputs(run, title=recording.name)
     return _record(ModelRun(model=model, backend=info.backend, options=options), inputs, adapt=False)
 
@@ -193,7 +195,7 @@ def _refuse_options(options: ModelOptions, names: Sequence[str], reason: str) ->
     """Refuse options that would have no effect."""
     name = next((name for name in names if _GIVEN_VALUES[name](options) is not None), None)
     if name is not None:
-        raise UsageError(f"{name} is for model files, and {reason}.", hint=f"Leave out {name}.")
+        raise UsageError(f"{name} is for model files, but {reason}.", hint=f"Leave out {name}.")
 
 
 def _choices_by_path(options: ModelOptions) -> list[tuple[Path, BackendChoice | None]]:
@@ -208,7 +210,7 @@ def _choices_by_path(options: ModelOptions) -> list[tuple[Path, BackendChoice | 
         return [(paths[0], choice) for choice in choices]
     if len(choices) not in (0, 1, len(models)):
         raise UsageError(
-            f"{len(choices)} backends for {len(models)} model files.",
+            f"There are {len(choices)} --backend options for {len(models)} model files.",
             hint="Give --backend once for all of them, or once for each.",
         )
     remaining = iter(choices if len(choices) == len(models) else choices * len(models))
@@ -245,7 +247,7 @@ def _prune(limit: int | None) -> None:
     if removed:
         counted = numbers.counted(len(removed), "recording")
         freed = numbers.byte_size(sum(recording.size for recording in removed))
-        say(f"{RUNS}/: removed {counted} older than a day that can be made again, {freed} (--runs-limit)")
+        say(f"{RUNS}/: removed {counted} older than a day that can be recorded again, {freed} (--runs-limit)")
 
 
 def _report_recording(recorded: RecordedModel, seconds: float, *, own_inputs: bool) -> None:
@@ -258,4 +260,4 @@ def _report_recording(recorded: RecordedModel, seconds: float, *, own_inputs: bo
     if recorded.random is not None and own_inputs:
         template = command("qdebug", "record", model, "--example-inputs", "x.npz")
         say(f"  INPUTS ARE RANDOM ({safe_text(recorded.random)})")
-        say(f"  hint: Put real values into a template and add --inputs x.npz: {template}")
+        say(f"  hint: Write a template, put real values into it, and add --inputs x.npz: {template}")

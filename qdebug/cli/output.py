@@ -203,16 +203,20 @@ def check_target(output: Path | None, *, force: bool, sources: Sequence[Path] = 
     if output is None:
         return
     if str(output) == "-":
-        raise UsageError("There is no file called '-'.", hint="Leave -o out: the result goes to standard output.")
+        raise UsageError(
+            "'-' is not supported as an output file.", hint="Leave out -o; the result goes to standard output."
+        )
     if output.is_dir():
         raise UsageError(f"The output {str(output)!r} is a directory.", hint="Give the name of a file: -o FILE.")
     if not output.parent.is_dir():
         raise RecordingError(
-            f"The directory {str(output.parent)!r} does not exist.", hint=f"Make it first: mkdir -p {output.parent}."
+            f"The directory {str(output.parent)!r} does not exist.", hint=f"Create it first: mkdir -p {output.parent}."
         )
     if output.exists():
         if any(source.exists() and output.samefile(source) for source in sources):
-            raise UsageError(f"The output {str(output)!r} is a file that is read here.", hint="Choose another name.")
+            raise UsageError(
+                f"The output {str(output)!r} is also an input of this command.", hint="Choose another name."
+            )
         if regular and not output.is_file():
             raise UsageError(
                 f"The output {str(output)!r} is not a regular file.", hint="Give the name of a file: -o FILE."

@@ -69,13 +69,13 @@ def add_files(parser: Parser, reference: str, backend: str) -> None:
         reference: Noun for the reference, for the help text.
         backend: Noun for the backend.
     """
-    parser.add_argument("reference", type=Path, metavar="REF", help=f"recording or model of the {reference}")
-    parser.add_argument("backend", type=Path, metavar="BACKEND", help=f"recording or model of the {backend}")
+    parser.add_argument("reference", type=Path, metavar="REF", help=f"recording or model file of the {reference}")
+    parser.add_argument("backend", type=Path, metavar="BACKEND", help=f"recording or model file of the {backend}")
 
 
 def add_pair_options(parser: Parser) -> None:
     """Add the other arguments of the two runs."""
-    add_models(parser.add_argument_group("models in place of recordings (recorded first, into qdebug-runs/)"))
+    add_models(parser.add_argument_group("model files instead of recordings (recorded into qdebug-runs/ first)"))
     add_format(parser)
     add_output(parser, what="the result")
     add_workers(parser.add_mutually_exclusive_group())

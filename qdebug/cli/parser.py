@@ -135,7 +135,7 @@ def add_format(parser: TakesArguments, *, forms: Sequence[str] = FORMATS) -> Non
         "-f",
         "--format",
         choices=forms,
-        help="form of the result (default: table, or what the ending of -o FILE says)",
+        help="format of the result (default: table, or by the ending of -o FILE)",
     )
     parser.add_argument("--json", action="store_const", const="json", dest="format", help="the same as -f json")
 
@@ -172,15 +172,15 @@ def add_untrusted(parser: argparse.ArgumentParser, *sources: str, endless: bool 
         endless: Whether the verb is interactive, so that its time has no limit.
     """
     parser.add_argument(
-        "--untrusted", action="store_true", help="check the recordings first, and do all work in a guarded process"
+        "--untrusted", action="store_true", help="verify the recordings first, and do all work in a guarded process"
     )
     parser.add_argument(
         "--memory",
         type=positive,
         metavar="MB",
-        help="with --untrusted: memory that it may take (default: by file size)",
+        help="with --untrusted: memory limit of the process (default: by file size)",
     )
-    parser.add_argument("--seconds", type=positive, metavar="N", help="with --untrusted: processor time it may take")
+    parser.add_argument("--seconds", type=positive, metavar="N", help="with --untrusted: limit of processor time")
     parser.set_defaults(untrusted_sources=sources, endless=endless)
 
 
@@ -224,8 +224,8 @@ def suffix_format(chosen: str | None, output: Path | None, *, forms: Sequence[st
     if suffix_form not in forms:
         endings = ", ".join(suffix for suffix, form in _BY_SUFFIX.items() if form in forms)
         raise UsageError(
-            f"Unknown report format {ending!r}; known are: {endings}, and .txt for the table.",
-            hint=f"Choose one of these endings, or say the form: -f {forms[0]}.",
+            f"Unknown report format {ending!r}; known endings are {endings}, and .txt for the table.",
+            hint=f"Use one of these endings, or give the format: -f {forms[0]}.",
         )
     return suffix_form
 
@@ -241,7 +241,7 @@ def natural(text: str) -> int:
     except ValueError:
         value = -1
     if value < 0:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 0")
+        raise argparse.ArgumentTypeError(f"{text!r} is not an integer of at least 0")
     return value
 
 
@@ -256,7 +256,7 @@ def positive(text: str) -> int:
     except ValueError:
         value = 0
     if value < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 1")
+        raise argparse.ArgumentTypeError(f"{text!r} is not an integer of at least 1")
     return value
 
 

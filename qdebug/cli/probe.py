@@ -19,18 +19,20 @@ if TYPE_CHECKING:
 __all__ = ["ProbeOptions", "fill_parser", "run"]
 
 _DESCRIPTION = """\
-Make small models that tell arithmetics apart, run them on a backend, and name the
-arithmetic of each kind of node and its types: how it rounds, in which order it
-multiplies, whether the zero point is added before or after.
+Find the arithmetic of a backend. qdebug builds small models that distinguish
+arithmetics, runs them, and names the arithmetic of each kind of node and its types:
+how it rounds, in which order it multiplies, and whether the zero point is added
+before or after rounding.
 
-Random data hardly tells them apart: on a random convolution, all ways of rounding
-to the nearest agree on 99.98 % of the elements. Here each sum is chosen next to a
-tie, with scales that are powers of two and others, odd zero points, and for sums
-and products every pair of codes. What still cannot be told apart is one class.
+Random data hardly distinguishes arithmetics: on a random convolution, all ways of
+rounding to nearest agree in 99.98 % of the elements. The probes place every sum next
+to a tie, with scales that are powers of two and scales that are not, odd zero points,
+and every pair of codes for sums and products. Arithmetics that still agree form a
+class.
 
-The answer holds for this version on this processor: the same package computes
-differently on another one. With -o FILE.json it is a fingerprint, and --compare
-says what differs between two: two versions, processors or runtimes."""
+The answer holds for this version on this processor; the same package computes
+differently on other processors. With -o FILE.json the answer is a fingerprint, and
+--compare shows the differences between two versions, processors or runtimes."""
 
 _EPILOG = """\
 examples:
@@ -40,9 +42,9 @@ examples:
   qdebug probe --compare litert-2.3.0-builtin-avx2 today.json
   qdebug record net.onnx --backend interpreter:arithmetic=ort-mlas --inputs x.npz -o twin.h5
 
-exit codes: 0 every kind that ran is explained, 1 one is not, 2 nothing could be run,
-3 no answer: the backend computes all kinds in floating point.
-With --compare: 0 no kind differs, 1 one does, 3 no kind is in both."""
+exit codes: 0 every kind that ran is explained, 1 a kind is unexplained, 2 nothing
+could be run, 3 no answer: the backend computes all kinds in floating point.
+With --compare: 0 no kind differs, 1 a kind differs, 3 no kind is in both."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,22 +69,22 @@ def fill_parser(parser: Parser) -> None:
         "--backend",
         type=backend_choice,
         metavar="NAME[:key=value,...]",
-        help="what is probed, and its options: qdebug record --list-backends",
+        help="the backend and its options: qdebug record --list-backends",
     )
     target.add_argument(
         "--compare",
         nargs=2,
         metavar="FINGERPRINT",
-        help="say what differs between two: files that -o FILE.json wrote, or names of `qdebug help arithmetics`",
+        help="compare two fingerprints: files of -o FILE.json, or names from `qdebug help arithmetics`",
     )
     parser.add_argument(
-        "--kind", action="append", metavar="KIND", help="probe this kind of node alone; may be given several times"
+        "--kind", action="append", metavar="KIND", help="probe only this kind of node; may be given several times"
     )
     parser.add_argument(
         "--all",
         action="store_true",
         dest="everything",
-        help="list what does not fit, too; with --compare, what is the same",
+        help="also list arithmetics that do not fit; with --compare, kinds without a difference",
     )
     add_format(parser)
     add_output(parser, what="the result")

@@ -23,27 +23,28 @@ __all__ = ["BackendChoice", "RecordOptions", "add_shape", "backend_choice", "fil
 _TAPS = ("faithful", "all", "outputs")
 
 _DESCRIPTION = """\
-Run a model on a backend and keep every tensor in one HDF5 file, with the graph,
-the weights, the scales and zero points, versions and processor flags: whoever has
-the file can debug the run without the model or the hardware.
+Run a model on a backend and record every tensor in one HDF5 file, with the graph,
+weights, scales, zero points, versions and processor flags. The file is enough to
+debug the run without the model or the hardware.
 
-MODEL is a model file, or a recording, whose graph and weights the interpreter
-replays. The inputs are one array per model input, saved with numpy.savez;
---example-inputs writes a template of them and records nothing. With
---samples N their leading axis is samples; with --steps N the next leading axis is
-the steps of a stateful net.
+MODEL is a model file, or a recording whose graph and weights the interpreter replays.
+The inputs are one array per model input, saved with numpy.savez. --example-inputs
+writes a template for them without recording. With --samples N the leading axis of
+each array is samples; with --steps N the next axis is the steps of a stateful
+network.
 
-With --steps, states are fed back: what an output gives at one step is read at the
-next. They are named by --state OUT=IN, or paired by names such as "h_out" and "h"
-with one shape. An array of a state is its first value, without an axis of steps;
-zeros if it is left out. A state whose array has that axis is read from it instead.
+With --steps, states are fed back: the output at one step is the input at the next.
+Name them by --state OUT=IN; otherwise they are paired by names such as "h_out" and
+"h" with equal shapes. The array of a state is its initial value, without an axis of
+steps; the default is zeros. A state whose array has an axis of steps is read from the
+array instead.
 
-The model runs plainly too, and the outputs are compared bit for bit: if looking
-at the tensors changed the result, the recording says so (fidelity)."""
+The model also runs without taps, and the outputs are compared bit for bit. If
+recording changed the result, the recording says so (fidelity)."""
 
 _EPILOG = """\
 examples:
-  qdebug record net.onnx --example-inputs x.npz       random arrays, to be replaced by real ones
+  qdebug record net.onnx --example-inputs x.npz       random arrays, to be replaced by real values
   qdebug record net.onnx --backend onnxruntime:opt=none --inputs x.npz -o ref.h5
   qdebug record net.int8.onnx --backend onnxruntime --inputs x.npz --samples 8 -o int8.h5
   qdebug record net.onnx --backend onnxruntime --inputs x.npz --keep elements:4096 -o part.h5
@@ -132,8 +133,8 @@ def add_shape(parser: TakesArguments) -> None:
         action="append",
         default=[],
         metavar="NAME=1x3x48x192",
-        help="fix the dimensions of input NAME that the model leaves free, before it is compiled: a runtime may use "
-        "other kernels then; random values get this shape (default: a batch of 1, 32 along others); may come again",
+        help="fix the free dimensions of input NAME before the model is compiled, since a runtime may choose "
+        "other kernels; random values get this shape (default: a batch of 1, 32 elsewhere); may be given several times",
     )
 
 
@@ -154,18 +155,16 @@ def fill_parser(parser: Parser) -> None:
         "--backend",
         type=backend_choice,
         metavar="NAME[:key=value,...]",
-        help="what runs it, and its options: --list-backends",
+        help="the backend and its options, see --list-backends",
     )
-    parser.add_argument(
-        "--list-backends", action=_ListBackends, nargs=0, help="say which backends and options there are"
-    )
+    parser.add_argument("--list-backends", action=_ListBackends, nargs=0, help="list backends and their options")
     parser.add_argument("--inputs", type=Path, metavar="FILE.npz", help="one array per model input")
     parser.add_argument("-o", "--output", type=Path, metavar="OUT.h5", help="the recording to write")
     parser.add_argument(
         "--example-inputs",
         type=Path,
         metavar="FILE.npz",
-        help="write random arrays for the model's inputs to FILE.npz instead, to be replaced by real ones",
+        help="write random arrays for the model's inputs to FILE.npz, as a template, and do not record",
     )
     parser.add_argument("--seed", type=natural, default=0, metavar="N", help="seed of --example-inputs (default: 0)")
     add_shape(parser)
@@ -177,35 +176,35 @@ def fill_parser(parser: Parser) -> None:
         action="append",
         default=[],
         metavar="OUT=IN",
-        help="feed output OUT back into input IN at the next step; may come again. Without any, outputs and inputs are "
-        "paired by their names and shapes, and that is said",
+        help="feed output OUT back into input IN at the next step; may be given several times. By default, states are "
+        "paired by name and shape, and the pairs are printed",
     )
     parser.add_argument(
         "--taps",
         choices=_TAPS,
         default="faithful",
-        help="faithful (default): every tensor of the graph that really runs, the result unchanged; all: every tensor "
-        "of the source graph, which may change what the backend fuses; outputs: the outputs alone",
+        help="faithful (default): every tensor of the executed graph, without changing the result; all: every tensor "
+        "of the source graph, which may change what the backend fuses; outputs: only the outputs",
     )
     parser.add_argument(
-        "--no-weights", action="store_false", dest="weights", help="keep no constants; the file is smaller"
+        "--no-weights", action="store_false", dest="weights", help="do not record constants; the file is smaller"
     )
     parser.add_argument(
         "--keep",
         action="append",
         default=[],
         metavar="[RULE=]HOW",
-        help="how much of each tensor is kept: full, stats (statistics, no values), elements:N (statistics, N elements "
+        help="how much of each tensor to keep: full, stats (only statistics), elements:N (statistics, N elements "
         "at the same places in every run, and the largest ones) or none. RULE is a name pattern, op:OPERATOR or >SIZE; "
-        "may come again, and the last that fits a tensor holds",
+        "may be given several times; the last matching rule applies",
     )
     parser.add_argument(
-        "--keep-every", type=positive, default=1, metavar="N", help="keep every Nth sample (default 1: all)"
+        "--keep-every", type=positive, default=1, metavar="N", help="keep every Nth sample (default: 1, all)"
     )
     parser.add_argument(
         "--max-bytes",
         metavar="SIZE",
-        help="from SIZE of values on (such as 2G) keep statistics and some elements alone",
+        help="after SIZE of values (such as 2G), keep only statistics and some elements",
     )
     add_untrusted(parser, "model")
     add_common(parser)
@@ -286,7 +285,7 @@ def _write_example_inputs(options: RecordOptions, target: Path) -> int:
 
     if options.steps is not None or not options.model.is_file():
         raise UsageError(
-            "--example-inputs makes no steps."
+            "--example-inputs does not support --steps."
             if options.steps is not None
             else f"There is no file {str(options.model)!r}.",
             hint="Leave out --steps, and add an axis of steps yourself." if options.steps else "Give a model file.",
@@ -302,10 +301,10 @@ def _write_example_inputs(options: RecordOptions, target: Path) -> int:
         write_arrays(partial, arrays.items())
     for name, array in arrays.items():
         emit(f"{safe_text(name)}: {array.dtype.name} {numbers.shape(array.shape)}")
-    say(f"wrote {safe_text(target)}: the values are random (seed {options.seed}).")
+    say(f"wrote {safe_text(target)} with random values (seed {options.seed}).")
     for clause in filled:
         say(f"  note: {safe_text(clause)}")
-    say(f"  hint: Put real values in their place: {RANDOM_HIDES}.")
+    say(f"  hint: Replace them by real values; {RANDOM_HIDES}.")
     return 0
 
 
@@ -332,10 +331,10 @@ def _interrupted_text(output: Path, before: tuple[int, int] | None) -> str:
         except QdebugError:
             complete, missing = False, 0
         without = f" without {plural(missing, 'tensor')}" if missing else ""
-        state = f"is finished{without}" if complete else "holds what was recorded so far (incomplete)"
+        state = f"is finished{without}" if complete else "holds the recording so far (incomplete)"
         return f"interrupted; {output} {state}: {info_command}"
     if unfinished(output):
-        return f"interrupted; what was recorded so far can be rebuilt: {command('qdebug', 'file', 'recover', output)}"
+        return f"interrupted; the recording so far can be rebuilt: {command('qdebug', 'file', 'recover', output)}"
     return "interrupted; nothing was kept."
 
 

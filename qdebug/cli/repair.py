@@ -25,24 +25,24 @@ if TYPE_CHECKING:
 __all__ = ["RepairArguments", "fill_parser"]
 
 _DESCRIPTION = """\
-Look for the fewest changes of a quantized net that bring its outputs back, and say
-what they cost. The budget says which nodes make the error. Their edits are tried by
-replaying the backend's own recording from the edit on, on codes in its arithmetic:
+Find the fewest changes of a quantized network that repair its outputs, and state what
+they cost. The error budget selects the nodes. Edits of these nodes are tried by
+replaying the backend's recording from the edited node on, in its own arithmetic:
 
-  bias-unit    the codes of a bias get the scale of the sums they are added to
-  bias         the bias takes back the mean error of each channel
-  range        the codes of the result get the range with the least squared error
-  equalize     channels of two weights in a row are scaled to the same range
-  wide-sum     the result is exact, where the backend's is not: narrow sums overflow
-  rounding     codes are the nearest ones, where the backend rounds otherwise
-  split        a branch gets a scale of its own, what joins it 16 bits
+  bias-unit    the codes of a bias get the scale of the accumulator
+  bias         the bias corrects the mean error of each channel
+  range        the result gets the code range with the smallest squared error
+  equalize     channels of two successive weights are scaled to the same range
+  wide-sum     the sums are exact, where narrow sums of the backend overflow
+  rounding     codes are rounded to nearest, where the backend rounds differently
+  split        a branch gets its own scale, and the joined result gets 16 bits
   per-channel  the weights get a scale for each output channel
   16-bit       the result is rounded to 16 bits
   float        the node is computed in float
 
-Half of the samples are held out, and the answer is measured on those too. Edits that
-the goal does not need are taken out again, and cheaper ones put in their place.
-Ctrl-C ends the search and shows the best so far."""
+Half of the samples are held out, and the answer is measured on them as well. Edits
+that the goal does not need are removed or replaced by cheaper edits. Ctrl-C ends the
+search and shows the best result so far."""
 
 _EPILOG = """\
 examples:
@@ -55,13 +55,13 @@ examples:
   qdebug repair float.h5 int8.h5 --resume repair.json --minutes 60 --jobs 4
   qdebug repair float.h5 int8.h5 --model net.int8.onnx --write-model repaired.onnx
 
-metrics: output-sqnr (the worst output's), top1 (with --labels against them, else
-against the reference), MODULE:FUNCTION or FILE.py:FUNCTION, which is called as
-function(outputs, reference, labels) and gives a number, the higher the better.
+metrics: output-sqnr (of the worst output), top1 (against --labels, or against the
+reference without --labels), MODULE:FUNCTION or FILE.py:FUNCTION, which is called as
+function(outputs, reference, labels) and returns a number; higher is better.
 
-exit codes: 0 the goal is reached, on the samples that were held out and by the changed
-model too; 1 it is not; 2 could not run. Both recordings need their weights. --json
-has what quantizers take: nodes to exclude and overrides."""
+exit codes: 0 the goal is reached, also on the held-out samples and by the changed
+model; 1 it is not reached; 2 could not run. Both recordings need their weights. --json
+has the input for quantizers: nodes to exclude and overrides."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,28 +87,28 @@ def fill_parser(parser: Parser) -> None:
     parser.epilog = _EPILOG
     add_files(parser, "float net", "quantized net")
     parser.add_argument(
-        "--metric", default="output-sqnr", metavar="NAME", help="what is to be good (default: output-sqnr)"
+        "--metric", default="output-sqnr", metavar="NAME", help="metric of the goal (default: output-sqnr)"
     )
     parser.add_argument(
         "--within",
         type=float,
         metavar="X",
-        help="the goal: at least X dB (default: 20); of other metrics at most X below the reference's own",
+        help="the goal: at least X dB (default: 20); for other metrics at most X below the reference",
     )
     parser.add_argument("--labels", type=Path, metavar="FILE", help=".npy, or .npz with one array: a label a sample")
     parser.add_argument("--max-edits", type=positive, metavar="N", help="most edits (default: any number)")
     parser.add_argument("--minutes", type=_minutes, default=10.0, metavar="M", help="most time (default: 10)")
     parser.add_argument(
-        "--resume", type=Path, metavar="FILE.json", help="begin with the edits of an earlier result, -o FILE.json"
+        "--resume", type=Path, metavar="FILE.json", help="begin with the edits of an earlier result of -o FILE.json"
     )
     parser.add_argument("--kinds", metavar="KIND,...", help="allowed kinds of edits (default: all)")
     parser.add_argument(
         "--cost",
         metavar="macs=A,bytes=B",
-        help="what all multiply-adds in higher precision, and a megabyte, cost (default: macs=1,bytes=0.01)",
+        help="cost of all multiply-adds in higher precision, and of a megabyte (default: macs=1,bytes=0.01)",
     )
     parser.add_argument(
-        "--arithmetic", metavar="NAME", help="how quantized nodes are replayed: a preset of qdebug help arithmetics"
+        "--arithmetic", metavar="NAME", help="arithmetic of quantized nodes: a preset from qdebug help arithmetics"
     )
     parser.add_argument("--model", type=Path, metavar="FILE.onnx", help="the quantized model that BACKEND ran")
     parser.add_argument(
@@ -184,7 +184,8 @@ def _check_models(options: RepairArguments) -> None:
     """
     if (options.model is None) != (options.write_model is None):
         raise UsageError(
-            "--model and --write-model go together.", hint="Give both: --model FILE.onnx --write-model OUT.onnx."
+            "--model and --write-model must be used together.",
+            hint="Give both: --model FILE.onnx --write-model OUT.onnx.",
         )
     check_target(options.write_model, force=options.force, sources=[options.model] if options.model else [])
     if options.model is not None:
@@ -200,7 +201,7 @@ def _cost(options: RepairArguments) -> EditCost:
     kinds = None if options.kinds is None else options.kinds.split(",")
     for kind in kinds or ():
         if kind not in KINDS:
-            raise UsageError(f"There is no edit {kind!r}.", hint=f"Choose of: --kinds {','.join(KINDS)}.")
+            raise UsageError(f"Unknown kind of edit {kind!r}.", hint=f"Choose from --kinds {','.join(KINDS)}.")
     weights = {"macs": 1.0, "bytes": 0.01}
     for pair in options.cost.split(",") if options.cost else ():
         name, _, text = pair.partition("=")

@@ -25,27 +25,27 @@ if TYPE_CHECKING:
 __all__ = ["ChooseOptions", "ProfileOptions", "TryOptions", "fill_parser"]
 
 _DESCRIPTION = """\
-Choose scales and zero points: count the values that tensors really have, see what
-each way of calibrating would choose and lose, and try a scale on the whole network
-before anything is quantized again."""
+Choose scales and zero points. Count the values that tensors have, compare what each
+calibrator would choose and lose, and try a scale on the whole network before you
+quantize it again."""
 
 _EPILOG = """\
 examples:
   qdebug scales choose float.h5 int8.h5            recorded scales beside better ones
   qdebug scales choose float.h5 int8.h5 --node conv1
   qdebug scales try float.h5 int8.h5 --node conv1 --scale 0.02 --zero-point -3
-  qdebug scales profile a.h5 b.h5 -o calib.h5      the values of many runs, a few kB a tensor
+  qdebug scales profile a.h5 b.h5 -o calib.h5      values of many runs, a few kB per tensor
   qdebug scales choose calib.h5
 
-qdebug scales ACTION --help explains an action; qdebug help scales has the whole story."""
+qdebug scales ACTION --help explains an action; qdebug help scales has the details."""
 
 _PROFILE = """\
-Count the values of every tensor of one or several recordings in histograms that
-merge: bins are a power of two wide and begin at 0, so the counts are exact and do
-not depend on the order. Give profiles beside recordings to merge them.
+Count the values of every tensor of one or several recordings in histograms that can
+be merged. Bins are a power of two wide and begin at 0, so the counts are exact and do
+not depend on the order. Profiles may be given together with recordings.
 
-With --backend, FILE is a model: it runs, its tensors are counted as they come, and
-none is stored. So thousands of samples take no more room than one."""
+With --backend, FILE is a model file. It is run, and its tensors are counted without
+being stored, so thousands of samples need no more space than one."""
 
 _PROFILE_EPILOG = """\
 examples:
@@ -56,19 +56,20 @@ examples:
       --inputs x.npz --samples 100 -o calib.h5"""
 
 _CHOOSE = """\
-For each tensor, show the recorded scale and zero point beside what each calibrator
-would choose, with what each loses on the recorded values: SQNR and clipped values.
-The values come from REF, best a float run; the scales in use from BACKEND. REF may
-be a profile: then errors are estimates, marked with ~.
+For each tensor, show the recorded scale and zero point and the choice of each
+calibrator, with the resulting SQNR and clipped values on the recorded values. The
+values come from REF, preferably a float run; the scales in use come from BACKEND. If
+REF is a profile, errors are estimates, marked with ~.
 
-Said of recorded scales, from the graph and the codes of the weights: degenerate and
-unfitting ones, zero points outside the codes, a scale that changes where values are
-only moved, a bias whose scale is not input x weight or too coarse, sums that can
-overflow int32, sums of two products that can leave 16 bits, and branches of unlike
-range that share one scale. Float weights of REF have rows of their own, with a scale
-for the tensor, each channel or each block of N.
+Recorded scales are also checked against the graph and the weights. The report flags
+degenerate and unsuitable scales, zero points outside the code range, scales that
+change although values are only moved, bias scales that differ from input x weight
+scale or are too coarse, sums that can overflow int32, sums of two products that can
+exceed 16 bits, and branches of different range with one scale. Float weights of REF
+have their own rows, with a scale per tensor, per channel or per block of N.
 
-A choice is made for the values alone. Whether the net gains by it: qdebug scales try."""
+Choices depend only on the values of the tensor. Use qdebug scales try to see whether
+the network improves."""
 
 _CHOOSE_EPILOG = """\
 examples:
@@ -82,17 +83,17 @@ examples:
 
 calibrators: minmax, moving-average[:RATE], percentile[:PERCENT], mse, entropy,
 entropy:mxnet, entropy:ort
-exit codes: 0 no recorded scale is a mistake, 1 one is (degenerate, zero_point,
+exit codes: 0 no recorded scale is wrong, 1 a scale is wrong (degenerate, zero_point,
 mismatched, bias_scale, accumulator), 2 could not run"""
 
 _TRY = """\
-Say what another scale and zero point would do to the tensor of one node and to the
-outputs of the network. The tensor's error is exact: the values of REF are held to
-the codes. The outputs are replayed by the interpreter on the recorded inputs, with
-the recorded scales and with the one that is tried; a bias is requantized to the new
-scale of its sums. The recordings need their weights.
+Show the effect of another scale and zero point on the tensor of one node and on the
+outputs of the network. The error of the tensor is exact: the values of REF are
+quantized with the new scale. The outputs are replayed by the interpreter on the
+recorded inputs, once with the recorded scales and once with the new scale; a bias is
+requantized to the new scale of its accumulator. The recordings need their weights.
 
-Without BACKEND, REF is replayed with that one tensor quantized and dequantized."""
+Without BACKEND, REF is replayed with this one tensor quantized and dequantized."""
 
 _TRY_EPILOG = """\
 examples:
@@ -173,12 +174,12 @@ def _add_profile(actions: Verbs) -> None:
         "--backend",
         type=backend_choice,
         metavar="NAME[:key=value,...]",
-        help="run FILE, a model, and store nothing: qdebug record --list-backends",
+        help="run the model FILE without storing tensors; see qdebug record --list-backends",
     )
     parser.add_argument("--inputs", type=Path, metavar="FILE.npz", help="with --backend: one array per model input")
     parser.add_argument("--samples", type=positive, metavar="N", help="with --backend: samples along the leading axis")
-    parser.add_argument("--bins", type=positive, default=2000, metavar="N", help="most bins a tensor (default: 2000)")
-    parser.add_argument("--per-channel", action="store_true", help="count each channel too")
+    parser.add_argument("--bins", type=positive, default=2000, metavar="N", help="most bins per tensor (default: 2000)")
+    parser.add_argument("--per-channel", action="store_true", help="also count each channel")
     add_format(parser)
     parser.add_argument(
         "-o", "--output", type=Path, metavar="FILE", help="write the profile: JSON if it ends in .json, else HDF5"
@@ -191,36 +192,38 @@ def _add_profile(actions: Verbs) -> None:
 
 def _add_choose(actions: Verbs) -> None:
     parser: Parser = actions.add_parser(
-        "choose", help="recorded scales beside those of calibrators", description=_CHOOSE, epilog=_CHOOSE_EPILOG
+        "choose", help="compare recorded scales with those of calibrators", description=_CHOOSE, epilog=_CHOOSE_EPILOG
     )
-    _add_sources(parser, "recording of the values, best of the float net, or a profile")
+    _add_sources(parser, "recording of the values, preferably of the float network, or a profile")
     parser.add_argument(
         "--calibrator",
         action="append",
         metavar="NAME",
-        help="ask this calibrator; may be given several times (default: minmax, percentile, mse, entropy)",
+        help="use this calibrator; may be given several times (default: minmax, percentile, mse, entropy)",
     )
     parser.add_argument(
         "--scheme",
         default="asymmetric",
         choices=("asymmetric", "symmetric", "symmetric_uint8", "power_of_two"),
-        help="how a scale is made of a range (default: asymmetric)",
+        help="how a range becomes a scale (default: asymmetric)",
     )
     parser.add_argument(
         "--rule",
         default="qdebug",
         choices=("qdebug", "onnxruntime", "glow", "tvm"),
-        help="whose arithmetic makes scale and zero point (default: qdebug)",
+        help="tool whose formula gives scale and zero point (default: qdebug)",
     )
     _add_dtype(parser)
-    parser.add_argument("--narrow", action="store_true", help="with --dtype: leave the lowest code out, as -127..127")
+    parser.add_argument(
+        "--narrow", action="store_true", help="with --dtype: leave out the lowest code, as in -127..127"
+    )
     parser.add_argument(
         "--weights",
         metavar="tensor|channel|block:N",
-        help="what has a scale of a weight (default: as recorded, else each channel)",
+        help="granularity of weight scales (default: as recorded, otherwise per channel)",
     )
     parser.add_argument("--node", metavar="NAME", help="one node (or tensor) in full")
-    parser.add_argument("--all", action="store_true", dest="everything", help="list everything that is odd")
+    parser.add_argument("--all", action="store_true", dest="everything", help="list every flag")
     add_format(parser)
     add_output(parser, what="the result")
     add_untrusted(parser, "reference", "backend")
@@ -230,7 +233,7 @@ def _add_choose(actions: Verbs) -> None:
 
 def _add_try(actions: Verbs) -> None:
     parser: Parser = actions.add_parser("try", help="try a scale on one node", description=_TRY, epilog=_TRY_EPILOG)
-    _add_sources(parser, "recording of the values, best of the float net")
+    _add_sources(parser, "recording of the values, preferably of the float network")
     parser.add_argument("--node", required=True, metavar="NAME", help="the node (or tensor)")
     parser.add_argument("--scale", required=True, type=float, metavar="S", help="real units per code")
     parser.add_argument("--zero-point", type=int, default=0, metavar="Z", help="the code of 0 (default: 0)")
@@ -238,7 +241,7 @@ def _add_try(actions: Verbs) -> None:
     parser.add_argument("--qmax", type=int, metavar="N", help="highest code (default: as recorded)")
     _add_dtype(parser)
     parser.add_argument(
-        "--arithmetic", metavar="NAME", help="how quantized nodes are replayed: a preset of qdebug help arithmetics"
+        "--arithmetic", metavar="NAME", help="arithmetic of quantized nodes: a preset from qdebug help arithmetics"
     )
     add_format(parser)
     add_output(parser, what="the result")
@@ -254,7 +257,7 @@ def _add_sources(parser: Parser, reference: str) -> None:
         type=Path,
         nargs="?",
         metavar="BACKEND",
-        help="recording of the quantized net, whose scales are meant",
+        help="recording of the quantized network with the scales in use",
     )
 
 
@@ -293,7 +296,7 @@ def _profile(arguments: argparse.Namespace) -> int:
 
 def _refuse_run_options(options: ProfileOptions) -> None:
     if options.inputs is not None or options.samples is not None:
-        raise UsageError("Recordings are not run: there are no inputs to give.", hint="Name a runtime with --backend.")
+        raise UsageError("--inputs needs a model file; recordings are not run.", hint="Name a runtime with --backend.")
 
 
 def _profile_of_run(options: ProfileOptions, backend: BackendChoice, note: object) -> ScaleProfile:
@@ -301,10 +304,11 @@ def _profile_of_run(options: ProfileOptions, backend: BackendChoice, note: objec
 
     if len(options.files) != 1:
         raise UsageError(
-            "One model is run at a time.", hint="Profile each, then merge: qdebug scales profile A B -o C."
+            "Only one model can be run at a time.",
+            hint="Profile each model, then merge: qdebug scales profile A B -o C.",
         )
     if options.inputs is None:
-        raise UsageError("A model needs inputs to run.", hint="Give them: --inputs FILE.npz.")
+        raise UsageError("A model needs inputs to run.", hint="Give inputs: --inputs FILE.npz.")
     return profile_model(
         options.files[0],
         backend=backend.name,
@@ -336,7 +340,7 @@ def _choose(arguments: argparse.Namespace) -> int:
     options = typed(ChooseOptions, arguments)
     check_target(options.output, force=options.force, sources=_sources(options))
     if options.narrow and options.dtype is None:
-        raise UsageError("--narrow says which codes are used, and those recorded are kept.", hint="Add --dtype int8.")
+        raise UsageError("--narrow needs --dtype, because recorded codes keep their range.", hint="Add --dtype int8.")
     from qdebug.numerics.scheme import QuantScheme
     from qdebug.scales.choose import DEFAULT_CALIBRATORS, choose_scales
     from qdebug.scales.weights import Granularity

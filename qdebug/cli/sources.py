@@ -87,14 +87,14 @@ def forget_caches() -> None:
 def _file_kind(path: Path) -> tuple[str, str] | None:
     """Return what a file is that is no recording, and a hint what to do with it."""
     if path.is_dir():
-        return "a directory", "Give the path of a recording, mostly FILE.h5."
+        return "a directory", "Give the path of a recording, usually FILE.h5."
     try:
         with open_binary(path) as file:
             start = file.read(8)
     except OSError:
         return None
     if not start:
-        return "an empty file", "Record again: the run that wrote it did not get far."
+        return "an empty file", "Record the run again; the run that wrote this file ended early."
     run = f"qdebug record {'MODEL' if path.suffix not in MODEL_ENDINGS else shell_word(path)}"
     if start.startswith(b"PK\x03\x04"):
         return (
@@ -106,5 +106,5 @@ def _file_kind(path: Path) -> tuple[str, str] | None:
     if path.suffix.lower() in MODEL_ENDINGS:
         return "a model", f"Record a run of it: {run} --backend NAME --inputs FILE.npz -o OUT.h5."
     if start.lstrip().startswith((b"{", b"[")):
-        return "JSON", "Give the recordings it was made from."
+        return "JSON", "Give the recordings that it was made from."
     return None

@@ -16,11 +16,11 @@ __all__ = ["OTHER_NAMES", "TOPICS", "fill_parser", "topic_text"]
 
 TOPICS: Mapping[str, str] = MappingProxyType(
     {
-        "start": "first steps: record, compare, look",
+        "start": "first steps: record, compare, examine",
         "verdict": "how to read the verdict and the table",
         "next": "from a verdict to the next command: a flow chart",
-        "alignment": "which tensors are compared, and how to say it yourself",
-        "limits": "which tolerance to use; every number that decides",
+        "alignment": "which tensors are compared, and how to set pairs yourself",
+        "limits": "which tolerance to use; every threshold",
         "terminal": "the terminal interface: screens and keys",
         "recording": "how to record your backend; why recording changes results",
         "litert": "recording LiteRT (TensorFlow Lite)",
@@ -28,20 +28,20 @@ TOPICS: Mapping[str, str] = MappingProxyType(
         "openvino": "recording OpenVINO",
         "pytorch": "recording PyTorch: programs, modules, torchao",
         "executorch": "recording ExecuTorch",
-        "import": "how to record what another tool dumped",
-        "explain": "why a node is off by one: bug or rounding?",
-        "arithmetics": "the arithmetics that are known, and how to write one down",
+        "import": "how to import the dump of another tool",
+        "explain": "why a node is off by one: a bug or rounding?",
+        "arithmetics": "the known arithmetics, and how to describe your own",
         "kernels": "every arithmetic as a formula and as NumPy, and who uses it",
-        "scales": "scales: profile values, choose scales, try one",
-        "repair": "which nodes make an output's error, and which changes bring it back",
-        "rewrites": "what an optimizer changed that it must not",
-        "accuracy": "is the quantized net as good; what got worse over time",
+        "scales": "scales: profile values, choose scales, try a scale",
+        "repair": "which nodes cause the error of an output, and which changes repair it",
+        "rewrites": "find wrong rewrites of an optimizer",
+        "accuracy": "is the quantized network as accurate; what got worse over time",
         "agent": "for scripts and coding agents: commands, JSON, sizes, exit codes",
         "tests": "assertions, the pytest plugin, CI, formats of reports",
-        "file": "the file: crashes, following a run, check and pack",
+        "file": "the file: crashes, following a run, verify and pack",
         "huge": "huge and partial recordings: keep less, join files",
         "metrics": "the definition of every number",
-        "glossary": "the words, one for each thing",
+        "glossary": "the glossary",
         "design": "how qdebug is built",
         "extending": "a new operator, check, metric, screen or runtime",
         "changelog": "what changed since the last version",
@@ -64,7 +64,7 @@ OTHER_NAMES: Mapping[str, str] = MappingProxyType(
 )
 """Further names of pages."""
 
-_DESCRIPTION = "Show a page of the guide, or what a verb does: qdebug help diff."
+_DESCRIPTION = "Show a page of the guide, or the help of a verb: qdebug help diff."
 _MIN_WIDTH, _MAX_WIDTH = 40, 100
 _DEFAULT_WIDTH = 80
 _COMMENT = re.compile(r"^<!-- .* -->\n", re.MULTILINE)
@@ -90,7 +90,7 @@ def fill_parser(parser: Parser) -> None:
         nargs="?",
         choices=[*TOPICS, *OTHER_NAMES, *_verbs()],
         metavar="TOPIC",
-        help="one of those below, or a verb",
+        help="a topic below, or a verb",
     )
     add_common(parser)
     parser.set_defaults(run=lambda arguments: _run(arguments, parser))

@@ -34,19 +34,19 @@ THEMES = ("dark", "light", "contrast")
 """Names of the colour themes."""
 
 _DESCRIPTION = """\
-Walk through a comparison in the terminal, also over ssh: what is wrong and why,
-the error along the net, the graph, both tensors of a node, and edits to try.
-It opens at once and computes while you look. Enter says why a node differs,
-X tries its best edit, 1 to 9 are the screens, ? shows all keys, q quits.
-Where there is no terminal, the report of qdebug diff is printed instead."""
+Browse a comparison in the terminal, also over ssh: what is wrong and why, the error
+along the network, the graph, both tensors of a node, and edits to try. The screen
+opens at once and fills while qdebug computes. Enter explains why a node differs, X
+tries its best edit, 1 to 9 select a screen, ? shows all keys, q quits. Without a
+terminal, the report of qdebug diff is printed instead."""
 
 _EPILOG = """\
 examples:
   qdebug tui net.onnx net.int8.onnx --inputs x.npz    records both, then opens
   qdebug tui ref.h5 int8.h5
   qdebug tui ref.h5 int8.h5 --node conv1     open at a node
-  qdebug tui ref.h5 int8.h5 --sample 3       look at one sample
-  qdebug tui ref.h5 npu-a.h5 npu-b.h5        several backends; b goes to the next one
+  qdebug tui ref.h5 int8.h5 --sample 3       compare one sample
+  qdebug tui ref.h5 npu-a.h5 npu-b.h5        several backends; b selects the next backend
   qdebug tui ref.h5 int8.h5 --node conv1 --screen values
   qdebug tui ref.h5 int8.h5 --screen nodes --filter is=failing"""
 
@@ -89,21 +89,23 @@ def fill_parser(parser: Parser) -> None:
     """Add the arguments of the verb."""
     parser.description = _DESCRIPTION
     parser.epilog = _EPILOG
-    parser.add_argument("reference", type=Path, metavar="REF", help="recording or model of the reference")
-    parser.add_argument("backends", type=Path, nargs="+", metavar="BACKEND", help="recording or model of a backend")
-    add_models(parser.add_argument_group("models in place of recordings (recorded first, into qdebug-runs/)"))
+    parser.add_argument("reference", type=Path, metavar="REF", help="recording or model file of the reference")
+    parser.add_argument(
+        "backends", type=Path, nargs="+", metavar="BACKEND", help="recording or model file of a backend"
+    )
+    add_models(parser.add_argument_group("model files instead of recordings (recorded into qdebug-runs/ first)"))
     shown = parser.add_argument_group("where to begin")
     shown.add_argument("--node", metavar="NAME", help="open at this node (or tensor): its name, or a part of it")
-    shown.add_argument("--sample", type=natural, metavar="N", help="look at sample N alone, counted from 0")
+    shown.add_argument("--sample", type=natural, metavar="N", help="compare sample N only, counted from 0")
     shown.add_argument("--screen", choices=SCREENS, metavar="NAME", help=f"open this screen: {', '.join(SCREENS)}")
-    shown.add_argument("--filter", default="", metavar="EXPR", help="list only the nodes that fit, as with the key f")
-    shown.add_argument("--follow", action="store_true", help="the recordings are still being written: show what is new")
+    shown.add_argument("--filter", default="", metavar="EXPR", help="list only matching nodes, like the key f")
+    shown.add_argument("--follow", action="store_true", help="follow recordings that are still being written")
     look = parser.add_argument_group("the terminal")
-    look.add_argument("--theme", choices=THEMES, help="colours (default: those that fit the terminal's background)")
+    look.add_argument("--theme", choices=THEMES, help="colours (default: by the background of the terminal)")
     look.add_argument("--no-mouse", action="store_false", dest="mouse", help="leave the mouse to the terminal")
     add_limits_file(parser)
     add_map(parser)
-    add_limits(parser.add_argument_group("limits on the whole error (default: derived, as for qdebug diff)"))
+    add_limits(parser.add_argument_group("limits on the whole error (default: derived, as in qdebug diff)"))
     add_allowances(parser.add_argument_group("what may be incomplete"))
     add_untrusted(parser, "reference", "backends", endless=True)
     add_common(parser, color=False)
@@ -119,7 +121,7 @@ def run(arguments: argparse.Namespace) -> int:
     if problem:
         for path in (options.reference, *options.backends):
             open_source(path)  # a bad file is reported instead
-        say(f"qdebug: {problem}, so this is the report of: qdebug diff")
+        say(f"qdebug: {problem}, so the report of qdebug diff is printed")
         return _report(options, given_limits(options))
     from qdebug.tui.app import TuiChoices, run_tui
 

@@ -215,7 +215,7 @@ def budget_powers(graphs: GraphCheck, task: BudgetTask, replay: ErrorReplay | No
     for entry, replayed in zip(task.alone, replay.outputs([[(entry, None)] for entry in task.alone]), strict=True):
         powers[entry.tensor, ""] = _power_of(replayed, signal)
         if math.isnan(powers[entry.tensor, ""]):
-            stopped[entry.node] = replayed.reason or "its error makes the output not finite"
+            stopped[entry.node] = replayed.reason or "its error makes the output NaN or infinite"
     for entry in task.parts:
         parts = {part: error for part, error in replay.own_parts(entry).items() if np.any(error)}
         for part, replayed in zip(parts, replay.outputs([[(entry, error)] for error in parts.values()]), strict=True):
@@ -487,11 +487,11 @@ def _with_shares(
         )
     nodes.sort(key=lambda node: -node.share)
     below_share = sums.share(*_SMALL)
-    if below_share is None:  # then nothing is known of those that were not replayed alone
+    if below_share is None:  # the share of nodes that were not replayed alone is unknown
         small = [entry for entry in small if entry in nodes_above.alone]
     shown = {entry.tensor for entry in (*large, *small)}
     unreplayed = {
-        entry.node: nodes_above.stopped.get(entry.node, "what the small errors make together cannot be replayed")
+        entry.node: nodes_above.stopped.get(entry.node, "the combined effect of the small errors cannot be replayed")
         for entry in nodes_above.known
         if entry.tensor not in shown
     }

@@ -94,21 +94,23 @@ class ConstantPairs:
             )
             if is_made_by_fold := bool(
                 folded and backend_name and not reference_name and title == "bias"
-            ):  # by what is folded into the product
+            ):  # the fold creates a bias that the reference does not have
                 reference_name = self._made_bias(backend_name, segment.beside(main))
-                reason = f"the {title} of {node.op} {node.name!r}, where {main.op} {main.name!r} has none"
+                reason = f"the {title} of {node.op} {node.name!r}; {main.op} {main.name!r} has no {title}"
             if not backend_name or not reference_name:
                 continue
             view = _transpose_between(self._ref.shape(reference_name), self._be.shape(backend_name))
-            self._folded.pop(backend_name, None)  # of another node that reads it
+            self._folded.pop(backend_name, None)  # the fold of another reader no longer applies
             if folded:
                 if self._fold(backend_name, title, theirs, segment.beside(main), folded):
-                    reason += f"; the reference's with {self.folded_in(backend_name)} folded in"
+                    reason += f"; {self.folded_in(backend_name)} is folded into the reference's first"
                 elif is_made_by_fold:
                     continue
                 else:
                     self._unknown_folds.add(backend_name)
-                    reason += f"; {' and '.join(folded)} may be folded into the backend's, which then differs rightly"
+                    reason += (
+                        f"; {' and '.join(folded)} may be folded into the backend's, and then a difference is expected"
+                    )
             pair = Pair(reference=reference_name, backend=backend_name, match=Match.ORIGIN, reason=reason)
             pairs_found.append(pair if view is None else replace(pair, backend_view=view))
         return pairs_found
@@ -131,7 +133,7 @@ class ConstantPairs:
         if product is None or folded_value is None or folded_value.size != math.prod(self._be.shape(backend)):
             return False
         folded_ops = dict.fromkeys(node.op for node in product.nodes)
-        if not set(folded) <= set(folded_ops):  # something stops the fold that the backend has folded all the same
+        if not set(folded) <= set(folded_ops):  # the graph does not allow a fold that the backend made
             return False
         self._folded[backend] = folded_value.astype(np.float32), " and ".join(folded_ops)
         return True

@@ -25,7 +25,7 @@ from qdebug.numerics.checkpoint import checkpoint
 
 __all__ = ["contributions"]
 
-_TOO_MUCH = "replaying all would take too long"
+_TOO_MUCH = "replaying all nodes would take too long"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -185,7 +185,7 @@ class _OutputReplays:
             for entry, replayed in zip(chosen, replay.outputs([[(entry, None)] for entry in chosen]), strict=True):
                 powers.made[entry.tensor] = powers.made.get(entry.tensor, 0.0) + self._power(replayed, expected)
         if not powers.signal and chosen:
-            self.why["the reference's output has no signal to measure an error against"] = None
+            self.why["the reference's output is all zero, so no SQNR is defined"] = None
             powers.made = dict.fromkeys(powers.made, math.nan)
         return powers
 
@@ -219,7 +219,7 @@ class _OutputReplays:
         """Return the error power of a replayed output; NaN if it is not finite, with the reason noted."""
         power = math.nan if replayed.values is None else self._between(expected, replayed.values)
         if replayed.values is not None and not math.isfinite(power):
-            self.why["an error makes the output not finite"] = None
+            self.why["an error makes the output NaN or infinite"] = None
         elif replayed.reason:
             self.why[replayed.reason] = None
         return power if math.isfinite(power) else math.nan

@@ -137,7 +137,7 @@ def _failing_nodes(result: RunComparison, table: ResultTable, graph: Graph) -> l
         failing.append((node, finding))
         if node.tensor not in below:
             below |= downstream(graph, (node.tensor,))
-    if not failing:  # a limit of the user on a tensor that nothing else speaks against
+    if not failing:  # only a limit set by the user fails here
         failing = [
             (node, finding) for node in table.nodes if is_beyond(node) and (finding := _main_finding(node)) is not None
         ]
@@ -256,13 +256,13 @@ class _DiagnosisMaker:
             clauses.append(_parts_text(node, parts))
         is_coded = (
             node.quant is not None or cost is not None or weights is not None
-        )  # a float result of weights in codes
+        )  # float output, but weights in codes
         fault = FaultClass.QUANTIZATION if is_coded else FaultClass.NUMERIC
         if cost is not None and cost.kind is FindingKind.ARITHMETIC:
             fault = FaultClass.KERNEL
         elif weights is not None and not weights.rounded:
             fault = FaultClass.MODEL
-        return self._of_node(node, fault, "; ".join(clauses) or "nothing tells why its error counts", cost)
+        return self._of_node(node, fault, "; ".join(clauses) or "the cause of its error is unknown", cost)
 
     def _of_node(self, node: NodeResult, fault: FaultClass, why: str, finding: Finding | None = None) -> Diagnosis:
         producer = self._graph.producer(node.tensor)
@@ -325,14 +325,14 @@ def _parts_text(node: NodeResult, parts: _Parts) -> str:
     """Name the part that makes most of a node's own error."""
     rounding = "rounding to its codes" if node.quant is not None else "rounding of its sums"
     shares = {
-        "its constants, which are not the reference's": parts.constants,
+        "its constants, which differ from the reference's": parts.constants,
         "clipping": parts.clipping,
         rounding: parts.rounding,
     }
     part = max(shares, key=shares.__getitem__)
     rails = node.saturation
     if part == "clipping" and rails is not None and rails.clipped:
-        part = f"clipping of {plural(rails.clipped, 'value')} of {rails.total}"
+        part = f"clipping of {rails.clipped} of {plural(rails.total, 'value')}"
     share = max(shares.values())
     own = None if node.introduced is None else node.introduced.sqnr_db
     level = "" if own is None else f"; its own error leaves {own:.1f} dB"
@@ -359,7 +359,7 @@ def _with_causes(
             explained.append((node, finding))
         else:
             explained.append(
-                (node, replace(finding, role=FindingRole.CAUSE, sentence=f"{cause_text} ({finding.sentence})"))
+                (node, replace(finding, role=FindingRole.CAUSE, sentence=f"{cause_text}; {finding.sentence}"))
             )
     return explained
 

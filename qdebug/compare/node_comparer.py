@@ -201,7 +201,7 @@ def _judged(context: NodeContext) -> NodeResult:
     parts = {} if attribution is None else attribution.samples
     declared = context.difference[0] or context.unholdable
     if declared is not None and declared.role is FindingRole.COST:
-        declared = None  # the graphs say the same, codes alone are coarse
+        declared = None  # a cost finding is no difference of the graphs: codes are only coarser
     return NodeResult(
         index=entry.index,
         node=entry.node,

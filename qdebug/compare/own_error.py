@@ -106,7 +106,7 @@ def own_parts(graphs: GraphCheck, entry: PlannedNode, place: tuple[int, int]) ->
     view, codes = entry.pair.backend_view, reference_codes(reference.graph, backend.graph, entry)
     has_own_codes = (
         entry.quant is not None and entry.quant != codes
-    )  # of equal codes the reference's rounding is the node's
+    )  # with equal codes, the reference's rounding is also the node's
     if check.segment.wide or any(operators.of(node.op).takes_codes for node in check.segment.own):
         stages = [on_grid(replay_own(backend, entry.pair, check.segment, expected.shape, place), codes)]
         has_own_codes = False
@@ -114,7 +114,7 @@ def own_parts(graphs: GraphCheck, entry: PlannedNode, place: tuple[int, int]) ->
         stored = backend.load(entry.tensor, *place)
         replayed = replay(backend, check.node, entry.tensor, place)
         if not same_elements(replayed.shape, stored.shape):
-            raise KernelError(f"The replay gives shape {replayed.shape} and the recording has {stored.shape}.")
+            raise KernelError(f"The replay has shape {replayed.shape}, but the recorded tensor has {stored.shape}.")
         replayed, folded = replayed.reshape(stored.shape), folded_clamp(reference, backend, entry)
         if folded is not None:
             replayed = held_as_recorded(replayed, dequantize(stored, entry.quant), folded)
@@ -133,7 +133,7 @@ def own_parts(graphs: GraphCheck, entry: PlannedNode, place: tuple[int, int]) ->
 def _check(graphs: GraphCheck, entry: PlannedNode) -> TensorCheck:
     check = graphs.of(entry)
     if check is None:
-        raise KernelError(f"What leads to {entry.tensor!r} is not known.")
+        raise KernelError(f"The nodes that compute {entry.tensor!r} are not known.")
     return check
 
 
@@ -146,7 +146,7 @@ def _expected_and_actual(
     view = entry.pair.backend_view
     actual = held(in_reference_order(real_values(backend, entry.tensor, place), view, expected.shape), clamp_of(view))
     if not one_shape(actual.shape, expected.shape):
-        raise KernelError(f"The replay gives shape {expected.shape} and the recording has {actual.shape}.")
+        raise KernelError(f"The replay has shape {expected.shape}, but the recorded tensor has {actual.shape}.")
     return expected, actual.reshape(expected.shape)
 
 
@@ -252,7 +252,8 @@ class ErrorReplay:
         for group in self._together(cases):
             batch: list[np.ndarray | None] | None = None
             if len(group) > 1:
-                with suppress(KernelError, NotRecordedError):  # replayed one by one, each gives its own reason
+                # if the batch fails, each single replay states its own reason
+                with suppress(KernelError, NotRecordedError):
                     batch = self._replayed([cases[at] for at in group], clipped=False)
             alone = (self._alone(cases[at]) for at in group) if batch is None else map(Replayed, batch)
             results |= zip(group, alone, strict=True)
@@ -271,7 +272,7 @@ class ErrorReplay:
             except (KernelError, NotRecordedError) as error:
                 if clipped or not self._left_domain:
                     return Replayed(None, _clause(error))
-        raise AssertionError  # the second turn returns
+        raise AssertionError  # unreachable: the second iteration always returns
 
     def _together(self, cases: Sequence[Errors]) -> Iterator[list[int]]:
         """Group sets of errors to replay at once: neighbours in the net, as many as fit into a core's cache."""
@@ -505,7 +506,7 @@ class ErrorReplay:
             if recorded.size == values.size and np.isfinite(values[np.isfinite(recorded).reshape(values.shape)]).all():
                 return
         self._left_domain = True
-        raise KernelError(f"The replay is not finite behind {node.op} {node.name!r}.")
+        raise KernelError(f"The replay is not finite after {node.op} {node.name!r}.")
 
     @property
     def allowed(self) -> float:
@@ -529,7 +530,7 @@ class ErrorReplay:
         try:
             shapes = {name: shape_of(self._reference, name, *self._place) for name in form.inputs if name}
             shape = shape_of(self._reference, form.outputs[0], *self._place)
-        except NotRecordedError:  # it cannot be replayed either
+        except NotRecordedError:  # without a shape the node cannot be replayed, so it costs nothing
             return 0
         return math.prod(shape) * (sum_terms(form, shapes, shape) + CONTRIBUTION_ELEMENT_WORK)
 

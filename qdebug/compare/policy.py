@@ -231,7 +231,8 @@ def _differing_codes_clause(table: ResultTable) -> str:
     if not differing:
         return ""
     node, first = differing[0]
-    more = "" if len(differing) == 1 else f" {len(differing) - 1} more {agreeing(len(differing) - 1, 'does')} so."
+    others = len(differing) - 1
+    more = f" {plural(others, 'more node')} {agreeing(others, 'differ')}." if others else ""
     return f" Codes differ first at {node.op} {node.node!r}: {first.sentence}.{more}"
 
 
@@ -240,7 +241,7 @@ def _unjudged_clause(table: ResultTable) -> str:
     if not unjudged:
         return ""
     count = len(unjudged)
-    return f" {count} of them {agreeing(count, 'was')} not judged (the first: {unjudged[0].tensor!r})."
+    return f" {plural(count, 'tensor')} {agreeing(count, 'was')} not judged (the first: {unjudged[0].tensor!r})."
 
 
 def _partial_clause(table: ResultTable) -> str:
@@ -248,12 +249,13 @@ def _partial_clause(table: ResultTable) -> str:
     by_elements = int(np.count_nonzero(table.on("elements")))
     by_statistics = int(np.count_nonzero(table.on("stats") & ~table.having(Status.INCOMPARABLE)))
     text = (
-        f" {by_elements} {agreeing(by_elements, 'was')} compared by the elements that both kept, not by all."
+        f" {plural(by_elements, 'tensor')} {agreeing(by_elements, 'was')} compared by the elements "
+        "kept in both runs only."
         if by_elements
         else ""
     )
     return text + (
-        f" {by_statistics} {agreeing(by_statistics, 'was')} judged by hashes or statistics alone."
+        f" {plural(by_statistics, 'tensor')} {agreeing(by_statistics, 'was')} judged by hashes or statistics only."
         if by_statistics
         else ""
     )
@@ -395,7 +397,7 @@ def _has_no_cause(node: NodeResult) -> bool:
 def _missing_clause(missing: Sequence[str], accepted: Sequence[str]) -> str:
     """List what a comparison lacks, and what was accepted as missing."""
     text = f" Incomplete: {'; '.join(missing)}." if missing else ""
-    return text + (f" Accepted as it is: {'; '.join(accepted)}." if accepted else "")
+    return text + (f" Accepted by the limits: {'; '.join(accepted)}." if accepted else "")
 
 
 def verdict_on_different_inputs(
@@ -409,7 +411,7 @@ def verdict_on_different_inputs(
         accepted: What is missing and was accepted by the limits.
     """
     clause = different_inputs_clause(different)
-    sentence = f"{clause[0].upper()}{clause[1:]}. No node is accused: record both runs with the same inputs."
+    sentence = f"{clause[0].upper()}{clause[1:]}. No node is blamed. Record both runs with the same inputs."
     sentence += _missing_clause(missing, accepted)
     return Verdict(status=Status.INCOMPLETE, first_divergence=None, origin=None, sentence=sentence)
 
@@ -423,8 +425,8 @@ def _accumulated_clause(short: Sequence[NodeResult], floor: float, sole: NodeRes
     others = len(short) - 1
     text += f" (and {plural(others, 'more output')})" if others else ""
     if sole is None:
-        return f"{text}, though no node is beyond its limit."
-    return f"{sole.op} {sole.node!r} makes nearly all of the error. {text}, though no node is beyond its limit."
+        return f"{text}, although no node is beyond its limit."
+    return f"{sole.op} {sole.node!r} makes nearly all of the error. {text}, although no node is beyond its limit."
 
 
 def _largest_fall_clause(table: ResultTable, output: NodeResult, floor: float, graph: Graph) -> str:
@@ -443,9 +445,9 @@ def _costs_clause(costs: Sequence[NodeResult], origin: NodeResult | None, *, jud
     if node is None or first is None:
         return ""
     others = len(costs) - 1
-    more = f", and so it is at {plural(others, 'more tensor')}" if others else ""
+    more = f"; the same applies to {plural(others, 'more tensor')}" if others else ""
     text = f" At {node.op} {first.node!r}, {first.sentence}{more}."
-    return text if judged else f"{text} No output that it leads to was compared."
+    return text if judged else f"{text} No output that depends on it was compared."
 
 
 def _contributions_clause(
@@ -461,18 +463,18 @@ def _contributions_clause(
     if others > 0:
         why += f", and {plural(others, 'other reason')}"
     if not exact:
-        return f" Which nodes contribute most is not known: {why}." if unknown else ""
+        return f" The nodes that contribute most are not known: {why}." if unknown else ""
     counting = [entry for entry in exact if entry.sqnr_db < exact[0].sqnr_db + CONTRIBUTOR_MAX_DISTANCE]
     named = ", ".join(_contributor_text(table, entry, floor) for entry in counting[:CONTRIBUTORS_NAMED])
-    text = f" Costliest nodes, each with the output's SQNR if it alone had an error: {named}"
+    text = f" Costliest nodes, each with the output's SQNR if only that node had an error: {named}"
     if len(counting) == 1:
-        text = f" Costliest node, with the output's SQNR if it alone had an error: {named}"
+        text = f" Costliest node, with the output's SQNR if only that node had an error: {named}"
     together = contributing.together if len(counting) > 1 else None
     if together is not None:
-        text += f"; if these alone had errors: {_db_text(together.sqnr_db, floor)} dB"
-        text += f"; without what they make: {_db_text(together.without_db, floor)} dB"
+        text += f"; if only these nodes had errors: {_db_text(together.sqnr_db, floor)} dB"
+        text += f"; if these nodes had no errors: {_db_text(together.without_db, floor)} dB"
     text += f".{_worst_sample_clause(short, exact[0].output, floor)}"
-    return text + (f" The contribution of {unknown} more is not known: {why}." if unknown else "")
+    return text + (f" The contribution of {plural(unknown, 'more node')} is not known: {why}." if unknown else "")
 
 
 def _worst_sample_clause(short: Sequence[NodeResult], output: str, floor: float) -> str:
@@ -505,7 +507,7 @@ def _selection_clause(table: ResultTable, graph: Graph, outputs: Sequence[str]) 
     if not selections:
         return ""
     node, sentence = selections[0]
-    more = f" So it is at {plural(len(selections) - 1, 'more tensor')}." if selections[1:] else ""
+    more = f" The same happens at {plural(len(selections) - 1, 'more tensor')}." if selections[1:] else ""
     return f" At {node.op} {node.node!r}, {sentence}. That difference is within the limits.{more}"
 
 
@@ -516,7 +518,7 @@ def _sqnr_text(node: NodeResult, floor: float) -> str:
 
 def _db_text(level: float, floor: float) -> str:
     """Return an SQNR in tenths of a dB, or with as many digits as it takes to tell it from a limit."""
-    rounded = round(level, 1) + 0.0  # no -0
+    rounded = round(level, 1) + 0.0  # adding 0.0 turns -0.0 into 0.0
     return f"{rounded:g}" if rounded != floor or level == floor else apart(level, floor)
 
 
@@ -525,7 +527,7 @@ def _output_clause(output: NodeResult, sample: int | None, outputs: Sequence[str
     if not diverged:
         return _remaining_sqnr_clause(output) if output.tensor in outputs else ""
     count = len(output.samples)
-    return f" Of {count} samples, sample {sample} comes out worst at {output.tensor!r}." if count > 1 else ""
+    return f" The worst of {count} samples at {output.tensor!r} is sample {sample}." if count > 1 else ""
 
 
 def _remaining_sqnr_clause(output: NodeResult) -> str:
@@ -533,7 +535,7 @@ def _remaining_sqnr_clause(output: NodeResult) -> str:
     level = None if output.metrics is None else output.metrics.sqnr_db
     if level is None or not level < OUTPUT_MIN_SQNR:
         return ""
-    return f" The output {output.tensor!r} is left with an SQNR of {apart(level, OUTPUT_MIN_SQNR)} dB all the same."
+    return f" The output {output.tensor!r} still has an SQNR of only {apart(level, OUTPUT_MIN_SQNR)} dB."
 
 
 def _worst_sample(output: NodeResult) -> int | None:
@@ -554,7 +556,7 @@ def _compounding_clause(compounding: Sequence[Compounding]) -> str:
         return ""
     first, others = compounding[0], len(compounding) - 1
     more = f"; so {agreeing(others, 'does')} {plural(others, 'more node')}" if others else ""
-    usual = f"the median of {first.op} here is {first.usual:.3g}"
+    usual = f"the median of {first.op} in this network is {first.usual:.3g}"
     return f" {first.op} {first.node!r} amplifies the error of its input {first.gain:.3g} times ({usual}){more}."
 
 
@@ -598,14 +600,14 @@ def _nonfinite_clause(
     text = "" if is_named else f" At {born.op} {born.node!r}, {born.sentence}."
     if born.selected:
         selection = born.selected[0]
-        why = f"A difference of {selection.difference:.3g} in {selection.tensor!r} selects it"
+        why = f"A difference of {selection.difference:.3g} in {selection.tensor!r} causes it"
         finite = origin is not None and table.rows[origin.tensor] != nonfinite.row
-        text += f" {why}{'' if finite else ', and no node beyond its limit explains that'}."
+        text += f" {why}{'' if finite else ', and no node beyond its limit explains that difference'}."
     nodes = [repr(name) for name in nonfinite.path]
     if nonfinite.left_out:
         middle = len(nodes) // 2
         nodes.insert(middle, f"{nonfinite.left_out} more")
-    way = f" by way of {', '.join(nodes)}" if len(nodes) > 1 else ""
+    way = f" through {', '.join(nodes)}" if len(nodes) > 1 else ""
     if nonfinite.output is not None:
         return f"{text} It reaches the output {nonfinite.output!r}{way}."
     ends = f"It ends after {nodes[-1]}" if len(nodes) > 1 else "It goes no further"
@@ -613,8 +615,8 @@ def _nonfinite_clause(
     if stats is None or stats.sqnr_db is None:
         return f"{text} {ends} and reaches no output."
     level = _db_text(stats.sqnr_db, OUTPUT_MIN_SQNR)
-    text += f" {ends}: the nodes behind it turn it into finite numbers."
-    return f"{text} The output {nonfinite.spoilt!r} has {level} dB."
+    text += f" {ends}; the nodes after it turn it into finite numbers."
+    return f"{text} The output {nonfinite.spoilt!r} has an SQNR of {level} dB."
 
 
 def _model_name_text(node: NodeResult, graph: Graph | None) -> str:

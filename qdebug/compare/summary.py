@@ -82,7 +82,7 @@ def sum_up(
         scores = {output.tensor for output in outputs}
         short = sorted(
             short_outputs(table, graph, limits), key=lambda node: node.tensor not in scores
-        )  # what people read
+        )  # outputs with scores first: people read those
         contributions = contributing(table, short[0]) if short and contributing is not None else None
         sole = sole_contributor(table, short[0], contributions, limits.output_sqnr_in_force) if short else None
         diverging = None if sole is None else beyond_by_its_arithmetic(sole, short[0])
@@ -137,10 +137,11 @@ def _check_comparable(table: ResultTable) -> None:
         return
     is_inner = table.which(lambda node: node.op != "Input")
     if any(finding.kind is FindingKind.SCALE for node in table.nodes for finding in node.findings):
-        return  # the network may well be the same
+        return  # scales may make all pairs incomparable although the network is the same
     if is_inner.any() and is_incomparable[is_inner].all():
         raise AlignmentError(
-            f"None of the {is_inner.sum()} shared tensors is comparable; the first: {table[is_inner.argmax()].reason}.",
+            f"None of the {is_inner.sum()} shared tensors can be compared (the first: "
+            f"{table[is_inner.argmax()].reason}).",
             hint="Check that both record the same network and inputs: qdebug info FILE --tensors.",
         )
 

@@ -46,9 +46,9 @@ def reason_of_weights(
         try:
             values = PairReader(pairs.reference(pair), backend, pair).values(0, 0)
             codes = backend.load(pair.backend)
-        except QdebugError:  # not recorded: then nothing is said of it
+        except QdebugError:  # without values there is nothing to report
             continue
-        folded = pairs.may_have_folded(pair)  # then it differs rightly
+        folded = pairs.may_have_folded(pair)  # folding changes the weight legitimately
         said = None if folded else _of_others(pair.backend, values.reference, values.backend, quant)
         if said is not None:
             return WeightReason(said, rounded=False)
@@ -76,13 +76,14 @@ def _of_others(name: str, theirs: np.ndarray, ours: np.ndarray, quant: QuantPara
         return None
     apart = np.abs(ours.astype(np.float64) - theirs)
     largest = np.abs(theirs).max(initial=0.0)
-    step = largest * 2.0**-8 if quant is None else float(np.max(quant.scale))  # bfloat16, or a code and a tie
+    # the step of bfloat16, or a whole code to allow for ties
+    step = largest * 2.0**-8 if quant is None else float(np.max(quant.scale))
     ends = ((ours >= ours.max()) & (theirs >= ours)) | ((ours <= ours.min()) & (theirs <= ours))
     clipped = ends if quant is not None else np.zeros(ours.shape, bool)
     many = int(np.count_nonzero((apart > step) & ~clipped))
     if not many:
         return None
-    return f"{many} of {theirs.size} elements of {name!r} are farther from the reference's than rounding brings them"
+    return f"{many} of {theirs.size} elements of {name!r} differ from the reference by more than rounding"
 
 
 def _of_ends(codes: np.ndarray, quant: QuantParams) -> str | None:
@@ -94,8 +95,8 @@ def _of_ends(codes: np.ndarray, quant: QuantParams) -> str | None:
     if not many:
         return None
     step = float(quant.scale.min())
-    said = f"{plural(many, 'bias code')} {agreeing(many, 'is')} at the end of {codes.dtype.name}"
-    return f"{said}: the scale, {step:.3g}, is too small"
+    said = f"{plural(many, 'bias code')} {agreeing(many, 'is')} at the limit of {codes.dtype.name}"
+    return f"{said}; the scale {step:.3g} is too small"
 
 
 def _of_channels(theirs: np.ndarray, ours: np.ndarray, quant: QuantParams, axis: int | None) -> str | None:
@@ -112,6 +113,6 @@ def _of_channels(theirs: np.ndarray, ours: np.ndarray, quant: QuantParams, axis:
     levels = 10 * np.log10(signal[counted] / noise[counted])
     many = int(np.count_nonzero(levels < CODES_MIN_SQNR))
     largest, deviation = float(np.abs(rows).max()), float(rows.std())
-    kept = f"{many} keep less than {CODES_MIN_SQNR:g} dB" if many > 1 else f"the worst keeps {levels.min():.1f} dB"
-    said = f"weights: one scale for {len(rows)} channels; {kept}"
+    kept = f"{many} are below {CODES_MIN_SQNR:g} dB" if many > 1 else f"the worst has {levels.min():.1f} dB"
+    said = f"its weights have one scale for {len(rows)} channels, of which {kept} SQNR"
     return f"{said} (largest weight {largest:.3g}, standard deviation {deviation:.2g})"

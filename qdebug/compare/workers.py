@@ -104,7 +104,7 @@ def _outcome(executor: Executor, work: Callable[[P], R], waiting: deque[_Task[P,
 def _submitted(executor: Executor, work: Callable[[P], R], part: P) -> Future[R | _Failure]:
     try:
         return executor.submit(_guarded, work, part)
-    except (RuntimeError, OSError) as error:  # what is broken or shut down takes no more
+    except (RuntimeError, OSError) as error:  # a broken or closed pool accepts no more work
         raise _lost(error) from error
 
 
@@ -120,8 +120,8 @@ def _guarded(work: Callable[[P], R], part: P) -> R | _Failure:
 def _lost(error: Exception) -> WorkerError:
     said = str(error).strip().splitlines()
     return WorkerError(
-        f"A worker was lost, and what it had could not be done again ({said[0] if said else type(error).__name__}).",
-        hint="See whether it ran out of memory: fewer workers need less. Without workers, the error itself is shown.",
+        f"A worker process died, and its work could not be repeated ({said[0] if said else type(error).__name__}).",
+        hint="Check whether it ran out of memory, and use fewer workers. Run without workers to see the error itself.",
     )
 
 
@@ -136,6 +136,6 @@ def check_version(version: str) -> None:
     """
     if version != __version__:
         raise WorkerError(
-            f"A worker runs qdebug {__version__}, and this is qdebug {version}.",
+            f"A worker runs qdebug {__version__}, but this process runs qdebug {version}.",
             hint="Install the same version where the workers run.",
         )

@@ -88,8 +88,8 @@ def rank_of(layout: str) -> int:
     if is_channels_last(layout) or layout in ("NCHW", "NCDHW", "NCW"):
         return len(layout)
     raise UsageError(
-        f"The layout {layout!r} is not known.",
-        hint="Known are NHWC, NDHWC, NWC, NLC, NTC, NCHW, NCDHW, NCW and blocks of channels: NC1HWC2, NCHW16c, NC4HW4.",
+        f"Unknown layout {layout!r}.",
+        hint="Use NHWC, NDHWC, NWC, NLC, NTC, NCHW, NCDHW, NCW, or blocks of channels: NC1HWC2, NCHW16c, NC4HW4.",
     )
 
 

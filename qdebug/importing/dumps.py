@@ -122,13 +122,13 @@ def read_dump(
         UsageError: The source is missing, damaged, of unknown format, or has no tensor.
     """
     if not source.exists():
-        raise UsageError(f"There is no file or folder {str(source)!r}.", hint="Give what holds the tensors.")
+        raise UsageError(f"There is no file or folder {str(source)!r}.", hint="Give the path of the dump.")
     form = form or next((name for name, row in SOURCES.items() if row.fits(source)), "")
     if form not in SOURCES:
         raise UsageError(
-            f"{str(source)!r} is no dump of a known form: expected a folder, an .npz or .npy file, or a .json file "
+            f"{str(source)!r} is not a known kind of dump; expected a folder, an .npz or .npy file, or a .json file "
             "that describes raw files.",
-            hint="See `qdebug import --help` for the forms.",
+            hint="See `qdebug import --help` for the supported kinds.",
         )
     with closing(Files(source if source.is_dir() else source.parent)) as files:
         dump = SOURCES[form].read(files, source, graph)
@@ -147,9 +147,9 @@ def _check(source: Path, dump: Dump) -> None:
         there = f"; not read: {', '.join(repr(name[-60:]) for name in [*dump.ignored][:3])}" if dump.ignored else ""
         raw = any(name.endswith((".raw", ".bin")) for name in dump.ignored)
         raise UsageError(
-            f"{str(source)!r} holds no tensor that can be read{there}.",
-            hint="Raw files need the model as --graph, or a description, see `qdebug help import`; the LiteRT accuracy "
-            "debugger's are read with --source-format litert-debugger."
+            f"{str(source)!r} holds no readable tensor{there}.",
+            hint="Raw files need --graph MODEL or a description (see `qdebug help import`). Dumps of the LiteRT "
+            "accuracy debugger need --source-format litert-debugger."
             if raw
             else "Give a folder of .npy or .npz files, an .npz file, or a JSON description.",
         )
@@ -158,7 +158,7 @@ def _check(source: Path, dump: Dump) -> None:
         first = tensor_at.setdefault((entry.name, entry.place), entry.where)
         if first is not entry.where:
             raise UsageError(
-                f"Both {first!r} and {entry.where!r} give tensor {entry.name!r} for sample {entry.place[0]}, step "
+                f"Both {first!r} and {entry.where!r} hold tensor {entry.name!r} for sample {entry.place[0]}, step "
                 f"{entry.place[1]}.",
                 hint="Keep one of them, or put samples into folders that end in a number: sample0, sample1.",
             )
@@ -184,7 +184,7 @@ def _read_arrays(files: Files, source: Path, graph: Graph | None) -> Dump:
                     file_path.suffix.lower(), "neither .npy nor .npz"
                 )
             elif not files.inside(file_path):
-                ignored[os.path.relpath(file_path, source)] = "it leads out of the folder"
+                ignored[os.path.relpath(file_path, source)] = "it points outside the folder"
             else:
                 prefix = "" if file_path == path else str(file_path.relative_to(path).parent)
                 prefix = f"{prefix}/" if prefix not in ("", ".") else ""
@@ -199,7 +199,7 @@ def _read_arrays(files: Files, source: Path, graph: Graph | None) -> Dump:
 _RAW = (".raw", ".bin")
 """Endings of files that hold elements without a header."""
 
-_UNREAD = dict.fromkeys(_RAW, "raw, and there is no --graph that knows its type and shape")
+_UNREAD = dict.fromkeys(_RAW, "a raw file, and no --graph states its type and shape")
 
 
 def _untyped_file(files: Files, path: Path, place: At, prefix: str) -> DumpedTensor:
@@ -331,10 +331,13 @@ def _read_description(files: Files, source: Path, graph: Graph | None) -> Dump:
         or not isinstance(outputs, list)
         or not all(isinstance(item, str) and item for item in (*outputs, *run_facts.values()))
     ):
-        raise _invalid(source, "backend and model are texts, outputs and tensors lists, and each tensor an object")
+        raise _invalid(
+            source,
+            "backend and model must be strings, outputs and tensors must be lists, and each tensor must be an object",
+        )
     op_map = plain.get("op_map", {})
     if not isinstance(op_map, dict) or not all(isinstance(item, str) and item for item in op_map.values()):
-        raise _invalid(source, "op_map gives for each operator of the dump the name of another one")
+        raise _invalid(source, "op_map must map each operator name of the dump to another name")
     tensors = [
         (
             _integer(source, number, entry, "order", number),
@@ -346,7 +349,7 @@ def _read_description(files: Files, source: Path, graph: Graph | None) -> Dump:
     names_known = {tensor.name for _, tensor in tensors} | (set() if graph is None else graph.tensors.keys())
     unknown = next((name for name in outputs if name not in names_known), None)
     if unknown is not None:
-        raise _invalid(source, f"the output {unknown!r} is no tensor of it")
+        raise _invalid(source, f"the output {unknown!r} is not a tensor of the dump")
     facts = {**run_facts, "outputs": tuple(outputs), **({"op_map": op_map} if op_map else {})}
     return Dump(tensors=[tensor for _, tensor in tensors], facts=facts)
 
@@ -374,7 +377,7 @@ def _parsed(source: Path) -> dict[str, Any]:
 
 
 def _reject_constant(word: str) -> float:
-    raise ValueError(f"it says {word}, which is no number of JSON's")
+    raise ValueError(f"it contains {word}, which is not a JSON number")
 
 
 def _described_tensor(files: Files, source: Path, number: int, entry: dict[str, Any], *, graph: bool) -> DumpedTensor:
@@ -404,7 +407,7 @@ def _described_tensor(files: Files, source: Path, number: int, entry: dict[str, 
 
 def _check_shape(source: Path, title: str, entry: Mapping[str, Any], found: DumpedTensor) -> None:
     if entry.get("shape") is not None and entry["shape"] != list(found.shape):
-        raise _invalid(source, f"{title} has shape {entry['shape']}, and the file {list(found.shape)}")
+        raise _invalid(source, f"{title} has shape {entry['shape']}, but the file has {list(found.shape)}")
 
 
 def _raw_file(
@@ -416,7 +419,7 @@ def _raw_file(
         dtype = logical_dtype(str(entry.get("dtype")))
     except ValueError:
         raise _invalid(
-            source, f"{title} has dtype {entry.get('dtype')!r}; name it as numpy or ml_dtypes does"
+            source, f"{title} has dtype {entry.get('dtype')!r}; use a dtype name of numpy or ml_dtypes"
         ) from None
     order = entry.get("byte_order", "little")
     if order not in ("little", "big"):
@@ -427,7 +430,7 @@ def _raw_file(
         raise _invalid(source, f"offset of {title} is {offset!r}, not a number of bytes")
     flat = shape is None
     if flat and not graph:
-        raise _invalid(source, f"{title} has no shape, and there is no --graph that knows it")
+        raise _invalid(source, f"{title} has no shape, and no --graph states it")
     if not flat and not (isinstance(shape, list) and all(type(extent) is int and extent >= 0 for extent in shape)):
         raise _invalid(source, f"shape of {title} is {shape!r}, not a list of extents")
     with files.opened(path) as (_, size):
@@ -436,7 +439,8 @@ def _raw_file(
     needed = math.prod(extents) * dtype.itemsize
     if there != needed and not (entry.get("offset") is not None and there > needed and not flat):
         raise UsageError(
-            f"The file {str(path)!r} has {size} bytes; {title} says {needed}: {dtype.name} of shape {list(extents)}"
+            f"The file {str(path)!r} has {size} bytes, but {title} needs {needed}: {dtype.name} of "
+            f"shape {list(extents)}"
             f"{f' after {offset} bytes' if offset else ''}.",
             hint="Correct dtype or shape in the description; with an offset the file may be longer.",
         )
@@ -454,7 +458,7 @@ def _raw_file(
 def _integer(source: Path, number: int, entry: Mapping[str, Any], key: str, default: int) -> int:
     value = entry.get(key, default)
     if type(value) is not int or not 0 <= value < _LAST_PLACE:
-        raise _invalid(source, f"{key} of tensors[{number}] is {value!r}, not a whole number from 0")
+        raise _invalid(source, f"{key} of tensors[{number}] is {value!r}, not an integer from 0")
     return value
 
 
@@ -462,14 +466,15 @@ def _check_keys(source: Path, title: str, plain: Mapping[str, Any], known: Seque
     unknown = [key for key in plain if key not in known]
     if unknown:
         raise _invalid(
-            source, f"{title + ' has' if title else 'it has'} a key {unknown[0]!r}; known are {', '.join(known)}"
+            source,
+            f"{title + ' has' if title else 'it has'} an unknown key {unknown[0]!r}; known keys are {', '.join(known)}",
         )
 
 
 def _invalid(source: Path, why: str) -> UsageError:
     return UsageError(
         f"The description {str(source)!r} cannot be understood: {why}.",
-        hint="See `qdebug help import` for what a description says.",
+        hint="See `qdebug help import` for the format of a description.",
     )
 
 
@@ -486,7 +491,7 @@ def _read_litert_debugger(files: Files, source: Path, graph: Graph | None) -> Du
     """
     if graph is None or not source.is_dir():
         raise UsageError(
-            "The LiteRT accuracy debugger writes neither shapes nor types, into a folder for each accelerator.",
+            "The LiteRT accuracy debugger writes one folder per accelerator, without shapes and types.",
             hint="Give that folder and its model: qdebug import OUT/cpu --source-format litert-debugger --graph "
             "MODEL.tflite -o OUT.h5.",
         )
@@ -496,7 +501,7 @@ def _read_litert_debugger(files: Files, source: Path, graph: Graph | None) -> Du
     for path in sorted(files.below(source)):
         operand = _operand_of_file(graph, path)
         if operand is None:
-            ignored[os.path.relpath(path, source)] = "no operand of the model's operators"
+            ignored[os.path.relpath(path, source)] = "not an operand of the model's operators"
             continue
         index, direction, tensor = operand
         entry = _raw_file_of_graph(files, path, graph.tensors[tensor])
@@ -512,7 +517,9 @@ def _read_litert_debugger(files: Files, source: Path, graph: Graph | None) -> Du
             own_inputs[index, tensor] = f"{tensor} into {graph.nodes[index].name}"
     fed = [replace(inputs[key], name=name) for key, name in own_inputs.items()]
     count = "1 operand is" if len(own_inputs) == 1 else f"{len(own_inputs)} operands are"
-    remarks = [f"{count} not what the operator before gave: operators ran by themselves"] if own_inputs else []
+    remarks = (
+        [f"{count} not equal to the previous operator's output; operators ran by themselves"] if own_inputs else []
+    )
     return Dump(
         tensors=[*outputs.values(), *fed], ignored=ignored, graph=_with_own_inputs(graph, own_inputs), said=remarks
     )
@@ -562,7 +569,7 @@ SOURCES: Mapping[str, DumpFormat] = MappingProxyType(
     {
         "arrays": DumpFormat(
             read=_read_arrays,
-            summary="a folder of .npy and .npz files, or one of them",
+            summary="a folder of .npy and .npz files, or a single file",
             fits=lambda path: path.is_dir() or path.suffix.lower() in (".npy", ".npz"),
         ),
         "description": DumpFormat(

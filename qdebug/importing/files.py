@@ -35,7 +35,7 @@ def read_header(
         version = np.lib.format.read_magic(file)
         read = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}.get(version)
         if read is None:
-            raise ValueError(f"version {version} of numpy's form is for arrays with fields")
+            raise ValueError(f"version {version} of numpy's format is for structured arrays")
         shape, fortran, dtype = read(file)
     except UNREADABLE as error:
         raise damaged(path, member, str(error).splitlines()[0].rstrip(".") if str(error) else "no header") from None
@@ -46,7 +46,7 @@ def read_header(
         )
     bytes_said = math.prod(shape) * dtype.itemsize
     if bytes_said != size - file.tell():
-        raise damaged(path, member, f"its header says {bytes_said} bytes of elements, and {size - file.tell()} follow")
+        raise damaged(path, member, f"its header says {bytes_said} bytes of elements, but {size - file.tell()} follow")
     return dtype, tuple(int(extent) for extent in shape), bool(fortran)
 
 
@@ -88,7 +88,7 @@ class Files:
             paths += [Path(folder, name) for name in names]
             if len(paths) > MOST_FILES:
                 raise UsageError(
-                    f"The folder {str(path)!r} holds more than {MOST_FILES} files.", hint="Import a part of them."
+                    f"The folder {str(path)!r} holds more than {MOST_FILES} files.", hint="Import only some of them."
                 )
         return paths
 
@@ -124,7 +124,9 @@ class Files:
 
     def _opened_file(self, path: Path) -> BinaryIO:
         if not self.inside(path):
-            raise UsageError(f"{str(path)!r} leads out of the folder {str(self.folder)!r}.", hint="Copy it there.")
+            raise UsageError(
+                f"{str(path)!r} points outside the folder {str(self.folder)!r}.", hint="Copy the file into that folder."
+            )
         try:
             return os.fdopen(open_descriptor(os.path.realpath(path), flags=os.O_NOFOLLOW), "rb")
         except OSError as error:
@@ -173,6 +175,6 @@ def _titled(path: Path, member: str | None) -> str:
 def damaged(path: Path, member: str | None, why: str) -> UsageError:
     """Return the error for a file, or an array of an archive, that NumPy did not write."""
     return UsageError(
-        f"{_titled(path, member)} is not an array that numpy wrote, or is damaged: {why[:200]}.",
+        f"{_titled(path, member)} is not a numpy array file, or is damaged: {why[:200]}.",
         hint="Write it again with numpy.save or numpy.savez, or leave it out of the folder.",
     )

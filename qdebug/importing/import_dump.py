@@ -40,7 +40,7 @@ _ROUNDINGS = 2
 """Largest error of scale * (code - zero_point), in units in the last place, however a tool rounds it."""
 _EXACT_CODES = 1 << 24
 """Distance from the zero point up to which float32 distinguishes codes."""
-_ABSENT = "the dump holds no values of it"
+_ABSENT = "the dump has no values for it"
 
 
 Prepare = Callable[[np.ndarray], np.ndarray]
@@ -174,7 +174,7 @@ def _imported(
     ignored = dict(dump.ignored)
     for entry in dump.tensors:
         if entry.raw and entry.name in unmatched:
-            ignored[entry.where] = f"raw, and of no known type: {unmatched[entry.name]}"
+            ignored[entry.where] = f"a raw file of unknown type: {unmatched[entry.name]}"
     unmatched = {name: why for name, why in unmatched.items() if not all(e.raw for e in dump.tensors if e.name == name)}
     if model is not None and not matched:
         raise UsageError(
@@ -222,7 +222,10 @@ def _notes(entries: Sequence[DumpedTensor], fits: Mapping[str, _Fit]) -> dict[st
     for name, known_places in places.items():
         if known_places != every:
             sample, step = min(every - known_places)
-            note = f"it has values at {len(known_places)} of {len(every)} places; none at sample {sample}, step {step}"
+            note = (
+                f"it has values for {len(known_places)} of {len(every)} samples and steps; none for "
+                f"sample {sample}, step {step}"
+            )
             notes[name] = "; ".join(filter(None, (notes.get(name), note)))
     return notes
 
@@ -265,7 +268,7 @@ def _facts(source: Path, form: str, dump: Dump, model: _Model | None, *, partly:
     if model is not None:
         options["graph"] = model.name
     if partly:
-        options["note"] = "some tensors of the dump are no tensors of the graph: they have no node"
+        options["note"] = "some tensors of the dump are not in the graph and have no node"
     return {
         "backend": str(dump.facts.get("backend", "import")),
         "model": str(dump.facts.get("model", "" if model is None else model.name)),
@@ -311,7 +314,7 @@ def _typed(entry: DumpedTensor, graph: Graph) -> DumpedTensor:
     raise UsageError(
         f"The file {entry.where!r} has {size} bytes; the model's tensor {entry.name!r} is {stated}, and float32 "
         "does not fit either.",
-        hint="Say its dtype and shape in a description, see `qdebug help import`.",
+        hint="Give its dtype and shape in a description (see `qdebug help import`).",
     )
 
 
@@ -349,9 +352,9 @@ def _fit(entries: Sequence[DumpedTensor], known: TensorInfo | None, *, turns: bo
     differing = next((entry for entry in entries if entry.dtype != first.dtype or entry.facts != first.facts), None)
     if differing is not None:
         raise UsageError(
-            f"{first.where!r} and {differing.where!r} are both tensor {first.name!r}, and are of {first.dtype} and "
+            f"{first.where!r} and {differing.where!r} both hold tensor {first.name!r}, but as {first.dtype} and "
             f"{differing.dtype}, or are described differently.",
-            hint="Give all samples of a tensor in one form.",
+            hint="Give all samples of a tensor with the same type and description.",
         )
     info = known or TensorInfo(name=first.name, role=Role.CONSTANT if first.constant else Role.ACTIVATION)
     facts = dict(first.facts)
@@ -365,7 +368,7 @@ def _fit(entries: Sequence[DumpedTensor], known: TensorInfo | None, *, turns: bo
     stated_dtype = str(facts["dtype"]) if "dtype" in facts else None
     dtype = stated_dtype or _dtype_name(first, info)
     if "scale" in facts and info.quant is not None:
-        notes.append("its quantization is the description's, not the model's")
+        notes.append("its quantization comes from the description, not from the model")
         info = replace(info, quant=None)
     info = replace(
         info,
@@ -401,7 +404,7 @@ def _layout_conversion(entries: Sequence[DumpedTensor], info: TensorInfo) -> tup
     if first is None:
         return None
     restored = first.restored
-    note = f"{first.layout}, turned into the model's order"
+    note = f"{first.layout}, transposed to the model's order"
     return lambda array: np.ascontiguousarray(restored(array.reshape(extents[array.shape]))), [note]
 
 
@@ -428,9 +431,9 @@ def _dtype_name(entry: DumpedTensor, info: TensorInfo) -> str:
         return logical_name(entry.dtype)
     except ValueError:
         raise UsageError(
-            f"{entry.where!r} holds elements of {entry.dtype.itemsize} bytes whose type is {entry.dtype}; no tensor "
-            "is made of that.",
-            hint="Name the dtype in a JSON description, see `qdebug help import`.",
+            f"{entry.where!r} holds elements of {entry.dtype.itemsize} bytes of type {entry.dtype}, which a tensor "
+            "cannot have.",
+            hint="Give the dtype in a JSON description (see `qdebug help import`).",
         ) from None
 
 
@@ -471,13 +474,14 @@ def _retyped(entries: Sequence[DumpedTensor], fit: _Fit, dtype: str) -> _Fit:
         return fit._replace(prepare=_cast(name, shaped, graph_dtype), note=noted(note))
     if quant is not None and is_integer(graph_dtype) and is_float(dtype):
         if all(_codes(shaped(entry.load()), quant) is not None for entry in entries):
-            note = f"real values that are all scale * (code - zero_point): recorded as {graph_dtype} codes"
+            note = f"real values that all lie on the grid of the codes; recorded as {graph_dtype} codes"
             return fit._replace(prepare=lambda array: _certain(_codes(shaped(array), quant)), note=noted(note))
         note = (
-            f"the model says {graph_dtype} codes, the dump holds {dtype} values off their grid: recorded as real values"
+            f"the model says {graph_dtype} codes, but the dump holds {dtype} values off their grid; "
+            "recorded as real values"
         )
         return fit._replace(info=replace(info, dtype=dtype, quant=None), note=noted(note))
-    note = f"the model says {graph_dtype}, the dump holds {dtype}" + (": its scale does not hold" if quant else "")
+    note = f"the model says {graph_dtype}, but the dump holds {dtype}" + ("; its scale does not apply" if quant else "")
     return fit._replace(info=replace(info, dtype=dtype, quant=None), note=noted(note))
 
 
@@ -524,16 +528,16 @@ def _shaped(
     if shape is None:
         if first.flat:
             raise UsageError(
-                f"{first.where!r} has no shape, and the model does not know that of {first.name!r}.",
-                hint="Say the shape in the description.",
+                f"{first.where!r} has no shape, and the model does not state the shape of {first.name!r}.",
+                hint="Give the shape in the description.",
             )
         return info, _as_is, []
     shapes = [_resolved(entry, shape) for entry in entries]
     if all(resolved is not None for resolved in shapes):
-        info = replace(info, shape=None if None in shape else shape)  # open extents are those of the values
+        info = replace(info, shape=None if None in shape else shape)  # the values determine the unknown extents
         if all(entry.shape == resolved for entry, resolved in zip(entries, shapes, strict=True)):
             return info, _as_is, []
-        added = [] if first.flat else ["axes of one element are the model's"]
+        added = [] if first.flat else ["axes of one element as in the model"]
         by_size = {entry.shape: resolved for entry, resolved in zip(entries, shapes, strict=True)}
         return info, lambda array: array.reshape(by_size[array.shape]), added
     misfit = next(entry for entry, resolved in zip(entries, shapes, strict=True) if resolved is None)
@@ -541,14 +545,14 @@ def _shaped(
         raise UsageError(
             f"{misfit.where!r} has {misfit.shape[0]} elements; the model's tensor {misfit.name!r} has shape "
             f"{_extents(shape)}.",
-            hint="Say the shape in the description.",
+            hint="Give the shape in the description.",
         )
     is_permuted = None not in shape and sorted(misfit.shape) == sorted(extent or 0 for extent in shape)
     count = [math.prod(extent or 0 for extent in extents) for extents in (misfit.shape, shape)]
     same = None not in shape and count[0] == count[1]
-    why = "the axes may be turned" if is_permuted else "the same number of elements" if same else "another size"
-    note = f"the model says shape {_extents(shape)}, the dump holds {_extents(misfit.shape)} ({why})"
-    note += ": recorded as dumped"
+    why = "the axes may be transposed" if is_permuted else "the same number of elements" if same else "another size"
+    note = f"the model says shape {_extents(shape)}, but the dump holds {_extents(misfit.shape)} ({why})"
+    note += "; recorded as dumped"
     quant = info.quant if info.quant is not None and not info.quant.per_channel else None
     if info.quant is not None and quant is None:
         note += ", without the scales of its channels"
@@ -648,6 +652,6 @@ class _ImportJob:
                 recorder.constant(entry.name, array, **facts)
             elif first != content:
                 raise UsageError(
-                    f"{where!r} and {entry.where!r} are both the constant {entry.name!r}, and differ.",
-                    hint="Give a constant once, or leave --graph out if it is none.",
+                    f"{where!r} and {entry.where!r} both hold the constant {entry.name!r}, but differ.",
+                    hint="Give the constant once, or leave out --graph if it is not a constant.",
                 )

@@ -65,7 +65,7 @@ def renaming(rules: Sequence[str]) -> Rename:
         for expression, text in compiled:
             try:
                 name = expression.sub(text, name)
-            except (re.error, IndexError) as error:  # the text names a missing group
+            except (re.error, IndexError) as error:  # the replacement names a group that does not exist
                 raise UsageError(
                     f"The rename to {text!r} cannot be understood: {error}.", hint=r"Groups are \1, \2 ..."
                 ) from None
@@ -113,7 +113,7 @@ def match_names(names: Sequence[str], graph: Graph) -> tuple[list[NameMatch], di
                 reasons |= dict.fromkeys(same_target, f"{name_of_tensor[fitting[0]]!r} is {fitting[0]!r} already")
     unmatched = [name for name in names if name not in matches]
     return [matches[name] for name in names if name in matches], {
-        name: reasons.get(name, "no tensor of the model is called so") for name in unmatched
+        name: reasons.get(name, "the model has no tensor of this name") for name in unmatched
     }
 
 

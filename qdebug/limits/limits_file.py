@@ -127,7 +127,7 @@ class LimitsText:
         """Return the tables of an array, each with its place as in "limit[2]", counted from 1."""
         entries = tables.get(name, [])
         if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
-            raise self._entry_error(name, "", "is no array of tables", f"Write [[{self._prefix}{name}]].")
+            raise self._entry_error(name, "", "is not an array of tables", f"Write [[{self._prefix}{name}]].")
         return [(entry, f"{name}[{position}]") for position, entry in enumerate(entries, 1)]
 
     def _rule(self, entry: dict[str, Any], at: str) -> LimitRule:
@@ -138,14 +138,14 @@ class LimitsText:
         patterns = {name: self._text(entry, name, at) for name in _PATTERNS if name in entry}
         if not patterns:
             hint = f"Give tensor, node or op, or write [{self._prefix}default]."
-            raise self._entry_error(at, "", "says for no tensor", hint)
+            raise self._entry_error(at, "", "does not say to which tensors it applies", hint)
         return LimitRule(**patterns, **bounds)  # type: ignore[arg-type]  # keys are checked above
 
     def _acknowledgement(self, entry: dict[str, Any], at: str, today: dt.date) -> Acknowledgement:
         self._check_keys(entry, _ACKNOWLEDGED_KEYS, at)
         node, reason = self._text(entry, "node", at), self._text(entry, "reason", at).strip()
         if not reason:
-            raise self._entry_error(at, "reason", "is empty", "Say why it is all right.")
+            raise self._entry_error(at, "reason", "is empty", "Give the reason why the difference is acceptable.")
         expires = entry.get("expires")
         if expires is not None and type(expires) is not dt.date:
             raise self._entry_error(at, "expires", "is not a date", "Write it without quotes: expires = 2027-01-31.")
@@ -163,25 +163,27 @@ class LimitsText:
                 continue
             value = entry[name]
             if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value):
-                raise self._entry_error(at, name, f"is {value!r} and must be a number", f"Write {name} = 1.")
+                raise self._entry_error(at, name, f"must be a number, but is {value!r}", f"Write {name} = 1.")
             if name not in DECIBELS and value < 0:
-                raise self._entry_error(at, name, f"is {value!r} and must be at least 0", f"Write {name} = 1.")
+                raise self._entry_error(at, name, f"must be at least 0, but is {value!r}", f"Write {name} = 1.")
             if name == "max_saturation" and value > 1:
-                raise self._entry_error(at, name, f"is {value!r} and must be a share", "Write 0.01 for one per cent.")
+                raise self._entry_error(
+                    at, name, f"must be a share from 0 to 1, but is {value!r}", "Write 0.01 for 1 %."
+                )
             bounds[name] = float(value)
         return bounds
 
     def _text(self, entry: Mapping[str, Any], name: str, at: str) -> str:
         value = entry.get(name)
         if not isinstance(value, str) or not value:
-            problem = "is missing" if value is None else f"is {value!r} and must be a text"
+            problem = "is missing" if value is None else f"must be a string, but is {value!r}"
             raise self._entry_error(at, name, problem, f'Write {name} = "...".')
         return value
 
     def _flag(self, allow: Mapping[str, Any], name: str) -> bool:
         value = allow.get(name, False)
         if not isinstance(value, bool):
-            raise self._entry_error("allow", name, f"is {value!r} and must be true or false", f"Write {name} = true.")
+            raise self._entry_error("allow", name, f"must be true or false, but is {value!r}", f"Write {name} = true.")
         return value
 
     def _allowed_uncompared(self, value: Any) -> int | tuple[str, ...]:
@@ -255,7 +257,7 @@ def without_entries(text: str, name: str, gone: Sequence[bool]) -> str:
     return "".join(lines)
 
 
-_NEW_FILE_HEAD = "# Limits for qdebug: qdebug help tolerance says what can stand here.\n"
+_NEW_FILE_HEAD = "# Limits for qdebug; see qdebug help tolerance for the format.\n"
 
 
 def load_limits(path: str | Path, *, today: dt.date | None = None) -> Limits:
@@ -308,9 +310,11 @@ def acknowledge(
     day = today or dt.date.today()
     entry = Acknowledgement(node=node, reason=reason.strip(), expires=None if expires is None else expires.isoformat())
     if not entry.reason:
-        raise LimitsError(f"No reason is given to accept {node!r}.", hint="Give one: who reads it later needs it.")
+        raise LimitsError(f"Accepting {node!r} needs a reason.", hint="Give a reason for later readers.")
     if expires is not None and expires < day:
-        raise LimitsError(f"{node!r} cannot be accepted until {expires}: that day is over.", hint="Give a later day.")
+        raise LimitsError(
+            f"{node!r} cannot be accepted until {expires}, because that day is past.", hint="Give a later date."
+        )
     text = read_text(path) if path.exists() else _NEW_FILE_HEAD
     _, limits_file = tables_of(path, text)
     if limits_file is not None:
@@ -345,7 +349,7 @@ def withdraw(path: str | Path, node: str, *, today: dt.date | None = None) -> Li
     remaining = tuple(entry for entry in before.acknowledged if entry.node != node)
     if remaining == before.acknowledged:
         raise LimitsError(
-            f"{str(path)!r} does not acknowledge node {node!r}.", hint="Give the exact name of a node there."
+            f"{str(path)!r} does not acknowledge node {node!r}.", hint="Give the exact name of an acknowledged node."
         )
     changed = without_entries(
         text, f"{prefix_of(path)}acknowledged", [entry.node == node for entry in before.acknowledged]
@@ -359,8 +363,8 @@ def withdraw(path: str | Path, node: str, *, today: dt.date | None = None) -> Li
         limits = None
     if limits != replace(before, acknowledged=remaining):
         raise LimitsError(
-            f"The entry for {node!r} in {str(path)!r} cannot be told from what is around it.",
-            hint="Take it out by hand.",
+            f"The entry for {node!r} in {str(path)!r} cannot be separated from the text around it.",
+            hint="Remove it by hand.",
         )
     _replace_file(path, changed)
     return limits
@@ -405,7 +409,7 @@ def write_note(path: str | Path, node: str, text: str) -> None:
         return
     notes_before = LimitsText(str(path), text_before, prefix=prefix_of(path)).notes(tables)
     if not text.strip() and all(noted_node != node for noted_node, _ in notes_before):
-        raise LimitsError(f"{str(path)!r} has no note on {node!r}.", hint="Write one with the key a of qdebug tui.")
+        raise LimitsError(f"{str(path)!r} has no note on {node!r}.", hint="Write one with the key a in qdebug tui.")
     expected_notes = [pair for pair in notes_before if pair[0] != node]
     changed = without_entries(
         text_before, f"{prefix_of(path)}note", [noted_node == node for noted_node, _ in notes_before]
@@ -417,8 +421,10 @@ def write_note(path: str | Path, node: str, text: str) -> None:
     # Parsed before it is written: all other content must be the same.
     notes_after = LimitsText(str(path), changed, prefix=prefix_of(path)).notes(tables_of(path, changed)[0])
     if list(notes_after) != expected_notes or _without_notes(path, changed) != _without_notes(path, text_before):
-        hint = "Take it out by hand."
-        raise LimitsError(f"The note on {node!r} in {str(path)!r} cannot be told from what is around it.", hint=hint)
+        hint = "Remove it by hand."
+        raise LimitsError(
+            f"The note on {node!r} in {str(path)!r} cannot be separated from the text around it.", hint=hint
+        )
     _replace_file(path, changed)
 
 

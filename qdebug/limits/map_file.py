@@ -62,7 +62,7 @@ def _read_file(path: Path) -> str:
         return read_regular(path, _MAX_BYTES).decode("utf-8")
     except FileNotFoundError as error:
         raise UsageError(
-            f"There is no map {str(path)!r}.", hint="Make one: qdebug diff REF BACKEND --write-map FILE."
+            f"There is no map {str(path)!r}.", hint="Create one: qdebug diff REF BACKEND --write-map FILE."
         ) from error
     except (OSError, ValueError) as error:
         raise UsageError(
@@ -75,7 +75,7 @@ def _tables(
 ) -> list[dict[str, Any]]:
     entries = tables.get(key, [])
     if not isinstance(entries, list) or not all(isinstance(table, dict) for table in entries):
-        raise _map_error(path, f"a {key!r} that is no list of tables", f"[[{key}]]")
+        raise _map_error(path, f"a {key!r} that is not a list of tables", f"[[{key}]]")
     for table in entries:
         unknown = sorted(table.keys() - set(allowed))
         if unknown:
@@ -161,7 +161,7 @@ def map_text(result: RunComparison) -> str:
     to_keep = [node for node in result.nodes if node.match in (Match.DATA, Match.MANUAL)]
     lost = [entry for entry in result.coverage.unmatched if entry.kind is UnmatchedKind.LOST]
     lines = [
-        "# Pairs of tensors, for qdebug diff --map and qdebug tui --map. Take away '# ' to make an entry count.",
+        "# Pairs of tensors, for qdebug diff --map and qdebug tui --map. Remove '# ' to activate an entry.",
         f"# {len(result.nodes)} pairs, {len(lost)} tensors lost.",
     ]
     for entry in lost:
@@ -170,7 +170,7 @@ def map_text(result: RunComparison) -> str:
         unsure = "" if node.confidence >= PAIR_SURE_MIN_CONFIDENCE else "UNSURE: "
         lines += ["", f"# {unsure}{_match_comment(node)}", *_entry(node.tensor, node.reference_tensor)]
     if found_by_graph:
-        lines += ["", "# Found by names and graphs, and found again without an entry:"]
+        lines += ["", "# Found by names and graphs; these pairs need no entry:"]
     for node in found_by_graph:
         lines += [
             "#",
@@ -196,5 +196,5 @@ def _entry(backend: str, reference: str) -> list[str]:
 def _lost_lines(entry: Unmatched) -> list[str]:
     nearest_text = "" if entry.nearest is None else f"; nearest: relative distance {entry.distance:.2g}"
     sides = (entry.tensor, entry.nearest or "?") if entry.side is Side.BACKEND else (entry.nearest or "?", entry.tensor)
-    comment = _comment(f"LOST, of the {entry.side}: {entry.reason}{nearest_text}")
+    comment = _comment(f"LOST ({entry.side}): {entry.reason}{nearest_text}")
     return [f"# {comment}", *(f"# {line}" for line in _entry(*sides))]

@@ -59,7 +59,7 @@ def read_text(path: Path) -> str:
         return read_regular(path, _MAX_BYTES).decode("utf-8")
     except FileNotFoundError as error:
         raise LimitsError(
-            f"There is no limits file {str(path)!r}.", hint="Make one: qdebug help tolerance shows how."
+            f"There is no limits file {str(path)!r}.", hint="Create one; `qdebug help tolerance` shows how."
         ) from error
     except OSError as error:
         raise LimitsError(f"{str(path)!r} cannot be read: {error.strerror}.") from error
@@ -94,7 +94,7 @@ def tables_of(path: Path, text: str) -> tuple[dict[str, Any], Path | None]:
         return tables, None
     if not isinstance(limits_file, str) or len(tables) > 1 or Path(limits_file).name == _PROJECT_FILE:
         raise LimitsError(
-            f"{str(path)!r}: tool.qdebug.limits must name a file, and stand alone.",
-            hint='Write limits = "limits.toml", and all limits into that file.',
+            f"{str(path)!r}: tool.qdebug.limits must name a file, without other limits beside it.",
+            hint='Write limits = "limits.toml", and move all limits into that file.',
         )
     return {}, path.parent / limits_file

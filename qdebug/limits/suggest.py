@@ -60,21 +60,23 @@ def _head(results: Mapping[str, RunComparison], identical: int, unusable: Sequen
         f"# Suggested by qdebug diff --suggest-limits from {len(results)} run(s), {samples} sample(s) in all:",
         *(f"#   {_comment_name(name)}" for name in results),
         (
-            f"# Margin: SQNR {SUGGESTED_SQNR_MARGIN:g} dB below the worst seen; "
+            f"# Margin: SQNR {SUGGESTED_SQNR_MARGIN:g} dB below the worst run; "
             f"the largest difference {SUGGESTED_ERROR_RATIO:g} times the"
         ),
-        f"# worst seen, and at least {SUGGESTED_LSB_MARGIN:g} step more.",
-        "# The runs were taken to be good: nothing here says that they are.",
+        f"# worst run, and at least {SUGGESTED_LSB_MARGIN:g} LSB more.",
+        "# The runs were assumed to be good; this was not checked.",
         f"# {identical} tensor(s) were identical in every run and have no limit of their own.",
     ]
     lines += [
-        f"# Look again: {_comment_name(name)} breaks the limits in force"
+        f"# Check {_comment_name(name)}: it exceeds the limits in force"
         + (f", first at {_comment_name(first)}." if first is not None else ", or is incomplete.")
         for name, first in failed
     ]
     if len(results) == 1:
-        lines.append("# One run says little of what the next will do: give several.")
-    lines += [f"# No limit, for it was not finite or not comparable: {_comment_name(tensor)}" for tensor in unusable]
+        lines.append("# One run says little about the next run; give several runs.")
+    lines += [
+        f"# No limit, because it was not finite or not comparable: {_comment_name(tensor)}" for tensor in unusable
+    ]
     return "\n".join(lines) + "\n"
 
 
@@ -90,7 +92,7 @@ def _block(tensor: str, metrics: Sequence[ErrorStats]) -> str:
     decibels = [stats.sqnr_db for stats in metrics if stats.sqnr_db is not None]
     if len(decibels) == len(metrics) and math.isfinite(min(decibels)):
         lines.append(f"min_sqnr = {math.floor((min(decibels) - SUGGESTED_SQNR_MARGIN) * 10) / 10:g}")
-    if len(lines) == 2:  # the reference is zero everywhere: there is no ratio
+    if len(lines) == 2:  # an all-zero reference has no SQNR
         lines.append(f"atol = {max(stats.max_abs or 0.0 for stats in metrics) * SUGGESTED_ERROR_RATIO!r}")
     return "\n".join(lines) + "\n"
 

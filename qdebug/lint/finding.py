@@ -15,18 +15,20 @@ __all__ = ["KINDS", "LintFinding"]
 
 KINDS: Mapping[str, str] = MappingProxyType(
     {
-        "rescale_merged": "rescales were merged: the one that is left must keep the intersection of all ranges",
-        "rescale_added": "a rescale was added: values are rounded, and may be cut off, once more",
-        "rescale_in_dequantize": "a rescale was folded into a dequantize: its range must include what it reads",
-        "dequantize_quantize_removed": "a dequantize and quantize were removed: their scales must be equal",
-        "clamp_folded": "a Relu or Clip was folded into the range of codes: that must end where it clamps",
+        "rescale_merged": "rescales were merged; the remaining rescale must keep the intersection of all ranges",
+        "rescale_added": "a rescale was added, so values are rounded again and may be clipped again",
+        "rescale_in_dequantize": (
+            "a rescale was folded into a dequantize; its range must include all values that it reads"
+        ),
+        "dequantize_quantize_removed": "a dequantize and a quantize were removed; their scales must be equal",
+        "clamp_folded": "a Relu or Clip was folded into a code range, which must end at its bounds",
         "activation_dropped": "an activation was dropped",
-        "moved": "a quantize or dequantize was moved across an operator: scales must be equal on both sides",
+        "moved": "a quantize or dequantize was moved across an operator; the scales of both sides must be equal",
         "duplicated": "one tensor is quantized twice with unequal scales, and both are used together",
         "bias": "a bias was shifted, or is rounded at another scale than that of the sums",
-        "batch_norm": "a BatchNormalization was folded into constants that do not do the same",
-        "zero_point": "a zero point is outside the range of its codes: they cannot hold 0",
-        "asymmetric": "a zero point is not 0, and the backend ignores it",
+        "batch_norm": "a BatchNormalization was folded into constants that do not compute the same",
+        "zero_point": "a zero point is outside the range of its codes, so they cannot represent 0",
+        "asymmetric": "a zero point is not 0, but the backend ignores it",
         "parameters": "scales, zero points or constants were changed",
         "rewrite": "the two forms do not compute the same",
     }

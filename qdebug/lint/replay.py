@@ -376,7 +376,7 @@ def _function_span(node: Node, span: Span, opset: Mapping[str, int]) -> Span:
         return _ANY
     low, high = float(values.min()), float(values.max())
     flat = [values[0] == values[1], values[_GRID - 2] == values[_GRID - 1]]
-    # still rising or falling at the end of the interval: it may go on
+    # The function still rises or falls at the end of the interval, so its range may be unbounded.
     if span[0] < -_FAR and not flat[0] and values[0] in (low, high):
         low, high = (-math.inf, high) if values[0] == low else (low, math.inf)
     if span[1] > _FAR and not flat[1] and values[_GRID - 1] in (low, high):

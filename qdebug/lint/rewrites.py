@@ -158,7 +158,7 @@ def lint(
     if _is_quantized(before) != _is_quantized(after):
         which, float_form = (before, after) if _is_quantized(after) else (after, before)
         raise UsageError(
-            f"{which.title!r} is float and {float_form.title!r} is quantized: rounding a network is no rewrite of it.",
+            f"{which.title!r} is float and {float_form.title!r} is quantized; quantizing a network is not a rewrite.",
             hint="Compare the two with qdebug diff, or lint forms that are both quantized.",
         )
     values_before, values_after = before.run(feed), after.run(first_input(after, feed))
@@ -430,7 +430,7 @@ def _parts(pairs: _Pairs, known: Mapping[str, str], tensor: str, partner: str) -
             after = LintPart(model=pairs.after, nodes=nodes, output=tensor, leaves=names)
             leaf = [known[name] for name in names]
             return after, LintPart(model=pairs.before, nodes=theirs[0], output=partner, leaves=leaf)
-        wider = leaves & stops  # the partner of this leaf does not lead to the other tensor: look behind it
+        wider = leaves & stops  # some leaf's partner does not lead to the other tensor: search beyond it
         if not wider:
             raise KernelError("What it depends on has no partner in the other form.")
         stops -= wider
@@ -520,7 +520,7 @@ class _Traits:
             if row.quantizes or row.dequantizes:
                 data = part.model.constant(member.inputs[0])
                 if data is not None or (row.quantizes and self._is_on_grid(part, member)):
-                    continue  # constants are computed beforehand
+                    continue  # runtimes convert constants when they load the model
                 yield "quantize" if row.quantizes else "dequantize"
                 self.quants += [part.model.stated(member, -1)] if row.quantizes else []
                 continue
@@ -575,8 +575,8 @@ def _wrong_fold_text(before: LintPart, after: LintPart) -> str:
     for axis in fitting:
         exact = weight * gain.reshape([-1 if at == axis else 1 for at in range(weight.ndim)])
         if np.allclose(folded, exact, rtol=_FOLDING_ERROR, atol=_FOLDING_ERROR * np.abs(exact).max(initial=0)):
-            return "the weight is scaled as it should be, the bias is not"
-    return "the weight is not scaled as it should be" if fitting else ""
+            return "the weight is scaled correctly, but the bias is not"
+    return "the weight is not scaled correctly" if fitting else ""
 
 
 def _gain(part: LintPart, node: Node) -> np.ndarray | None:

@@ -136,7 +136,7 @@ def _check_scales(model: LintModel, facts: _TensorFacts) -> Iterator[_TensorChec
             scales[name] = {name: quant}
     for node in model.graph.nodes:
         if not any(node.inputs) or not any(node.outputs[:1]):
-            continue  # it only keeps a state, or has no data
+            continue  # the node only stores a state, or has no data input
         row, out = operators.of(node.op), node.outputs[0]
         places = () if row.quantizes else (0,) if row.dequantizes else operators.coded_inputs(node.op, len(node.inputs))
         for place in places:
@@ -209,7 +209,7 @@ def _misread_finding(
     direct = "rescale_in_dequantize" if operators.of(node.op).dequantizes else "dequantize_quantize_removed"
     kind = "moved" if moved else direct
     made_text, read_text = map(_quant_text, quants)
-    return _finding(kind, before, after, facts, f"{origin!r} has {made_text} and is read with {read_text}")
+    return _finding(kind, before, after, facts, f"{origin!r} has {made_text}, but is read with {read_text}")
 
 
 def _tensors_between(model: LintModel, node: Node, origin: str) -> Iterator[str]:
@@ -253,7 +253,9 @@ def _copied_finding(
     leaves = sorted({name for name in node.inputs if name and not model.graph.is_constant(name)})
     after = LintPart(model=model, nodes=[node], output=node.outputs[0], leaves=leaves)
     before = replace(after, model=replace(model, copies=False))
-    return _finding("moved", before, after, facts, f"it reads {_quant_text(quant)} and gives {_quant_text(declared)}")
+    return _finding(
+        "moved", before, after, facts, f"it reads {_quant_text(quant)}, but returns {_quant_text(declared)}"
+    )
 
 
 def _check_zero_points(model: LintModel) -> Iterator[_TensorCheck]:

@@ -153,7 +153,7 @@ def witness(
         KernelError: A node cannot be computed, or the results have other shapes.
     """
     if any(array is None for array in seen):
-        raise KernelError("What a part reads was not computed, so its extents are not known.")
+        raise KernelError("The inputs of a part were not computed, so their shapes are not known.")
     arrays = [np.asarray(array) for array in seen]
     best: tuple[float, list[np.ndarray], tuple[int, ...]] | None = None
     reached = False
@@ -162,7 +162,7 @@ def witness(
         values = _rounded_leaves(before, after, candidate)
         difference = differing(before.exact(values), after.exact(values))
         if difference is None:
-            raise KernelError("The two forms give results of different shapes.")
+            raise KernelError("The two forms have results of different shapes.")
         most = float(difference.max()) if difference.size else 0.0
         reached = reached or (number == 0 and most > 0)
         if most > 0 and (best is None or most > best[0]):
@@ -173,7 +173,7 @@ def witness(
     try:
         result_before, result_after = before.replayed(values), after.replayed(values)
     except (QdebugError, ValueError) as error:
-        raise KernelError(f"The interpreter does not replay it: {error}") from error
+        raise KernelError(f"The interpreter cannot replay it: {error}") from error
     value_before, value_after = (
         float(result_before.reshape(result_before.shape)[index]),
         float(result_after.reshape(result_before.shape)[index]),
@@ -227,7 +227,7 @@ def _leaf_values(
     room = (high - low) / 4
     low, high = max(span[0], low - room), min(span[1], high + room)
     if number % 3 == 0:
-        # each end from both sides, then evenly
+        # Values on both sides of each end first, then evenly spaced ones.
         near = [end + off * room for end in inner for off in (0.0, -1e-3, 1e-3, -0.1, 0.1)]
         spread = np.concatenate([near, np.linspace(low, high, max(like.size - len(near), 2) * _TURNS)])
         start = (number // 3) * like.size

@@ -168,7 +168,7 @@ def _producers(nodes: Sequence[Node]) -> tuple[dict[str, Node], bool]:
     early: set[str] = set()
     for node in nodes:
         if node.name in names:
-            raise GraphError(f"Two nodes have the name {node.name!r}.", hint="Give each node a name of its own.")
+            raise GraphError(f"Two nodes have the name {node.name!r}.", hint="Give each node a unique name.")
         names.add(node.name)
         for tensor in node.inputs:
             if tensor not in producers:

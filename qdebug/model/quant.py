@@ -21,7 +21,7 @@ _LEAST_NORMAL = np.finfo(np.float32).tiny
 def _whole(values: npt.ArrayLike, title: str) -> np.ndarray:
     given = np.array(values, ndmin=1)
     if given.dtype.kind not in "iub" and not np.array_equal(given, np.trunc(given)):
-        raise ValueError(f"{title} must be whole numbers, found {given.ravel()[:4].tolist()}")
+        raise ValueError(f"{title} must be integers, found {given.ravel()[:4].tolist()}")
     return frozen_array(given, np.int64)
 
 
@@ -103,9 +103,9 @@ class QuantParams(JsonObject):
         elif scale.size == 1 and zero_point.ndim == 1 and self.axis is not None:
             scale = frozen_array(np.broadcast_to(scale.reshape(()), zero_point.shape))
         if zero_point.shape != scale.shape:
-            raise ValueError(f"scale has shape {scale.shape} and zero_point {zero_point.shape}")
+            raise ValueError(f"scale has shape {scale.shape}, but zero_point has {zero_point.shape}")
         if scale.size > 1 and self.axis is None:
-            raise ValueError(f"{scale.size} scales need the axis they go along")
+            raise ValueError(f"{scale.size} scales need an axis")
         if self.block_size is not None and self.block_size < 0:
             raise ValueError(f"block_size is {self.block_size}")
         low, high = code_limits(self.dtype)

@@ -378,15 +378,15 @@ def no_values(tensor: str, sample: int, step: int, names: Iterable[str]) -> NotR
     if tensor in names:
         return NotRecordedError(f"Tensor {tensor!r} has no values for sample {sample}, step {step}.")
     return NotRecordedError(
-        f"The recording has no tensor {tensor!r}.", hint="List what it holds: qdebug info FILE --tensors."
+        f"The recording has no tensor {tensor!r}.", hint="List its tensors: qdebug info FILE --tensors."
     )
 
 
 def not_in_full(tensor: str, sample: int, step: int) -> NotRecordedError:
     """Return the error for values that a recording has only in part."""
     return NotRecordedError(
-        f"Of tensor {tensor!r}, sample {sample}, step {step}, not all values were kept.",
-        hint="Record the run again and keep them: qdebug record --keep full.",
+        f"Only part of the values of tensor {tensor!r}, sample {sample}, step {step} was kept.",
+        hint="Record the run again with all values: qdebug record --keep full.",
     )
 
 

@@ -73,7 +73,7 @@ class ErrorAccumulator:
             RealBlocks(backend, self._backend_quant, self._backend_clamp),
         )
         if not same_elements(first.shape, second.shape):
-            raise UsageError(f"The reference has shape {first.shape} and the backend {second.shape}.")
+            raise UsageError(f"The reference has shape {first.shape}, but the backend has {second.shape}.")
         lsb = lsb_of(first, second, self._step)
         if self._rails is not None:
             self._rails.start(second.shape, double=not second.single)

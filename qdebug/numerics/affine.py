@@ -73,7 +73,7 @@ class ScaleMap:
             return
         axis = quant.axis
         if axis is None or not -len(shape) <= axis < len(shape):
-            raise UsageError(f"The scales go along axis {axis}, which a tensor of shape {shape} does not have.")
+            raise UsageError(f"The scales are along axis {axis}, which a tensor of shape {shape} does not have.")
         self._axis = axis % len(shape)
         self.inner = prod(shape[self._axis + 1 :])
         extent = shape[self._axis]
@@ -291,7 +291,8 @@ def quantize(values: np.ndarray, quant: QuantParams, rounding: str = "even") -> 
     codes = np.empty(values.shape, dtype)
     source, target = values.reshape(-1), codes.reshape(-1)
     with np.errstate(all="ignore"):
-        for start in range(0, max(source.size, 1), BLOCK):  # an unknown rounding is told for no values too
+        # run the loop once even if empty, to reject an unknown rounding
+        for start in range(0, max(source.size, 1), BLOCK):
             checkpoint()
             stop = min(start + BLOCK, source.size)
             quotient = source[start:stop].astype(work) / scales.expand(scale, start, stop)
@@ -328,7 +329,7 @@ _NARROW = 1 << 16
 def _narrow_codes(rounded: np.ndarray, zero_point: np.ndarray, qmin: int, qmax: int) -> np.ndarray:
     """Like `_integer_codes`, in float32, which holds these codes and zero points exactly."""
     codes = np.add(rounded, zero_point.astype(np.float32))
-    np.fmax(codes, np.float32(qmin), out=codes)  # of NaN and a number, the number
+    np.fmax(codes, np.float32(qmin), out=codes)  # fmax turns NaN into qmin
     return np.asarray(np.minimum(codes, np.float32(qmax), out=codes))
 
 
@@ -391,7 +392,7 @@ def wide_parts(
         return
     upper, lower = _centred_parts(codes, zero_point)
     np.multiply(upper, scale, out=high)
-    np.copyto(high, 0.0, where=upper == 0.0)  # even of an infinite scale
+    np.copyto(high, 0.0, where=upper == 0.0)  # 0 times an infinite scale is 0 here, not NaN
     np.multiply(lower, scale, out=low)
     x, x_rest = _halves(upper)
     y, y_rest = _halves(np.asarray(scale))

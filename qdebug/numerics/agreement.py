@@ -53,7 +53,7 @@ def count_agreement(pairs: Sequence[tuple[RealBlocks, RealBlocks]]) -> Agreement
     for pair in pairs:
         for side in pair:
             if not same_elements(shape, side.shape):
-                raise UsageError(f"The reference has shape {shape} and a backend {side.shape}.")
+                raise UsageError(f"The reference has shape {shape}, but a backend has {side.shape}.")
     size, buffers, differ, same = pairs[0][0].size, scratch(), 0, 0
     against = [settled(*pair) for pair in pairs]
     together = [settled(pairs[0][1], backend) for _, backend in pairs[1:]]

@@ -182,7 +182,7 @@ class _QuotientSearch:
         bound = largest * (1.0 + _QUOTIENT_SLACK) / tally.max_rel if tally.max_rel else math.inf
         if bound < least:
             return True
-        if bound > 4 * _FEW * least:  # more than a few, most likely
+        if bound > 4 * _FEW * least:  # probably too many elements to examine one by one
             return False
         mask = np.less_equal(sizes, bound, out=self.buffers.masks[0][: sizes.size])
         return self._offer_few(mask)
@@ -214,7 +214,7 @@ class _QuotientSearch:
         count = np.count_nonzero(mask)
         if count > _FEW:
             return False
-        if count == 1:  # as is usual; plain numbers are faster than arrays of one
+        if count == 1:  # the usual case; scalars are faster than arrays of one element
             self._offer(int(mask.argmax()))
         elif count:
             self._offer_marked(mask)
@@ -255,7 +255,7 @@ def add_single(tally: Tally, block: Block, buffers: Scratch) -> bool:
     """
     a, b = block.reference, block.backend
     n = a.size
-    signed = block.lsb.uniform is not None  # then the signs are needed to the end
+    signed = block.lsb.uniform is not None  # the histogram of code differences needs the signs
     difference = np.subtract(b, a, out=buffers.singles[4 if signed else 2][:n])
     error = np.absolute(difference, out=buffers.singles[2][:n])
     largest = _highest(error)
@@ -321,7 +321,7 @@ def _add_extremes(tally: Tally, block: Block, low: float | None, most: float, la
     if most > reference_extremes.high:
         reference_extremes.high = max(reference_extremes.high, most if low is not None and -low < most else _highest(a))
     if low is None:
-        low = -most  # a bound that does not extend the known range
+        low = -most  # -most is already within the known range
     else:
         reference_extremes.low = min(reference_extremes.low, low)
     slack = _VALUE_SLACK * (most + largest)
@@ -373,7 +373,7 @@ def _add_sums(
 
 def _largest_difference(block: Block, mask: np.ndarray) -> tuple[float, int]:
     """Return the largest difference among marked elements in float64, and its first place."""
-    if np.count_nonzero(mask) == 1:  # as is usual; plain numbers are faster than arrays of one
+    if np.count_nonzero(mask) == 1:  # the usual case; scalars are faster than arrays of one element
         place = int(mask.argmax())
         return abs(float(block.backend[place]) - float(block.reference[place])), place
     places = mask.nonzero()[0]

@@ -112,9 +112,9 @@ def incomparable_reason(dtype: np.dtype) -> str | None:
     try:
         name = logical_name(dtype)
     except ValueError:
-        return f"elements of dtype {dtype} are no numbers qdebug knows"
+        return f"elements of dtype {dtype} are not supported"
     if dtype.kind == "c":
-        return f"elements of dtype {name} are complex, and complex numbers are not compared"
+        return f"elements of dtype {name} are complex numbers, which are not supported"
     return None
 
 

@@ -36,7 +36,7 @@ __all__ = [
 ]
 
 
-RANGE_ALONE = "their ranges are exact: minmax and moving-average choose, and no error is known"
+RANGE_ALONE = "only their ranges are known, so minmax and moving-average can choose, but no error is known"
 """The message for values of which only statistics were recorded."""
 
 
@@ -105,8 +105,8 @@ def calibrate(
     """
     if histogram.nan or histogram.infinite:
         raise UsageError(
-            f"{histogram.nan} NaN and {histogram.infinite} infinite values have no code: no scale is right for them.",
-            hint="Find where they are born: qdebug diff REF BACKEND.",
+            f"{histogram.nan} NaN and {histogram.infinite} infinite values cannot be represented with any scale.",
+            hint="Find where they first appear: qdebug diff REF BACKEND.",
         )
     if not histogram.total:
         raise UsageError("There are no values to calibrate with.", hint="Record the tensor with --keep full.")
@@ -294,7 +294,9 @@ class Entropy(Calibrator):
 
     def __init__(self, variant: str = "") -> None:
         if variant not in ("", "mxnet", "ort"):
-            raise UsageError(f"There is no entropy {variant!r}.", hint="Choose entropy, entropy:mxnet or entropy:ort.")
+            raise UsageError(
+                f"Unknown entropy variant {variant!r}.", hint="Choose entropy, entropy:mxnet or entropy:ort."
+            )
         self.variant = variant
         self.name = f"entropy:{variant}" if variant else "entropy"
 
@@ -342,14 +344,14 @@ class Entropy(Calibrator):
 
 def _reason_text(window: EntropyChoice) -> str:
     if not window.windows:
-        return "all values: the histogram has less bins than the scheme has codes"
+        return "all values, because the histogram has fewer bins than the scheme has codes"
     return f"least divergence of {window.windows} windows"
 
 
 def _refuse_coarse(histogram: RangeHistogram, name: str) -> None:
     if histogram.coarse:
         raise UsageError(
-            f"{name} asks how the values lie in their range, and statistics do not tell.",
+            f"{name} needs the distribution of the values, which statistics do not have.",
             hint="Record the values with --keep full, or count them: qdebug scales profile MODEL --backend NAME.",
         )
 
@@ -364,7 +366,7 @@ def _within_values(
 
 def _checked_number(value: float, least: float, most: float, title: str) -> float:
     if not (math.isfinite(value) and least < value <= most):
-        raise UsageError(f"{title} is above {least:g} and at most {most:g}, not {value:g}.")
+        raise UsageError(f"{title} must be above {least:g} and at most {most:g}, but is {value:g}.")
     return value
 
 
@@ -392,7 +394,7 @@ def calibrator_named(text: str) -> Calibrator:
         return CALIBRATORS[text][0]()
     name, _, number = text.partition(":")
     if name not in ("percentile", "moving-average"):
-        raise UsageError(f"There is no calibrator {text!r}.", hint=f"Choose one of {', '.join(CALIBRATORS)}.")
+        raise UsageError(f"Unknown calibrator {text!r}.", hint=f"Choose one of {', '.join(CALIBRATORS)}.")
     try:
         value = float(number)
     except ValueError:

@@ -134,9 +134,9 @@ def _windows(sums: _Sums, start: np.ndarray, stop: np.ndarray, edges: _Edges) ->
 
 def _check(counts: np.ndarray, groups: int) -> None:
     if not counts.size or not counts.any():
-        raise UsageError("The histogram is empty: entropy tells nothing of no values.")
+        raise UsageError("The histogram is empty, so its entropy is not defined.")
     if groups < 2:
-        raise UsageError(f"Entropy of {groups} levels tells nothing; expected at least 2.")
+        raise UsageError(f"Entropy needs at least 2 levels, but got {groups}.")
 
 
 def _even_edges(start: np.ndarray, stop: np.ndarray, groups: int) -> _Edges:

@@ -80,7 +80,7 @@ def shift_right(
         raise unknown_rounding(rounding, "nudge")
     wide, shift = _wide(values), np.asarray(bits, np.int64)
     if shift.size and int(shift.min()) < 0:
-        raise UsageError(f"A shift to the right by {int(shift.min())} bits is none.", hint="Shift to the left instead.")
+        raise UsageError(f"A right shift by {int(shift.min())} bits is invalid.", hint="Shift to the left instead.")
     if row.ahead is not None:
         wide = wide + row.ahead(wide, shift)
     if shift.size and int(shift.max()) > _MOST_SHIFT:
@@ -118,7 +118,7 @@ def shift_left(
     """
     shift = np.asarray(bits, np.int64)
     if shift.size and int(shift.min()) < 0:
-        raise UsageError(f"A shift to the left by {int(shift.min())} bits is none.", hint="Shift to the right instead.")
+        raise UsageError(f"A left shift by {int(shift.min())} bits is invalid.", hint="Shift to the right instead.")
     _check_width(width)
     if overflow == "wrap":
         return wrap_to(np.left_shift(_wide(values), shift), width)
@@ -213,7 +213,7 @@ def divide(values: np.ndarray, divisor: np.ndarray | int, rounding: str = "floor
         raise unknown_rounding(rounding, "rises")
     wide, by = _wide(values), np.asarray(divisor, np.int64)
     if by.size and int(by.min()) <= 0:
-        raise UsageError(f"A division by {int(by.min())} is none.", hint="Give divisors above 0.")
+        raise UsageError(f"Cannot divide by {int(by.min())}.", hint="Give divisors above 0.")
     quotient = np.asarray(np.floor_divide(wide, by))
     rest = wide - quotient * by
     gap = by - rest  # distance to the next integer; compared without doubling, which could overflow
@@ -323,17 +323,17 @@ def _wide(values: np.ndarray) -> np.ndarray:
 def _finite(real: np.ndarray | float) -> np.ndarray:
     wide = np.asarray(real, np.float64)
     if not np.isfinite(wide).all():
-        raise UsageError("A multiplier is not finite.", hint="Check the scales that it is made of.")
+        raise UsageError("A multiplier is not finite.", hint="Check the scales that it is computed from.")
     return wide
 
 
 def _positive(real: np.ndarray | float) -> np.ndarray:
     wide = _finite(real)
     if not (wide > 0).all():
-        raise UsageError("A multiplier is not above 0.", hint="Check the scales that it is made of.")
+        raise UsageError("A multiplier is not above 0.", hint="Check the scales that it is computed from.")
     return wide
 
 
 def _check_width(width: int) -> None:
     if not 0 < width <= _WORD // 2:
-        raise UsageError(f"A register of {width} bits is none that is known here.", hint="Give 1 to 32 bits.")
+        raise UsageError(f"A register of {width} bits is not supported.", hint="Give 1 to 32 bits.")

@@ -64,16 +64,16 @@ class OutOfRange:
             if (lost := self.lost.get(way)) is not None:
                 effect = words.format(each=self.short, are="is" if lost.count == 1 else "are")
                 example = f"{lost.exact:.6g} became {lost.given:.6g}"
-                more = example if lost.count == 1 else f"the first is {lost.exact:.6g} and became {lost.given:.6g}"
+                more = example if lost.count == 1 else f"the first, {lost.exact:.6g}, became {lost.given:.6g}"
                 clauses.append(f"{lost.count} of {self.total} results {effect}; {more}")
         return "; ".join(clauses) or None
 
 
 _LOSS_TEXTS = MappingProxyType(
     {
-        "beyond": "{are} beyond {each.largest:.6g}, the largest {each.name}",
+        "beyond": "{are} beyond {each.largest:.6g}, the largest {each.name} value",
         "flushed": "{are} subnormal in {each.name}, below {each.normal:.6g}, and flushed to zero",
-        "below": "{are} below {each.subnormal:.6g}, the smallest {each.name}",
+        "below": "{are} below {each.subnormal:.6g}, the smallest {each.name} value",
     }
 )
 

@@ -274,7 +274,7 @@ class BinCounter:
         width = high - low
         if bins < 1 or not 0.0 < width < math.inf:
             raise UsageError(
-                f"{bins} bins from {low} to {high} hold nothing; expected at least 1, low < high, both finite."
+                f"Invalid bins: {bins} from {low} to {high}; expected at least 1, with low < high and both finite."
             )
         self._limits = low, high
         self._per_unit = bins / width

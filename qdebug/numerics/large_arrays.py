@@ -49,7 +49,8 @@ class PassedPages:
 
     def __init__(self, mapped: mmap.mmap, offset: int, itemsize: int) -> None:
         self._mapped, self._offset, self._itemsize = mapped, offset, itemsize
-        self._first = -(-offset // mmap.PAGESIZE) * mmap.PAGESIZE  # the page before may hold another array's end
+        # the first partial page may hold the end of another array
+        self._first = -(-offset // mmap.PAGESIZE) * mmap.PAGESIZE
         self._begin(self._first)
 
     def _begin(self, place: int) -> None:

@@ -345,7 +345,7 @@ class UlpCounter:
 
 @cache
 def _name(dtype: np.dtype) -> str:
-    return dtype.name  # which numpy puts together every time
+    return dtype.name  # cached, because numpy builds this text at every access
 
 
 def _rounded(values: np.ndarray, dtype: np.dtype) -> np.ndarray:
@@ -369,6 +369,6 @@ def _to_odd(values: np.ndarray) -> np.ndarray:
     if not wrong.any():
         return single
     bits = single.view(np.int32)
-    bits -= np.abs(single) > np.abs(values)  # towards zero: the magnitude is in the low bits
+    bits -= np.abs(single) > np.abs(values)  # decrementing the bits moves towards zero for either sign
     bits |= wrong & np.isfinite(single)
     return single

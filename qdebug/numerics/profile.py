@@ -200,7 +200,7 @@ class Profiler:
         )
         shape = sides[1].shape
         if not same_elements(sides[0].shape, shape):
-            raise UsageError(f"The reference has shape {sides[0].shape} and the backend {shape}.")
+            raise UsageError(f"The reference has shape {sides[0].shape}, but the backend has {shape}.")
         lsb = lsb_of(*sides)
         is_small = is_small and sides[0].single and sides[1].single
         if self._waiting and not (is_small and self._waiting.takes(shape)):
@@ -265,7 +265,7 @@ class Profiler:
     ) -> None:
         """Count a stretch; `singles` are its values in float32, if that holds them."""
         n = block.reference.size
-        if block.reference_rest is None and block.backend_rest is None:  # then two of the buffers are free
+        if block.reference_rest is None and block.backend_rest is None:  # without low parts, two buffers are free
             magnitudes = np.subtract(block.backend, block.reference, out=buffers.doubles[1][:n])
         else:
             magnitudes = exact_difference(block)

@@ -78,7 +78,7 @@ class QuantErrorCounter:
             raise UsageError(f"Codes of dtype {quant.dtype} have no qmin and qmax to clip at.")
         if not (np.isfinite(quant.scale).all() and (quant.scale > 0).all()):
             bad = quant.scale[~(np.isfinite(quant.scale) & (quant.scale > 0))].reshape(-1)[0]
-            raise UsageError(f"A scale of {bad:g} holds no values.", hint="Give a scale above 0.")
+            raise UsageError(f"A scale of {bad:g} cannot represent values.", hint="Give a scale above 0.")
         self.quant = quant
         self._low, self._high = quant.qmin, quant.qmax
         self._clipped = [0, 0]
@@ -193,9 +193,11 @@ def estimated_error(histogram: RangeHistogram, quant: QuantParams) -> QuantError
         UsageError: There are several scales, it is not above 0, the codes have no ends, or the histogram is coarse.
     """
     if quant.scale.size != 1:
-        raise UsageError(f"One histogram cannot tell the error of {quant.scale.size} scales.")
+        raise UsageError(f"The error of {quant.scale.size} scales cannot be computed from one histogram.")
     if histogram.coarse:
-        raise UsageError("Statistics cannot tell the error of a scale.", hint="Record the values with --keep full.")
+        raise UsageError(
+            "The error of a scale cannot be computed from statistics.", hint="Record the values with --keep full."
+        )
     QuantErrorCounter(quant)  # checks the parameters
     scale, zero_point = float(quant.real_scale.reshape(-1)[0]), int(quant.zero_point.reshape(-1)[0])
     ends = quant.qmin or 0, quant.qmax or 0

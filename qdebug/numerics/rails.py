@@ -31,7 +31,7 @@ class CodeRange:
         self.scales = ScaleMap(quant, shape)
         scale, zero_point = quant.real_scale.reshape(-1), quant.zero_point.reshape(-1)
         ends = np.array([quant.qmin, quant.qmax], np.uint64 if quant.qmax >= 2**63 else np.int64)[:, np.newaxis]
-        with np.errstate(all="ignore"):  # by the arithmetic of `dequantize`
+        with np.errstate(all="ignore"):  # use the same arithmetic as `dequantize`
             if double:
                 high, low = np.empty((2, 2, scale.size))
                 wide_parts(ends, zero_point, scale, (high, low))
@@ -133,7 +133,7 @@ class RailsCounter:
             self._above += int(np.count_nonzero(self._range.above(reference, start)))
         elif at_qmin or at_qmax:
             raise UsageError(
-                f"{at_qmin + at_qmax} codes are at qmin or qmax, and whether values were clipped cannot be told.",
+                f"{at_qmin + at_qmax} codes are at qmin or qmax, but whether values were clipped is unknown.",
                 hint="Pass the reference values.",
             )
 
@@ -181,7 +181,7 @@ def count_rails(
     reference = None if reference_values is None else RealBlocks(reference_values, reference_quant, reference_clamp)
     if reference is not None:
         if reference.shape != codes.shape:
-            raise UsageError(f"The codes have shape {codes.shape} and the reference {reference.shape}.")
+            raise UsageError(f"The codes have shape {codes.shape}, but the reference has {reference.shape}.")
         reference, backend = settled(reference, backend)
     counter.start(codes.shape, double=not backend.single)
     buffers = scratch()

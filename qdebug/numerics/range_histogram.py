@@ -132,7 +132,7 @@ def _coarser(first: int, counts: np.ndarray, times: int) -> tuple[int, np.ndarra
     """Return the first bin and the counts after doubling the width a number of times."""
     if not times:
         return first, counts
-    times = min(times, 62)  # every bin is 0 or -1 long before
+    times = min(times, 62)  # after 62 shifts every int64 bin is 0 or -1
     places = np.arange(first, first + counts.size) >> times
     start = int(places[0])
     out = np.zeros(int(places[-1]) - start + 1, np.int64)

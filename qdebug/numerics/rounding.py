@@ -141,7 +141,7 @@ ROUNDINGS: Mapping[str, Rounding] = MappingProxyType(
             rises=lambda wide, _, rest, __: (rest != 0) & (wide < 0),
         ),
         "plus": Rounding(
-            words="one half added and cut off",
+            words="one half added, then truncated",
             steps=frozenset({"round"}),
             real=_plus,
             real_text="np.floor(v + v.dtype.type(0.5))",
@@ -182,4 +182,4 @@ def unknown_rounding(name: str, formula: str) -> UsageError:
         formula: The required field of `Rounding`.
     """
     names = ", ".join(each for each, row in ROUNDINGS.items() if getattr(row, formula) is not None)
-    return UsageError(f"Rounding {name!r} is unknown; known are {names}.", hint="Choose one of these names.")
+    return UsageError(f"Unknown rounding {name!r}; known roundings are {names}.", hint="Choose one of these names.")

@@ -66,11 +66,11 @@ class QuantScheme(JsonObject):
 
     def __post_init__(self) -> None:
         if self.kind not in SCHEMES:
-            raise UsageError(f"There is no scheme {self.kind!r}.", hint=f"Choose one of {', '.join(SCHEMES)}.")
+            raise UsageError(f"Unknown scheme {self.kind!r}.", hint=f"Choose one of {', '.join(SCHEMES)}.")
         if self.bits not in BITS:
-            raise UsageError(f"Codes have {', '.join(map(str, BITS))} bits, not {self.bits}.")
+            raise UsageError(f"Codes must have {', '.join(map(str, BITS))} bits, not {self.bits}.")
         if self.rule not in RULES:
-            raise UsageError(f"There is no rule {self.rule!r}.", hint=f"Choose one of {', '.join(RULES)}.")
+            raise UsageError(f"Unknown rule {self.rule!r}.", hint=f"Choose one of {', '.join(RULES)}.")
         kinds = RULES[self.rule].schemes
         if self.kind not in kinds:
             raise UsageError(f"The rule {self.rule!r} has no scheme {self.kind!r}.", hint=f"It has {', '.join(kinds)}.")
@@ -125,7 +125,7 @@ class QuantScheme(JsonObject):
             UsageError: The range is not valid.
         """
         if not (math.isfinite(low) and math.isfinite(high) and low <= high):
-            raise UsageError(f"There is no scale for a range from {low} to {high}.")
+            raise UsageError(f"No scale can represent a range from {low} to {high}.")
         scale, zero_point = RULES[self.rule].choose(self, min(float(low), 0.0), max(float(high), 0.0))
         return QuantParams(
             dtype=self.dtype,

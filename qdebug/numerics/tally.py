@@ -250,7 +250,7 @@ class Tally:
     def stats(self) -> ErrorStats:
         """Return the metrics as defined in `metric_table`."""
         n, worst = self.finite, self.worst
-        spoilt = self.nonfinite > 0  # metrics of the finite elements must not look perfect
+        spoilt = self.nonfinite > 0  # do not report good metrics of the finite elements only
         return ErrorStats(
             count=self.count,
             max_abs=math.inf if spoilt else self.max_abs,

@@ -58,7 +58,7 @@ def worst_elements(
         RealBlocks(reference, reference_quant, clamps[0]), RealBlocks(backend, backend_quant, clamps[1])
     )
     if not same_elements(first.shape, second.shape):
-        raise UsageError(f"The reference has shape {first.shape} and the backend {second.shape}.")
+        raise UsageError(f"The reference has shape {first.shape}, but the backend has {second.shape}.")
     keeper, buffers, no_lsb = WorstPlaces(k), scratch(), LsbSizes(None, ())
     with np.errstate(all="ignore"):
         keeper.start((first, second), lsb_of(first, second), sample)
@@ -184,7 +184,7 @@ class WorstPlaces:
             UsageError: `start()` was not called.
         """
         if self._tensors is None:
-            raise UsageError("There is no tensor to look at.", hint="Call start() before add().")
+            raise UsageError("No tensor was started.", hint="Call start() before add().")
         if largest is None:
             largest = float(magnitudes.max())
         if not self._k or largest <= max(self._floor, 0.0):  # false for NaN

@@ -72,7 +72,7 @@ _CLASSES: Mapping[FaultClass, str] = MappingProxyType(
 )
 _NARROW = ("float16", "bfloat16", "float8")
 """Types whose largest number a result may exceed."""
-_CLAUSE = re.compile(r";| \(|\. |, and rounding|: that (?:reproduces|gives every)")
+_CLAUSE = re.compile(r";| \(|\. ")
 """The end of the first clause of a reason."""
 _CLAUSE_MOST = 140
 
@@ -151,7 +151,7 @@ def _loss_text(result: RunComparison) -> str:
     """Return why an output is below its limit although no node is beyond its own."""
     first = next(iter(result.diagnosis), None)
     if first is not None and not result.verdict.short:
-        return f"{_fault_text(first)}: {_clause(first)}; no output that it leads to was compared"
+        return f"{_fault_text(first)}: {_clause(first)}; no output that depends on it was compared"
     output = next((node for node in result.nodes if node.tensor in result.verdict.short[:1]), None)
     level = None if output is None or output.metrics is None else output.metrics.sqnr_db
     floor = result.limits.get("min_output_sqnr")
@@ -163,7 +163,7 @@ def _loss_text(result: RunComparison) -> str:
     right = any(entry.fault is FaultClass.KERNEL for entry in result.ruled_out) and all(map(_is_proved, result.nodes))
     clause = "; no kernel is wrong" if right else ""
     if first is None:
-        return f"{place} has {level_text}{limit}, though no node is beyond its limit"
+        return f"{place} has {level_text}{limit}, although no node is beyond its limit"
     if first.fault is FaultClass.QUANTIZATION:
         mostly = f", mostly at {_titled(first)}" if (share_of(first) or 0.0) >= _MOSTLY else ""
         return f"quantization{mostly}; {place} has {level_text}{limit}{clause}"
@@ -253,12 +253,12 @@ def advice_line(result: RunComparison) -> str:
         return ""
     first = result.diagnosis[0]
     if first.fault is FaultClass.REFERENCE:
-        return "record the reference again, each tensor copied as it is made; or compare with another runtime"
+        return "record the reference again and copy each tensor when it is computed, or compare with another runtime"
     if first.fault is FaultClass.RECORDING:
         return "record both runs with the same inputs"
     narrow = next((kind for kind in _NARROW if f"largest {kind}" in first.why), None)
     if first.kind is FindingKind.NONFINITE and narrow is not None:
-        return f"{node_title(first)} in float32, or values in {narrow}'s range before it (not replayed)"
+        return f"compute {node_title(first)} in float32, or keep its inputs in the range of {narrow} (not replayed)"
     return ""
 
 
@@ -266,7 +266,7 @@ def ruled_out_line(result: RunComparison, *, most: int | None = None) -> str:
     """Return the faults that were ruled out, or the first of them; "" if there are none."""
     shown = [
         entry for entry in result.ruled_out if entry.fault is not FaultClass.RECORDING
-    ]  # only an unusual recording is mentioned
+    ]  # mention the recording only if something is unusual
     return "; ".join(safe_text(entry.sentence) for entry in shown[:most])
 
 

@@ -75,8 +75,8 @@ def _nonfinite(what: str, theirs: np.ndarray, ours: np.ndarray, equal: np.ndarra
     """Return how many such values are on one side only and how many agree; infinities of opposite sign differ."""
     common = theirs & ours
     text = (
-        f"{what}      {numbers.grouped(int((theirs & ~ours).sum()))} in the reference alone, "
-        f"{numbers.grouped(int((ours & ~theirs).sum()))} in the backend alone"
+        f"{what}      {numbers.grouped(int((theirs & ~ours).sum()))} in the reference only, "
+        f"{numbers.grouped(int((ours & ~theirs).sum()))} in the backend only"
     )
     opposed, agreed = int((common & ~equal).sum()), int((common & equal).sum())
     text += f", {numbers.grouped(opposed)} of opposite sign" if opposed else ""

@@ -140,7 +140,7 @@ def contents_facts(contents: Contents) -> list[tuple[str, str]]:
     constants = sum(graph.is_constant(name) for name in recording.names)
     counts_text = f"{numbers.grouped(len(recording.names))} with values, {numbers.grouped(constants)} of them constants"
     partly = sum(not _in_full(recording, name) for name in recording.names)
-    counts_text += f", {numbers.grouped(partly)} with statistics or some of their values alone" if partly else ""
+    counts_text += f", {numbers.grouped(partly)} with statistics or some values only" if partly else ""
     ops = Counter(node.op for node in graph.nodes).most_common()
     detail = f" ({info.fidelity_detail})" if info.fidelity_detail else ""
     facts = [
@@ -163,7 +163,7 @@ def contents_facts(contents: Contents) -> list[tuple[str, str]]:
     facts += [("doubtful", f"{name}: {doubt}") for name, doubt in [*info.doubts.items()][:_SKIPPED_SHOWN]]
     if info.disturbed:
         count, first = plural(len(info.disturbed), "tensor"), next(iter(info.disturbed.items()))
-        facts.append(("disturbed", f"{count} that recording changed; the first is {first[0]}: {first[1]}"))
+        facts.append(("disturbed", f"{count} changed by recording (the first: {first[0]}: {first[1]})"))
     facts += [("not recorded", f"{name}: {reason}") for name, reason in [*info.skipped.items()][:_SKIPPED_SHOWN]]
     if len(info.skipped) > _SKIPPED_SHOWN:
         facts.append(("", f"{len(info.skipped) - _SKIPPED_SHOWN} more not recorded; -f json lists them"))

@@ -220,9 +220,9 @@ def rail_facts(rails: Rails | None) -> list[tuple[str, str]]:
         ("reference below range", share(rails.clipped_low)),
         ("reference above range", share(rails.clipped_high)),
         ("codes at qmin", share(rails.at_qmin)),
-        ("of these a Relu's zero", share(rails.floor)),
+        ("of these, zeros of a Relu", share(rails.floor)),
         ("codes at qmax", share(rails.at_qmax)),
-        ("codes in all", numbers.grouped(rails.total)),
+        ("codes in total", numbers.grouped(rails.total)),
     ]
 
 

@@ -102,19 +102,19 @@ def headline(explanation: ExplainedRun) -> str:
         parts.append(f"{band}{besides} within the rounding error of their sums")
     missing = counts[ExplainStatus.NO_KERNEL] + counts[ExplainStatus.NO_INPUT]
     if missing:
-        parts.append(f"{missing} not looked at")
+        parts.append(f"{missing} not examined")
     assumed = (f"{safe_text(what)} ({_counted(many, 'node')})" for what, many in explanation.assumptions.items())
     if explanation.assumptions:
         parts.append(f"assumed: {', '.join(assumed)}")
-    return "; ".join(parts) or "there is no node that computes anything"
+    return "; ".join(parts) or "no node computes anything"
 
 
 def _status_words(status: ExplainStatus) -> str:
     """Return a status, with an explanation of technical ones."""
     means = {
-        ExplainStatus.IN_BAND: "its own arithmetic is no farther off than the rounding error of its sums",
-        ExplainStatus.NO_KERNEL: "it cannot be computed here",
-        ExplainStatus.NO_INPUT: "what it reads was not recorded",
+        ExplainStatus.IN_BAND: "its error is within the rounding error of its sums",
+        ExplainStatus.NO_KERNEL: "qdebug cannot compute it",
+        ExplainStatus.NO_INPUT: "its inputs were not recorded",
         ExplainStatus.UNEXPLAINED: "no known arithmetic reproduces it",
     }
     return f"{status}: {means[status]}" if status in means else str(status)
@@ -214,11 +214,11 @@ def rest_sentences(explanation: ExplainedRun) -> list[str]:
     found: dict[tuple[str, str], list[tuple[str, str]]] = {}
     for status in (ExplainStatus.NO_KERNEL, ExplainStatus.NO_INPUT):
         for node in explanation.of(status):
-            reason = node.reason or "no reason is known"
+            reason = node.reason or "unknown reason"
             found.setdefault((str(status), QUOTED.sub("''", reason)), []).append((reason, node.node))
     beyond = [(node.reason, node.node) for node in explanation.of(ExplainStatus.IN_BAND) if node.reason]
     if beyond:
-        found[str(ExplainStatus.IN_BAND), ""] = beyond  # together, whatever the numbers
+        found[str(ExplainStatus.IN_BAND), ""] = beyond  # one group, although the numbers in the reasons differ
     said = []
     for (answer, _), reasons in found.items():
         others = len({reason for reason, _ in reasons}) - 1
@@ -245,12 +245,12 @@ def node_facts(node: NodeExplanation) -> list[tuple[str, str]]:
         facts.append(("for example", f"wrong in {_places(left.elements)}"))
     if node.match is not None:
         by = "the arithmetic below" if node.words else "a replay of the node"
-        facts.append(("bit equal", f"{share(node.match)} of the elements are what {by} gives"))
+        facts.append(("bit equal", f"{share(node.match)} of the elements agree with {by}"))
     facts += _class_facts(node)
     if node.recorded is not None:
-        fits = "reproduce it" if node.recorded.reproduces else "do not reproduce it"
+        fits = "reproduce the codes" if node.recorded.reproduces else "do not reproduce the codes"
         times = f"{node.recorded.ratio:.8g} times the quotient of the scales"
-        facts.append(("recorded", f"multiplier and shift {fits}; they stand for {times}"))
+        facts.append(("recorded", f"multiplier and shift {fits}; their product is {times}"))
     if node.band is not None:
         exact = "equal to the replay bit for bit" if node.band.exact else _band(node)
         facts.append(("float", exact))
@@ -283,7 +283,7 @@ def _class_facts(node: NodeExplanation) -> list[tuple[str, str]]:
         facts.append(("of these", _pooled(node)))
         held = numbers.counted(node.witness_elements, "element")
         different = "sum or code" if node.witnesses == 1 else "different sums or codes"
-        said = f"{numbers.grouped(node.witnesses)} {different} that the best other arithmetic gets wrong, in {held}"
+        said = f"{numbers.grouped(node.witnesses)} {different} that the runner-up gets wrong, in {held}"
         if node.witnesses:
             facts.append(("witnesses", said))
     if node.runner_up is not None:
@@ -299,9 +299,9 @@ def _pooled(node: NodeExplanation) -> str:
     both = f"{_counted(node.alone, 'variant')} {verb} this node"
     left = _counted(len(node.variants), "different function")
     if node.siblings == 1:
-        return f"{both}, as {left}; no other node shares its evidence"
+        return f"{both}, as {left}; no other node adds evidence"
     nodes = _counted(node.siblings, "node")
-    return f"{both}; {left} {'fits' if len(node.variants) == 1 else 'fit'} all {nodes} that share its evidence"
+    return f"{both}; {left} {'fits' if len(node.variants) == 1 else 'fit'} all {nodes} of its kind"
 
 
 def _shortened(variants: Sequence[str], most: int = 12) -> list[str]:
@@ -315,4 +315,4 @@ def _band(node: NodeExplanation) -> str:
         return "no bound is known for it"
     ratio = node.band.ratio
     share = f"{numbers.percent(ratio, 1.0)} of" if ratio <= 1 else f"{numbers.number(ratio)} times"
-    return f"an error of {share} the bound that rounding in {node.band.precision} sets"
+    return f"its error is {share} the rounding bound of {node.band.precision}"

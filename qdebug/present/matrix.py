@@ -144,6 +144,7 @@ def agreement_sentence(rows: Sequence[MatrixRow]) -> str:
         return "There is no element in which all backends differ from the reference."
     share = numbers.percent(same, differ)
     return (
-        f"In {numbers.grouped(differ)} elements all backends differ from the reference; in {share} of these they "
+        f"In {numbers.grouped(differ)} elements all backends differ from the reference; in {share} of "
+        "these elements they "
         "agree with each other."
     )

@@ -34,14 +34,14 @@ def headline(result: ProbeResult) -> str:
     """Say in one sentence which known arithmetic the backend has, or that it has none."""
     ran = [entry for entry in result.entries if entry.status in ("explained", "mixed", "unexplained")]
     if not ran:
-        return "none of the probes could be run and explained"
+        return "no probe could be run and explained"
     explained = sum(entry.status != "unexplained" for entry in ran)
     counted = f"{explained} of {len(ran)} kinds of node reproduced bit for bit"
     standing = [score for score in result.scores if score.stands]
     if not standing:
-        return f"{counted}; no known arithmetic fits all that was probed of it"
+        return f"{counted}; no known arithmetic fits all probed kinds"
     best = standing[0]
-    return f"{counted}; computes as {best.name}, which fits all {len(best.fits)} kinds that it says something of"
+    return f"{counted}; computes like {best.name}, which fits all {len(best.fits)} kinds that it covers"
 
 
 def kind_rows(result: ProbeResult) -> list[tuple[str, ...]]:
@@ -91,8 +91,8 @@ def notes(result: ProbeResult) -> list[str]:
     classes = [entry for entry in result.entries if entry.status == "explained" and len(entry.variants) > 1]
     if classes:
         said.append(
-            "A class larger than 1 holds variants that give the same codes for all that was probed; "
-            "the simplest is named, --json lists them."
+            "A class larger than 1 holds variants that give the same codes in all probes; "
+            "the simplest variant is shown, and --json lists all."
         )
     return said
 
@@ -103,8 +103,8 @@ def comparison_headline(found: FingerprintComparison) -> str:
     if not both:
         return "no kind of node is explained in both"
     alone = found.counted("first") + found.counted("second")
-    others = f"; {alone} more {agreeing(alone, 'is')} explained in one alone" if alone else ""
-    return f"{found.counted('differs')} of {both} kinds of node are computed in another way{others}"
+    others = f"; {alone} more {agreeing(alone, 'is')} explained in one file only" if alone else ""
+    return f"{found.counted('differs')} of {both} kinds of node use different arithmetic{others}"
 
 
 def comparison_rows(found: FingerprintComparison, *, everything: bool = False) -> list[tuple[str, ...]]:

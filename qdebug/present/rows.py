@@ -154,29 +154,29 @@ def columns() -> Mapping[str, Column]:
             key="arithmetic",
             title="arithmetic",
             numeric=True,
-            definition="error that the node's arithmetic makes beside its limit: its output against a replay of it on "
+            definition="error of the node's arithmetic and its limit: its output against a replay of the node on "
             "its own recorded inputs and constants; the largest in LSB if the output is quantized, without what "
-            "clipping cuts off; of real numbers its share of the rounding bound; of other "
-            "integers how many are off",
+            "clipping removes; for real numbers the share of the rounding bound; for other "
+            "integers the number of wrong elements",
         ),
         Column(
             key="clipping",
             title="by clipping",
             numeric=True,
-            definition="the largest error in LSB that clipping makes: what the codes cut off of the replay",
+            definition="the largest error in LSB that clipping causes in the replay",
         ),
         Column(
             key="constants",
             title="constants",
             numeric=True,
-            definition="error that other weights, biases, attributes or operators than the reference's make, on the "
-            "same inputs; the largest in LSB if the output is quantized, else relative (rel L2)",
+            definition="error caused by weights, biases, attributes or operators that differ from the reference's, "
+            "on the same inputs; the largest in LSB if the output is quantized, else relative (rel L2)",
         ),
         Column(
             key="introduced",
             title="introduced",
             numeric=True,
-            definition="error that the node adds itself: constants and arithmetic together, what clipping cuts off "
+            definition="error that the node itself adds: constants and arithmetic together, clipping "
             "included; units as for constants",
         ),
         Column(key="gain", title="gain", numeric=True, definition=metric("relative_gain").definition),
@@ -184,7 +184,7 @@ def columns() -> Mapping[str, Column]:
             key="clipped",
             title="clipped",
             numeric=True,
-            definition="values of the reference that the codes cannot represent: they are cut off at qmin or qmax",
+            definition="values of the reference that the codes cannot represent, and that are clipped at qmin or qmax",
         ),
         Column(key="quant", title=SCALE_TITLE, definition="of the backend tensor; real = scale * (code - zero point)"),
         Column(key="dtype", title="dtype"),
@@ -192,7 +192,7 @@ def columns() -> Mapping[str, Column]:
         Column(key="reference_tensor", title="reference tensor"),
         Column(key="match", title="match"),
         Column(key="placement", title="ran on", definition="where the backend's node ran, and by which kernel"),
-        Column(key="why", title="why", definition="what the finding is about that makes the node fail"),
+        Column(key="why", title="why", definition="kind of the finding that makes the node fail"),
         Column(key="reason", title="reason"),
     )
     return MappingProxyType({column.key: column for column in (*fixed, *metrics, *rest)})

@@ -65,8 +65,8 @@ _REPRODUCED = ", more if a known arithmetic reproduces it"
 _FIDELITY = {
     Fidelity.BIT_EQUAL: "bit_equal: recording did not change the result",
     Fidelity.DIFFERS: "DIFFERS: recording changed the result",
-    Fidelity.NONDETERMINISTIC: "NONDETERMINISTIC: the backend gives other results from run to run, recorded or not",
-    Fidelity.UNKNOWN: "unknown: nobody checked whether recording changed the result",
+    Fidelity.NONDETERMINISTIC: "NONDETERMINISTIC: results of the backend change from run to run, recorded or not",
+    Fidelity.UNKNOWN: "unknown: whether recording changed the result was not checked",
 }
 
 
@@ -108,7 +108,7 @@ def limits_sentence(limits: Mapping[str, Any], *, ways: str = WAYS) -> str:
             "limits)"
         )
     if source == "default":
-        return f"default: {said}; give {ways} for your own"
+        return f"default: {said}; {ways} set your own"
     return f"{source}: {said}{_from_file(limits)}"
 
 
@@ -170,7 +170,7 @@ def ranking_sentence(output: OutputRanking) -> str:
 def ranking_clause(output: OutputRanking) -> str:
     """Say whether the winner of an output's scores is the same, without the output's name."""
     if output.top1_agreement is None or output.worst_rank is None:
-        return "not ranked, the reference has no winner (a NaN, or all entries equal)"
+        return "not ranked, because the reference has no winner (a NaN, or all entries equal)"
     parts = [f"top-1 agreement {_of(output.top1_agreement, output.samples)}"]
     if output.top5_agreement is not None:
         parts[0] += f", top-5 {_of(output.top5_agreement, output.samples)}"
@@ -182,7 +182,7 @@ def ranking_clause(output: OutputRanking) -> str:
     if output.tied:
         parts.append(f"ties in {numbers.grouped(output.tied)}")
     if output.unranked:
-        parts.append(f"{numbers.grouped(output.unranked)} more without a winner in the reference")
+        parts.append(f"{numbers.grouped(output.unranked)} more have no winner in the reference")
     return "; ".join(parts)
 
 
@@ -228,14 +228,14 @@ def found_sentences(nodes: Sequence[NodeResult], *, most: int = 8) -> list[str]:
         for found in node.findings:
             note = found.role not in (FindingRole.DIFFERENCE, FindingRole.BREACH)
             if found.role is FindingRole.OUTPUT or (note and found.kind is FindingKind.PRECISION):
-                continue  # the verdict says it
+                continue  # already in the verdict
             if found.role is FindingRole.NOTE and found.kind is FindingKind.DEAD_ZONE:
                 dead.append(node)
                 continue
             if len(said) == most:
                 more += 1
                 continue
-            about = "note" if note else "is within the given limits; found all the same"
+            about = "note" if note else "is within the given limits, but has a finding"
             name = f"#{node.index} {safe_text(node.node, limit=120)}"
             text = safe_text(found.sentence, limit=300)
             said.append(f"{about}: {name}: {text}" if note else f"{name} {about}: {text}")
@@ -243,7 +243,7 @@ def found_sentences(nodes: Sequence[NodeResult], *, most: int = 8) -> list[str]:
         first = safe_text(dead[0].node, limit=120)
         lost = f"{numbers.grouped(len(dead))} {'node has' if len(dead) == 1 else 'nodes have'} channels"
         where = f"the first #{dead[0].index} {first}; --node shows which"
-        said.append(f"note: {lost} that their step rounds to zero, {where}")
+        said.append(f"note: {lost} that round to zero entirely, {where}")
     return [*said, f"{numbers.grouped(more)} more findings; -f json has them all"] if more else said
 
 
@@ -289,7 +289,8 @@ def compounding_sentences(compounding: Sequence[Compounding]) -> list[str]:
     """Say of each node where error compounds by how much, at most so many."""
     said = [
         f"{safe_text(entry.op, limit=60)} {safe_text(entry.node, limit=120)} amplifies the error of its input "
-        f"{numbers.number(entry.gain)} times; the median of {numbers.grouped(entry.nodes)} of its kind is "
+        f"{numbers.number(entry.gain)} times; the median of {numbers.grouped(entry.nodes)} "
+        f"{safe_text(entry.op, limit=60)} nodes is "
         f"{numbers.number(entry.usual)}"
         for entry in compounding[:_COMPOUNDING_SHOWN]
     ]

@@ -54,7 +54,7 @@ def _escaped(character: str) -> str:
     if _shown_as_it_is(character):
         return character
     try:
-        held = os.fsencode(character)  # what a name on disk that is no text was read from
+        held = os.fsencode(character)  # the original bytes of a file name that is not valid text
     except UnicodeEncodeError:
         held = character.encode("utf-8", "surrogatepass")
     return "".join(f"\\x{byte:02x}" for byte in held)

@@ -327,7 +327,7 @@ def _function(op: str, *names: str) -> Callable[[NetBuilder, _ProbeNode], None]:
 
 
 def _softmax(net: NetBuilder, unit: _ProbeNode) -> None:
-    if unit.scale == np.float32(1 / 256):  # the only scale of its kernels
+    if unit.scale == np.float32(1 / 256):  # the kernels support only this output scale
         _add_node(net, "SOFTMAX", (_feed_operand(net, unit.operands[0]),), unit, unit.codes.shape, beta=1.0)
 
 
@@ -346,7 +346,7 @@ def _mean(net: NetBuilder, unit: _ProbeNode) -> None:
 
 def _resize(net: NetBuilder, unit: _ProbeNode) -> None:
     sizes = unit.other_values[-1]
-    if sizes[-1] == unit.codes.shape[-1]:  # channels last already: the same nodes are in the other net
+    if sizes[-1] == unit.codes.shape[-1]:  # already channels-last: the other net has the same nodes
         return
     codes = _channels_moved_last(unit.codes)
     placing = unit.attrs["coordinate_transformation_mode"]

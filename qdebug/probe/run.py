@@ -269,7 +269,7 @@ def run_probe(
     for kind in kinds:
         if kind not in PROBED:
             raise UsageError(
-                f"Nothing probes nodes of kind {kind!r}; known are {', '.join(PROBED)}.",
+                f"Nodes of kind {kind!r} cannot be probed; probed kinds are {', '.join(PROBED)}.",
                 hint="Leave --kind out to probe all of them.",
             )
     chosen = load_backend(backend)
@@ -280,7 +280,8 @@ def run_probe(
         if on_progress is not None:
             on_progress(finished, len(models), model.title)
         entry, run = _probed(chosen, model, options or {})
-        if entry.status in _NO_ANSWER and _ending(chosen) == ".onnx":  # it may know the operator in another form
+        # the backend may support the operator in QDQ form
+        if entry.status in _NO_ANSWER and _ending(chosen) == ".onnx":
             qdq_entry, its_run = _probed(chosen, in_qdq(model), options or {})
             entry, run = (entry, run) if qdq_entry.status in _NO_ANSWER else (qdq_entry, its_run)
         info = info or run
@@ -316,14 +317,14 @@ def _ending(backend: Backend) -> str:
     Raises:
         UsageError: It runs none that can be made.
     """
-    models = getattr(backend, "models", (".onnx",))  # one of another package need not say
+    models = getattr(backend, "models", (".onnx",))  # third-party backends need not have this attribute
     for ending in models:
         if ending in WRITERS:
             return str(ending)
     raise UsageError(
-        f"Backend {backend.name!r} cannot be probed: it runs {', '.join(models)} files, and probe makes "
+        f"Backend {backend.name!r} cannot be probed: it runs {', '.join(models)} files, but probe writes "
         f"{', '.join(WRITERS)}.",
-        hint="Record a net of your own on it, and ask which arithmetic that is: qdebug explain RUN.h5.",
+        hint="Record one of your own networks on it and explain it: qdebug explain RUN.h5.",
     )
 
 
@@ -406,7 +407,8 @@ def _mixture(fits: Mapping[str, frozenset[str]], count: int) -> dict[str, int]:
     uncovered: frozenset[str] = frozenset().union(*fits.values())
     parts: dict[str, int] = {}
     while uncovered and sum(parts.values()) < count:
-        text = max(fits, key=lambda text: len(fits[text] & uncovered))  # of equals the first, which is the simplest
+        # max returns the first of equals, which is the simplest
+        text = max(fits, key=lambda text: len(fits[text] & uncovered))
         parts[text] = len(fits[text] & uncovered)
         uncovered -= fits[text]
     return parts

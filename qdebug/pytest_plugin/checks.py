@@ -63,7 +63,7 @@ def _make_folder(folder: Path) -> None:
     except OSError as error:
         raise UsageError(
             f"The folder {str(folder)!r} for recordings of tests cannot be used: {error.strerror}.",
-            hint="Name another one: --qdebug-dir FOLDER.",
+            hint="Name another folder: --qdebug-dir FOLDER.",
         ) from None
 
 
@@ -77,7 +77,7 @@ def _close_recorder(recorder: Recorder, path: Path, settings: Settings, *, faile
         recorder.discard()
         path.unlink(missing_ok=True)
         return
-    # A failed test leaves a partial recording, which is what it is kept for.
+    # Keep the partial recording of a failed test, to find the cause.
     error = RuntimeError("the test failed") if failed else None
     recorder.__exit__(None if error is None else type(error), error, None)
 
@@ -108,13 +108,13 @@ def check_marker(item: pytest.Item, settings: Settings, ledger: ComparisonLedger
 def _reference(item: pytest.Item, marker: pytest.Mark, settings: Settings) -> Path | None:
     """Return the reference of a marker; None if the marker only sets limits for golden recordings."""
     if marker.args or (unknown := set(marker.kwargs) - {"reference", "limits", *ALL_BOUNDS}):
-        problem = f"no argument {min(unknown)!r}" if not marker.args else "no arguments without a name"
-        raise UsageError(f"The marker qdebug takes {problem}.", hint="See them: pytest --markers.")
+        problem = f"no argument {min(unknown)!r}" if not marker.args else "only keyword arguments"
+        raise UsageError(f"The marker qdebug takes {problem}.", hint="List its arguments: pytest --markers.")
     reference = path_beside_test(item, marker.kwargs.get("reference"), "reference") or settings.reference
     if reference is None and "qdebug_regression" not in getattr(item, "fixturenames", ()):
         raise UsageError(
-            f"The marker qdebug of {item.name!r} names no reference.",
-            hint="Write reference='ref.h5', or give one for all: --qdebug-reference FILE.",
+            f"The marker qdebug of {item.name!r} does not name a reference.",
+            hint="Write reference='ref.h5', or give one for all tests: --qdebug-reference FILE.",
         )
     return reference
 
@@ -126,8 +126,8 @@ def _marker_failure(
     reference, recorder = sides
     if recorder is None:
         raise UsageError(
-            f"The test {item.name!r} is marked with qdebug and records nothing.",
-            hint="Let it take the fixture qdebug_recorder.",
+            f"The test {item.name!r} is marked with qdebug, but records nothing.",
+            hint="Use the fixture qdebug_recorder in the test.",
         )
     files = (reference, recorder.path)
     with noting_errors(item, ledger, files, kind="reference"):

@@ -141,7 +141,5 @@ def with_bounds(limits: Limits, bounds: dict[str, Any]) -> Limits:
     """
     for name in bounds:
         if name not in ALL_BOUNDS:
-            raise UsageError(
-                f"There is no limit {name!r}; there are {', '.join(ALL_BOUNDS)}.", hint="Give one of these."
-            )
+            raise UsageError(f"Unknown limit {name!r}; limits are {', '.join(ALL_BOUNDS)}.", hint="Give one of these.")
     return replace(limits, **bounds)

@@ -151,10 +151,10 @@ class ComparisonLedger:
         from qdebug.present.shell import command
 
         lines = [
-            f"cut off when its process died: {command('qdebug', 'file', 'recover', journal.with_suffix(''))}"
+            f"incomplete, because its process died: {command('qdebug', 'file', 'recover', journal.with_suffix(''))}"
             for journal in recent[:_MAX_LINES]
         ]
-        return [*lines, *([f"{len(recent) - _MAX_LINES} more were cut off"] if len(recent) > _MAX_LINES else [])]
+        return [*lines, *([f"{len(recent) - _MAX_LINES} more are incomplete"] if len(recent) > _MAX_LINES else [])]
 
     def remove(self) -> None:
         """Delete the files."""

@@ -70,7 +70,7 @@ class Regression:
         try:
             return self._check(recording, name, bounds)
         except AlignmentError as error:
-            hint = "If the network has changed on purpose, write the golden recording anew: pytest --qdebug-regen."
+            hint = "If the network was changed on purpose, write the golden recording again: pytest --qdebug-regen."
             raise AlignmentError(error.message, hint=hint) from None
         except QdebugError as error:
             raise error.with_traceback(None) from None  # our traceback would not help
@@ -104,8 +104,8 @@ def _write_golden(side: str | Path | Recording, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise RecordingError(
-            f"The folder {str(path.parent)!r} of golden recordings cannot be made: {error.strerror}.",
-            hint="Move what is in its place, or make the test's folder writable.",
+            f"The folder {str(path.parent)!r} of golden recordings cannot be created: {error.strerror}.",
+            hint="Move the file that is in its place, or make the test's folder writable.",
         ) from None
     with opened_recording(side) as recording:
         save_recording(recording, path, force=True)

@@ -14,17 +14,17 @@ __all__ = ["MARKER", "Settings", "add_options", "file_name", "settings"]
 MARKER = (
     "qdebug(reference=None, limits=None, min_sqnr=None, max_lsb=None, atol=None, rtol=None, max_saturation=None, "
     "min_output_sqnr=None): "
-    "compare what qdebug_recorder has recorded with a reference recording; paths start at the test's folder"
+    "compare the recording of qdebug_recorder with a reference recording; paths are relative to the test's folder"
 )
 """Text of the marker in `pytest --markers`."""
 
 _KEEP = ("failed", "always", "never")
 _OPTIONS = (
-    ("reference", "FILE", "reference recording for tests whose marker names none"),
+    ("reference", "FILE", "reference recording for tests whose marker does not name a reference"),
     ("limits", "FILE", "limits file (TOML); default: [tool.qdebug] in pyproject.toml"),
     ("keep", "|".join(_KEEP), "which recordings of tests to keep; default: failed"),
-    ("dir", "FOLDER", "where recordings of tests go; default: qdebug-recordings"),
-    ("report", "FILE", "write what was compared, from all workers, to a JSON file"),
+    ("dir", "FOLDER", "folder for recordings of tests; default: qdebug-recordings"),
+    ("report", "FILE", "write all comparisons, from all workers, to a JSON file"),
 )
 _MAX_CHARACTERS = 100
 
@@ -59,7 +59,7 @@ def add_options(parser: pytest.Parser) -> None:
         group.addoption(f"--qdebug-{name}", metavar=metavar, default=None, help=f"{text} (ini: qdebug_{name})")
         parser.addini(f"qdebug_{name}", text, default="")
     group.addoption(
-        "--qdebug-regen", action="store_true", help="write the golden recordings of qdebug_regression, compare nothing"
+        "--qdebug-regen", action="store_true", help="write the golden recordings of qdebug_regression without comparing"
     )
 
 

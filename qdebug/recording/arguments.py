@@ -48,12 +48,12 @@ def as_array(name: str, value: Any, dtype: str | None = None) -> np.ndarray:
     """
     if not isinstance(name, str) or not name:
         raise RecordingError(
-            f"A tensor is put under the name {name!r}; expected a text that is not empty.",
-            hint="Name it as the framework does: put('conv1_out', array).",
+            f"put() got the tensor name {name!r}; expected a non-empty string.",
+            hint="Use the framework's name of the tensor: put('conv1_out', array).",
         )
     if 4 * len(name) > MAX_NAME and len(name.encode("utf-8", "surrogatepass")) > MAX_NAME:
         raise RecordingError(
-            f"A tensor is put under a name of {len(name)} characters, {in_short(name)}, which no recording can hold.",
+            f"The tensor name {in_short(name)} has {len(name)} characters, more than a recording can hold.",
             hint="Give it a shorter name.",
         )
     array = _from_anything(name, value)
@@ -78,7 +78,7 @@ def _from_anything(name: str, value: Any) -> np.ndarray:
     except Exception as exc:  # noqa: BLE001  whatever the array's own code raises
         why = (str(exc) or type(exc).__name__).rstrip(".")
         raise RecordingError(
-            f"Tensor {name!r} is a {type(value).__name__} that gives no array: {why}.",
+            f"Tensor {name!r} is a {type(value).__name__} that cannot be converted to an array: {why}.",
             hint="Convert it to a numpy array before recording it.",
         ) from None
 
@@ -102,7 +102,7 @@ def _as_dtype(name: str, array: np.ndarray, dtype: str) -> np.ndarray:
         target = logical_dtype(dtype)
     except ValueError as exc:
         raise RecordingError(
-            f"Tensor {name!r} is put with dtype {dtype!r}: {exc}.", hint="Name it as numpy or ml_dtypes does."
+            f"Tensor {name!r} was put with dtype {dtype!r}: {exc}.", hint="Use a dtype name of numpy or ml_dtypes."
         ) from None
     if array.dtype == target:
         return array
@@ -110,21 +110,22 @@ def _as_dtype(name: str, array: np.ndarray, dtype: str) -> np.ndarray:
     if is_float(dtype) and target.itemsize in _BIT_PATTERNS and array.dtype == _BIT_PATTERNS[target.itemsize]:
         if target == np.float16:
             raise RecordingError(
-                f"Tensor {name!r} is put with dtype 'float16' and holds uint16: bits or numbers?",
+                f"Tensor {name!r} was put with dtype 'float16' but holds uint16, which may be bits or numbers.",
                 hint="Put array.view(np.float16), or array.astype(np.float16).",
             )
         limit = 1 << _BITS.get(dtype[:6], 8 * target.itemsize)
         if array.size and int(array.max()) >= limit:
             raise RecordingError(
-                f"Tensor {name!r} is put with dtype {dtype!r} and holds {int(array.max())}; bits are below {limit}.",
-                hint="Give one element a byte, in the low bits.",
+                f"Tensor {name!r} was put with dtype {dtype!r} but holds {int(array.max())}; its bits "
+                f"must be below {limit}.",
+                hint="Store one element per byte, in the low bits.",
             )
         return array.view(target)
     converted = _exactly(array, target, dtype)
     if converted is not None:
         return converted
     raise RecordingError(
-        f"Tensor {name!r} is put with dtype {dtype!r}, which cannot hold its {array.dtype} values exactly.",
+        f"Tensor {name!r} was put with dtype {dtype!r}, which cannot hold its {array.dtype} values exactly.",
         hint="Convert the array, or leave dtype out.",
     )
 
@@ -172,7 +173,7 @@ class QuantFacts(NamedTuple):
                 if value is not None:
                     title = next(title for title, each in zip(self._fields, self, strict=True) if each is value)
                     raise RecordingError(
-                        f"Tensor {name!r} is put with {title} and without scale.", hint="Give its scale too."
+                        f"Tensor {name!r} was put with {title} but without a scale.", hint="Give its scale too."
                     )
             return None
         try:
@@ -191,7 +192,7 @@ class QuantFacts(NamedTuple):
             )
             quant.check_zero_point()
         except (TypeError, ValueError) as exc:
-            raise RecordingError(f"The quantization of tensor {name!r} makes no sense: {exc}.") from None
+            raise RecordingError(f"The quantization of tensor {name!r} is invalid: {exc}.") from None
         _check_channels(name, data, quant)
         _check_limits(name, quant)
         _check_scale(name, data, quant)
@@ -240,7 +241,7 @@ def _numbers(values: npt.ArrayLike) -> np.ndarray:
 def _integers(title: str, values: npt.ArrayLike) -> np.ndarray:
     array = np.asarray(values)
     if array.dtype.kind not in "biuf" or array.size == 0 or not bool(np.all(np.abs(array.astype(np.float64)) < 2**63)):
-        raise ValueError(f"{title} must be whole numbers of at most 64 bits, found {array.ravel()[:3].tolist()}")
+        raise ValueError(f"{title} must be integers of at most 64 bits, found {array.ravel()[:3].tolist()}")
     return array
 
 
@@ -250,7 +251,7 @@ def _whole(title: str, value: float | None) -> int | None:
         return None
     whole = int(value)
     if whole != value:
-        raise ValueError(f"{title} must be a whole number, found {value!r}")
+        raise ValueError(f"{title} must be an integer, found {value!r}")
     return whole
 
 
@@ -260,11 +261,11 @@ def _check_limits(name: str, quant: QuantParams) -> None:
     for title, limit in (("qmin", quant.qmin), ("qmax", quant.qmax)):
         if limit is not None and not low <= limit <= high:
             raise RecordingError(
-                f"Tensor {name!r} is put with {title} {limit}, which {quant.dtype} codes cannot reach.",
+                f"Tensor {name!r} was put with {title} {limit}, which is outside the range of {quant.dtype} codes.",
                 hint="Give the limits in codes, not in real units.",
             )
     if quant.qmin is not None and quant.qmax is not None and quant.qmin > quant.qmax:
-        raise RecordingError(f"Tensor {name!r} is put with qmin {quant.qmin} above qmax {quant.qmax}.")
+        raise RecordingError(f"Tensor {name!r} was put with qmin {quant.qmin} above qmax {quant.qmax}.")
 
 
 def _check_scale(name: str, data: np.ndarray, quant: QuantParams) -> None:
@@ -277,8 +278,9 @@ def _check_scale(name: str, data: np.ndarray, quant: QuantParams) -> None:
     off = np.count_nonzero(dequantize(data, replace(quant, scale=none.astype(np.float32))))
     if off:
         raise RecordingError(
-            f"Tensor {name!r} is put with a scale of 0, and {off} of its {data.size} codes are not the zero point.",
-            hint="Give the real units of one code, above 0.",
+            f"Tensor {name!r} was put with a scale of 0, but {off} of its {data.size} codes differ "
+            "from the zero point.",
+            hint="Give a scale above 0, in real units per code.",
         )
 
 
@@ -292,7 +294,7 @@ def _check_channels(name: str, data: np.ndarray, quant: QuantParams) -> None:
     count = quant.scale.size if quant.scale.ndim == 1 else "x".join(map(str, quant.scale.shape))
     if not is_per_channel and (block is None or quant.scale.shape != full):
         raise RecordingError(
-            f"Tensor {name!r} is put with {count} scales along axis {quant.axis}, "
+            f"Tensor {name!r} was put with {count} scales along axis {quant.axis}, "
             f"which has {extent} elements (shape {data.shape}){'' if block is None else f' in blocks of {block}'}.",
             hint="Give one scale, or one for each channel or block.",
         )
@@ -308,7 +310,7 @@ def checked_cause(because: str | None) -> SkipCause | None:
         return None if because is None else SkipCause(because)
     raise UsageError(
         f"skip() got because={because!r}; expected one of {', '.join(map(repr, map(str, SkipCause)))}.",
-        hint="Leave it out if none of these fits.",
+        hint="Leave because= out if none of these fits.",
     )
 
 
@@ -343,7 +345,7 @@ def check_kinds(arguments: Mapping[str, Any], kinds: tuple[type, ...], expected:
     """
     for title, value in arguments.items():
         if not isinstance(value, kinds):
-            raise UsageError(f"A recorder is opened with {title} {in_short(value)}; expected {expected}.")
+            raise UsageError(f"Recorder() got {title} {in_short(value)}; expected {expected}.")
 
 
 def recording_path(path: str | os.PathLike[str]) -> Path:

@@ -181,7 +181,7 @@ def _unpacked(content: bytes, key: bytes) -> dict[str, np.ndarray]:
     if content[:start] != _MAGIC + xxhash.xxh3_128_digest(view[start:]):
         raise ValueError("it is damaged")
     if content[start : start + 16] != key:
-        raise ValueError("it is kept under another key")
+        raise ValueError("it is stored under another key")
     start += 16
     if len(content) < start + _LENGTH.size:
         raise ValueError("it has no header")
@@ -198,16 +198,16 @@ def _unpacked(content: bytes, key: bytes) -> dict[str, np.ndarray]:
                 or type(size) is not int
                 or size < 0
             ):
-                raise ValueError("its header describes no column, or one twice")
+                raise ValueError("its header describes no column, or a column twice")
             end = start + size * np.dtype(dtype).itemsize
             if end > len(content):
-                raise ValueError(f"column {name!r} is cut off")
+                raise ValueError(f"column {name!r} is truncated")
             columns[name] = np.frombuffer(view[start:end], dtype)
             start = end
     except (TypeError, RecursionError) as error:
         raise ValueError("its header is not a list of columns") from error
     if start != len(content):
-        raise ValueError("there is something after the last column")
+        raise ValueError("data follows the last column")
     return columns
 
 
@@ -222,7 +222,7 @@ def _read_own(path: Path) -> bytes:
     with open(descriptor, "rb") as file:  # noqa: PTH123  a descriptor has no path
         status = os.fstat(file.fileno())
         if not stat.S_ISREG(status.st_mode) or status.st_uid != os.getuid() or status.st_size > _MOST_BYTES:
-            raise ValueError("it is no file of this user's")
+            raise ValueError("it belongs to another user")
         return file.read(_MOST_BYTES)
 
 

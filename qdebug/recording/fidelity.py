@@ -33,7 +33,7 @@ class FidelityCheck:
         self._differing: set[tuple[int, int]] = set()
         self._worst = _Difference(-1.0, "")
         self._plain: dict[tuple[str, int, int], bytes] = {}
-        self._first: dict[tuple[str, int, int], np.ndarray] = {}  # of the first place that differs, with values
+        self._first: dict[tuple[str, int, int], np.ndarray] = {}  # values of the first place that differs
         self._spread: dict[tuple[str, int, int], float] = {}
         self._remarks: list[str] = []
 
@@ -129,7 +129,7 @@ class FidelityCheck:
 
     def _compared(self, recorded: int, outputs: Iterable[str]) -> str:
         if not self._places:
-            return "no plain run was compared"
+            return "no plain run was available for comparison"
         count = f"{len(self._places)} of {recorded} recorded runs"
         uncompared = [repr(name) for name in outputs if name not in self._names]
         uncompared_text = (
@@ -141,7 +141,7 @@ class FidelityCheck:
         if not self._differing:
             return f"outputs equal those of a plain run bit for bit, checked for {count}{uncompared_text}"
         differing = f"outputs differ in {len(self._differing)} of the {len(self._places)} runs checked"
-        unsteady = "; plain runs differ as well, by far less" if self._spread else ""
+        unsteady = "; plain runs differ from each other as well, but far less" if self._spread else ""
         return f"{self._worst.sentence}; {differing}{unsteady}{uncompared_text}"
 
 
@@ -162,14 +162,16 @@ def _difference(title: str, recorded: np.ndarray, plain: np.ndarray) -> _Differe
     """Return the distance of two outputs, and where it is largest."""
     if recorded.shape != plain.shape or recorded.dtype != plain.dtype:
         kinds = [f"{array.dtype}{list(array.shape)}" for array in (recorded, plain)]
-        return _Difference(np.inf, f"{title} was recorded as {kinds[0]} and is {kinds[1]} in a plain run")
+        return _Difference(np.inf, f"{title} was recorded as {kinds[0]}, but is {kinds[1]} in a plain run")
     size = recorded.dtype.itemsize
     unequal = np.any(_bits(recorded).reshape(-1, size) != _bits(plain).reshape(-1, size), axis=1)
     count = f"{int(np.count_nonzero(unequal))} of {unequal.size} elements"
     distance = np.where(unequal, _distance(recorded.reshape(-1), plain.reshape(-1)), 0.0)
     worst = int(np.argmax(distance))
     if distance[worst] == 0:
-        return _Difference(0.0, f"{title} differs from a plain run in the bits of {count} of equal value")
+        return _Difference(
+            0.0, f"{title} differs from a plain run in the bits of {count}, although the values are equal"
+        )
     index = tuple(int(position) for position in np.unravel_index(worst, recorded.shape))
     return _Difference(
         float(distance[worst]),

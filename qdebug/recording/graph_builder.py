@@ -52,7 +52,7 @@ class NodeFacts:
     outputs: tuple[str, ...] = ()
 
     def __bool__(self) -> bool:
-        return bool(self.outputs)  # facts of a node always come with one of its outputs
+        return bool(self.outputs)  # a node's facts always come with an output
 
 
 _NO_ATTRS: dict[str, AttrValue] = {}
@@ -79,7 +79,7 @@ def node_facts(
     input_names, sources = _names(tensor, "inputs", inputs), _names(tensor, "origin", origin)
     if attrs is not None and not isinstance(attrs, Mapping):
         raise RecordingError(
-            f"Tensor {tensor!r} is put with attrs that are a {type(attrs).__name__}; expected values by name.",
+            f"Tensor {tensor!r} was put with attrs of type {type(attrs).__name__}; expected a dict.",
             hint="Give a dict, such as attrs={'pads': [1, 1, 1, 1]}.",
         )
     if node is None and not (op or input_names or attrs or domain or sources or placement):
@@ -112,8 +112,8 @@ def check_texts(tensor: str, title: str, values: Iterable[Any]) -> None:
     for value in values:
         if value is not None and not isinstance(value, str):
             raise RecordingError(
-                f"Tensor {tensor!r} is put with {title} {in_short(value)}; expected text.",
-                hint="Give names as the framework spells them.",
+                f"Tensor {tensor!r} was put with {title} {in_short(value)}; expected text.",
+                hint="Use the names of the framework.",
             )
 
 
@@ -128,8 +128,8 @@ def _merged(known: NodeFacts, added: NodeFacts, title: str) -> NodeFacts:
         old_value, value = getattr(known, fact), getattr(added, fact)
         if value and old_value and not _same(old_value, value):
             raise RecordingError(
-                f"Node {title!r} was first recorded with {fact} {in_short(old_value)} and now with {in_short(value)}.",
-                hint="Give each node a name of its own.",
+                f"Node {title!r} was first recorded with {fact} {in_short(old_value)}, and now with {in_short(value)}.",
+                hint="Give each node a unique name.",
             )
         if value and not old_value:
             new_facts[fact] = value
@@ -145,7 +145,7 @@ def _names(tensor: str, title: str, value: Sequence[str] | str) -> tuple[str, ..
         names = () if value is None else tuple(value)
     except TypeError:
         raise RecordingError(
-            f"Tensor {tensor!r} is put with {title} {in_short(value)}; expected names.",
+            f"Tensor {tensor!r} was put with {title} {in_short(value)}; expected names.",
             hint="Give a list of names, such as inputs=['x', 'w'].",
         ) from None
     check_texts(tensor, title, names)
@@ -300,8 +300,9 @@ class GraphBuilder:
         key = (owner or (False, tensor)) if facts.name is None else (True, facts.name)
         if owner is not None and owner != key:
             raise RecordingError(
-                f"Tensor {tensor!r} was first put as an output of node {owner[1]!r} and now of {key[1]!r}.",
-                hint="Give each tensor a name of its own.",
+                f"Tensor {tensor!r} was first put as an output of node {owner[1]!r}, and now as an "
+                f"output of {key[1]!r}.",
+                hint="Give each tensor a unique name.",
             )
         return key
 
@@ -318,8 +319,8 @@ class GraphBuilder:
         for name in facts.inputs:
             if name in reached:
                 raise GraphError(
-                    f"Node {title!r} reads {name!r}, which is made of its own output.",
-                    hint="Give the state of a step a name of its own, such as 'h_in' and 'h_out'.",
+                    f"Node {title!r} reads {name!r}, which is computed from its own output.",
+                    hint="Give the state before and after a step different names, such as 'h_in' and 'h_out'.",
                 )
 
     def _check_given(self, tensor: str, facts: NodeFacts) -> None:
@@ -327,17 +328,17 @@ class GraphBuilder:
         node = self._given.producer(tensor)
         if node is None:
             raise RecordingError(
-                f"Tensor {tensor!r} is put as an output of node {facts.name or facts.op!r}; in the graph no node "
-                "makes it.",
-                hint="Leave node, op and inputs out where the graph is given.",
+                f"Tensor {tensor!r} was put as an output of node {facts.name or facts.op!r}, but no node of the graph "
+                "computes it.",
+                hint="Leave out node, op and inputs if the recorder has a graph.",
             )
         for fact in ("name", "op", "inputs"):
             value = getattr(facts, fact)
             if value and value != getattr(node, fact):
                 raise RecordingError(
-                    f"Tensor {tensor!r} is put with {'node' if fact == 'name' else fact} {value!r}; the graph has "
+                    f"Tensor {tensor!r} was put with {'node' if fact == 'name' else fact} {value!r}, but the graph has "
                     f"{getattr(node, fact)!r}.",
-                    hint="Leave node, op and inputs out where the graph is given.",
+                    hint="Leave out node, op and inputs if the recorder has a graph.",
                 )
 
     def outputs(self, names: Iterable[str]) -> None:
@@ -430,8 +431,8 @@ def _unknown(name: str, known: Mapping[str, Any], stated: Mapping[str, Any]) -> 
             continue
         if old_value is not None and key != "role":
             raise RecordingError(
-                f"Tensor {name!r} has {key} {in_short(old_value)} and is now put with {in_short(value)}.",
-                hint="Say each fact once, or the same each time.",
+                f"Tensor {name!r} was first put with {key} {in_short(old_value)}, and now with {in_short(value)}.",
+                hint="Give each fact once, or the same value each time.",
             )
         new_facts[key] = value
     return new_facts

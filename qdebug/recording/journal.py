@@ -210,7 +210,7 @@ def decode_event(body: bytes) -> JournalEvent:
         shape = struct.unpack(f"<{ndim}Q", take(8 * ndim))
     name = rest.read()
     if not 0 < len(name) <= MAX_NAME:
-        raise ValueError("an event has no name, or one that is too long")
+        raise ValueError("an event has no name, or its name is too long")
     event = JournalEvent(
         name=name.decode("utf-8", "surrogatepass"),
         row=row,
@@ -258,7 +258,7 @@ def decode_tables(body: bytes) -> dict[str, np.ndarray]:
     except (struct.error, KeyError, TypeError, AttributeError) as exc:
         raise ValueError(f"the graph cannot be decoded: {exc!r}") from None
     if start != len(body) or set(tables) != set(TABLES):
-        raise ValueError("the graph is not whole")
+        raise ValueError("the graph is incomplete")
     return tables
 
 
@@ -339,7 +339,7 @@ class Journal:
     def _write(self, data: bytes | bytearray) -> None:
         written, size = 0, len(data)
         try:
-            while written < size:  # a nearly full disk writes short
+            while written < size:  # a nearly full disk may write only a part
                 written += os.pwrite(self.fd, memoryview(data)[written:] if written else data, self._end + written)
         except BaseException:
             self._cut()
@@ -401,7 +401,7 @@ def read_frames(fd: int, offset: int = 0) -> Iterator[Frame]:
         if start != MAGIC:
             if MAGIC.startswith(start):
                 return
-            raise ValueError("it is no journal of a recording")
+            raise ValueError("it is not a journal of a recording")
         offset = len(MAGIC)
     size = os.fstat(fd).st_size
     while len(head := os.pread(fd, _HEAD, offset)) == _HEAD:

@@ -84,7 +84,7 @@ def _magnitudes(flat: np.ndarray, quant: QuantParams | None) -> np.ndarray:
 
 
 _UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
-_FORMS = "full, stats, elements:N, none, or RULE=one of these, where RULE is a name pattern, op:OPERATOR or >SIZE"
+_FORMS = "full, stats, elements:N or none, or RULE=KEEP with a name pattern, op:OPERATOR or >SIZE as RULE"
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,14 +188,15 @@ def policy_of(
     texts = [] if keep is None else [keep] if isinstance(keep, str) or not isinstance(keep, Iterable) else list(keep)
     for text in texts:
         if not isinstance(text, str):
-            raise UsageError(f"{text!r} does not say how much to keep; expected {_FORMS}.", hint="Write elements:1000.")
+            raise UsageError(f"Invalid keep option {text!r}; expected {_FORMS}.", hint="Write elements:1000.")
     if not isinstance(every, int) or every < 1:
         raise UsageError(
-            f"One sample in {every!r} cannot be kept; expected a whole number.", hint="Give 1 to keep all, 2 for half."
+            f"Cannot keep one sample in {every!r}; expected an integer.",
+            hint="Give 1 to keep all samples, 2 to keep half.",
         )
     size = parse_size(max_bytes) if isinstance(max_bytes, str) else max_bytes
     if size is not None and (not isinstance(size, int) or size < 0):
-        raise UsageError(f"{size!r} is no number of bytes.", hint="Give a whole number, or a text like 500M or 2G.")
+        raise UsageError(f"{size!r} is not a number of bytes.", hint="Give an integer, or a size like 500M or 2G.")
     return KeepPolicy(rules=tuple(_rule(text) for text in texts), every=every, max_bytes=size)
 
 
@@ -218,7 +219,7 @@ def _keep(how: str, text: str) -> Keep:
         return Keep(values=False, anything=how == "stats")
     number = re.fullmatch(r"elements:(\d{1,15})", how)
     if number is None or int(number[1]) < 1:
-        raise UsageError(f"{text!r} does not say how much to keep; expected {_FORMS}.", hint="Write elements:1000.")
+        raise UsageError(f"Invalid keep option {text!r}; expected {_FORMS}.", hint="Write elements:1000.")
     return Keep(values=False, elements=int(number[1]))
 
 
@@ -230,5 +231,5 @@ def parse_size(text: str) -> int:
     """
     match = re.fullmatch(r"(\d{1,15}(?:\.\d+)?)\s*([kmgt]?)i?b?", text.strip(), re.IGNORECASE)
     if match is None:
-        raise UsageError(f"{text!r} is not a size; expected a number of bytes.", hint="Write it like 500M or 2G.")
+        raise UsageError(f"{text!r} is not a size; expected a number of bytes.", hint="Write a size like 500M or 2G.")
     return int(float(match[1]) * _UNITS[match[2].lower()])

@@ -29,7 +29,7 @@ def unprofiled_reason(dtype: str, quant: QuantParams | None) -> str | None:
         quant: Its quantization; None for real numbers.
     """
     if quant is None and not is_float(dtype):
-        return f"its elements are {dtype} and no quantized codes"
+        return f"its elements are {dtype}, not quantized codes"
     return None
 
 

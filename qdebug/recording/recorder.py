@@ -129,8 +129,8 @@ class Recorder:
         check_kinds({"durable": durable}, (int, float), "True or a number of seconds")
         if not 0 <= durable < float("inf"):
             raise UsageError(
-                f"durable={durable!r} is not valid; expected a positive number of seconds.",
-                hint="Use durable=True, which is each second.",
+                f"durable={durable!r} is invalid; expected a positive number of seconds.",
+                hint="Use durable=True for once per second.",
             )
         if graph is not None:
             check_quants(graph)
@@ -259,11 +259,11 @@ class Recorder:
         """Refuse a tensor that was put before at a place, or is a constant."""
         if name in self._places.get(place, ()):
             raise RecordingError(
-                f"Tensor {name!r} is put twice for sample {place[0]}, step {place[1]}.",
-                hint="Call next_sample() or next_step() in between, or give each tensor a name of its own.",
+                f"Tensor {name!r} was put twice for sample {place[0]}, step {place[1]}.",
+                hint="Call next_sample() or next_step() in between, or give each tensor a unique name.",
             )
         if self._builder.is_constant(name):
-            raise RecordingError(f"Tensor {name!r} is a constant.", hint="Record it with constant(), once.")
+            raise RecordingError(f"Tensor {name!r} is a constant.", hint="Record it once, with constant().")
 
     @property
     def failure(self) -> str | None:
@@ -302,7 +302,7 @@ class Recorder:
         stated["role"] = Role.CONSTANT
         with self._alone():
             if name in self._names:
-                raise RecordingError(f"Tensor {name!r} is recorded twice.", hint="Record each constant once.")
+                raise RecordingError(f"Tensor {name!r} was recorded twice.", hint="Record each constant once.")
             self._put(name, data, None, facts=NO_FACTS, stated=stated, dtype=dtype)
 
     def next_sample(self) -> None:
@@ -323,9 +323,9 @@ class Recorder:
         try:
             place = index(sample), index(step)  # numpy's integers too, as plain ones
         except TypeError:
-            raise UsageError(f"There is no sample {sample!r}, step {step!r}; both are whole numbers.") from None
+            raise UsageError(f"Invalid sample {sample!r} or step {step!r}; both must be integers.") from None
         if min(place) < 0:
-            raise UsageError(f"There is no sample {sample}, step {step}; both count from 0.")
+            raise UsageError(f"Invalid sample {sample} or step {step}; both count from 0.")
         self._sample, self._step = place
 
     def was_put(self, tensor: str, sample: int = 0, step: int = 0) -> bool:
@@ -376,7 +376,7 @@ class Recorder:
         self._check_open()
         for name in names:
             if not isinstance(name, str) or not name:
-                raise UsageError(f"An output is named {name!r}; expected text.", hint="Write outputs('a', 'b').")
+                raise UsageError(f"outputs() got the name {name!r}; expected text.", hint="Write outputs('a', 'b').")
         with self._alone():
             self._builder.outputs(names)
             self._note({"outputs": list(names)})
@@ -397,7 +397,8 @@ class Recorder:
         self._check_open()
         if not outputs or not isinstance(outputs, Mapping):
             raise UsageError(
-                "check() got no outputs by name.", hint="Pass the outputs of a run without recorder by name."
+                "check() got no dict of outputs.",
+                hint="Pass the outputs of a run without recorder as a dict: name to array.",
             )
         with self._alone():
             for name, value in outputs.items():
@@ -441,7 +442,7 @@ class Recorder:
         if recording is None:
             where = "still open" if self.path is None else f"recording to {str(self.path)!r}"
             raise UsageError(
-                f"The recorder is {where}; only a closed one without a path has its recording in memory.",
+                f"The recorder is {where}; a recording in memory needs a closed recorder without a path.",
                 hint="Close it first, or open its file: qdebug.open_recording(path).",
             )
         return recording
@@ -476,8 +477,8 @@ class Recorder:
 
     def __reduce__(self) -> NoReturn:
         raise RecordingError(
-            "A recorder belongs to one process; it cannot be copied or passed to another one.",
-            hint="Open a recorder on a file of its own in each process, and join the files: "
+            "A recorder belongs to one process and cannot be copied or passed to another process.",
+            hint="Open a recorder with its own file in each process, and join the files: "
             "qdebug file join FILE FILE -o RUN.json.",
         )
 
@@ -488,7 +489,7 @@ class Recorder:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if not self._open or (self.path is not None and os.getpid() != self._owner):
-            return  # it is closed, or the parent process continues with it
+            return  # already closed, or owned by the parent process
         if error is None:
             self.close()
         elif not self.kept:
@@ -497,7 +498,7 @@ class Recorder:
             try:
                 self.close(complete=False)
             except QdebugError as failure:
-                error.add_note(f"The recording could not be finished either: {failure}")
+                error.add_note(f"Finishing the recording failed as well: {failure}")
 
     def _put(
         self,
@@ -621,10 +622,10 @@ class Recorder:
         elif key in self._partly:
             identity = _identity(as_array(name, value, self._names[name]))
             self._checked.compare_hash(name, self._partly[key], identity, place, plain=plain)
-        elif name not in self._places.get(place, ()):  # otherwise none of it was to be recorded
+        elif name not in self._places.get(place, ()):  # otherwise this output was excluded for the whole run
             raise RecordingError(
                 f"Output {name!r} was not recorded for sample {place[0]}, step {place[1]}.",
-                hint="Put it before check(), under the same name.",
+                hint="Put it before check(), with the same name.",
             )
         return True
 
@@ -644,8 +645,8 @@ class Recorder:
         if not self._any and self.failure is None:
             self.discard()
             raise RecordingError(
-                "Nothing was kept: the rules of what to keep leave out every tensor.",
-                hint="Keep something of one, such as keep='stats' (qdebug record --keep stats).",
+                "Nothing was kept, because the keep rules exclude every tensor.",
+                hint="Keep at least statistics: keep='stats' (qdebug record --keep stats).",
             )
         self._open = False
         missing = [name for name in self._builder.output_names if name not in self._names]
@@ -657,7 +658,7 @@ class Recorder:
                 fidelity_detail=self._detail(),
                 doubts=self._doubts,
                 disturbed=self._disturbed,
-                skipped={**dict.fromkeys(missing, "said to be an output and never put"), **self._skipped},
+                skipped={**dict.fromkeys(missing, "declared as an output, but never put"), **self._skipped},
                 skip_causes=self._skip_causes,
             )
             self._sink.close(self._builder.build(self._names, info.model), info)

@@ -121,7 +121,7 @@ def _merged(first: ProfiledTensor, second: ProfiledTensor) -> ProfiledTensor:
         raise UsageError(
             f"Tensor {first.name!r} has {len(first.channels)} channels along axis {first.axis} in one profile and "
             f"{len(second.channels)} along axis {second.axis} in another.",
-            hint="Profile them apart, or without --per-channel.",
+            hint="Profile them separately, or without --per-channel.",
         )
     pairs = zip(first.channels, second.channels, strict=True) if same else ()
     return ProfiledTensor(
@@ -175,7 +175,9 @@ class TensorCounter:
             self._axis = axis
             self._channels = [RangeCounter(self._bins) for _ in range(values.shape[axis])]
         if len(self._channels) != values.shape[axis]:
-            raise UsageError(f"A sample has {values.shape[axis]} channels, the one before {len(self._channels)}.")
+            raise UsageError(
+                f"A sample has {values.shape[axis]} channels, but the previous sample has {len(self._channels)}."
+            )
         for counter, part in zip(self._channels, np.moveaxis(dequantize(values, quant), axis, 0), strict=True):
             counter.add(np.ascontiguousarray(part))
 
@@ -248,7 +250,7 @@ def write_profile(profile: ScaleProfile, path: Path) -> None:
                 _write_hdf5(header, histograms, partial)
     except OSError as error:
         raise RecordingError(
-            f"The profile {str(path)!r} cannot be written: {error.strerror or error}.", hint="Choose another place."
+            f"The profile {str(path)!r} cannot be written: {error.strerror or error}.", hint="Choose another path."
         ) from error
 
 
@@ -461,13 +463,13 @@ def _read_hdf5(path: Path, fd: int) -> tuple[Any, np.ndarray, np.ndarray]:
     for name, dtype, ndim in ((b"profile", np.uint8, 1), (b"counts", np.int64, 1), (b"ranges", np.float64, 2)):
         dataset, extent = open_dataset(root, name, file_size=size)
         if extent.dtype != dtype or len(extent.shape) != ndim or (name == b"profile" and extent.nbytes > _MOST_BYTES):
-            raise ValueError(f"{name.decode()} is not what a profile has")
+            raise ValueError(f"{name.decode()} does not belong in a profile")
         out = np.empty(extent.shape, dtype)
         if out.size:
             dataset.read(h5py.h5s.ALL, h5py.h5s.ALL, out)
         arrays.append(out)
     if arrays[2].shape[1:] != (2,):
-        raise ValueError("ranges is not what a profile has")
+        raise ValueError("ranges is not valid in a profile")
     return json.loads(arrays[0].tobytes()), arrays[1], arrays[2]
 
 
@@ -498,7 +500,7 @@ class _Stock:
             ranges = self._ranges[self._range : self._range + arrays]
             self._count, self._range = self._count + size, self._range + arrays
         if counts.shape != (size,) or ranges.shape != (arrays, 2) or (counts < 0).any():
-            raise ValueError("a histogram has other counts than it says")
+            raise ValueError("the counts of a histogram do not add up to its total")
         counts, ranges = counts.copy(), ranges.copy()
         counts.flags.writeable = ranges.flags.writeable = False
         return counts, ranges
@@ -506,7 +508,7 @@ class _Stock:
 
 def _whole(value: Any, least: int = 0) -> int:
     if type(value) is not int or not least <= value < 2**62:
-        raise ValueError(f"{value!r} is not a number of things")
+        raise ValueError(f"{value!r} is not a count")
     return value
 
 
@@ -557,12 +559,12 @@ def _histogram(plain: Any, bins: int, stock: _Stock) -> RangeHistogram:
     counts, ranges = stock.take(plain)
     exponent, first = plain["exponent"], plain["first"]
     if type(exponent) is not int or not -1000 <= exponent <= 1023 or counts.size > min(bins, MOST_BINS):
-        raise ValueError("a histogram has no such bins")
+        raise ValueError("a histogram has invalid bins")
     if type(first) is not int or (counts.size and not first <= 0 < first + counts.size):
         raise ValueError("a histogram does not hold 0")
     low, high = _float(plain["low"]), _float(plain["high"])
     if counts.size and not (math.isfinite(low) and math.isfinite(high) and low <= high):
-        raise ValueError("a histogram has values and no range")
+        raise ValueError("a histogram has values but no range")
     return RangeHistogram(
         exponent=exponent,
         first=first,

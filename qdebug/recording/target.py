@@ -147,7 +147,7 @@ def sync_finished(scratch: Path, target: Path) -> None:
         if mode not in (
             None,
             os.fstat(fd).st_mode & 0o777,
-        ):  # otherwise not called: some file systems have no permissions
+        ):  # skip the call if possible: some file systems have no permissions
             os.fchmod(fd, mode)
         to_disk(fd)
     finally:
@@ -241,7 +241,7 @@ def is_recorder_file(path: Path) -> bool:
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW)
     except OSError:
-        return False  # a link, or nothing that we may read
+        return False  # a symbolic link, or a file without read permission
     try:
         return _is_recorder_content(path, fd)
     except OSError:
@@ -252,7 +252,7 @@ def is_recorder_file(path: Path) -> bool:
 
 def _foreign(path: Path) -> RecordingError:
     return RecordingError(
-        f"{str(path)!r} lies there, and no recorder made it; it was not touched.",
+        f"{str(path)!r} exists, but no recorder wrote it; it was left unchanged.",
         hint="Move it away, or name another file to record to.",
     )
 
@@ -393,8 +393,8 @@ class WriterLock:
             os.close(fd)
             if holder == str(os.getpid()):
                 raise RecordingError(
-                    f"{str(target)!r} is being written by process {holder}, which is this one.",
-                    hint="Close the recorder that is open on it: rec.close() to keep it, rec.discard() to drop it.",
+                    f"{str(target)!r} is being written by process {holder}, which is this process.",
+                    hint="Close its recorder: rec.close() keeps the recording, rec.discard() drops it.",
                 ) from None
             raise RecordingError(
                 f"{str(target)!r} is being written by process {holder or 'unknown'}.",
@@ -515,17 +515,17 @@ def check_target(path: Path, *, force: bool) -> None:
     if path.is_dir():
         raise RecordingError(f"{str(path)!r} is a folder.", hint="Name a file in it, such as run.h5.")
     if path.exists() and not path.is_file():
-        raise RecordingError(f"{str(path)!r} is not a regular file.", hint="Name a file that may be replaced.")
+        raise RecordingError(f"{str(path)!r} is not a regular file.", hint="Name a regular file.")
     if target_of(path) != path and unfinished(target_of(path)):
         raise RecordingError(
-            f"{str(path)!r} belongs to a run that did not finish, and is all that is left of it.",
-            hint=f"Give another name, or rebuild that first: {recover_command(path)}.",
+            f"{str(path)!r} is all that is left of an unfinished run.",
+            hint=f"Give another name, or rebuild that recording first: {recover_command(path)}.",
         )
     if path.exists() and not force:
         raise exists(path, "Give another name, or overwrite it: --force (in Python: force=True).")
     if not path.parent.is_dir():
         raise RecordingError(
-            f"The folder {str(path.parent)!r} does not exist.", hint=f"Make it: mkdir -p {str(path.parent)!r}."
+            f"The folder {str(path.parent)!r} does not exist.", hint=f"Create it: mkdir -p {str(path.parent)!r}."
         )
 
 

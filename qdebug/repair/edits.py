@@ -28,16 +28,16 @@ from qdebug.replay.real_form import real_form
 __all__ = ["KINDS", "Edit", "EditCatalog"]
 
 KINDS: Mapping[str, str] = {
-    "bias-unit": "the codes of the bias get the scale of the sums that they are added to",
-    "bias": "the bias takes back the recorded mean error of each channel",
-    "range": "the codes of the result get the range with the least squared error",
-    "equalize": "channels are scaled so that this weight and the next have the same range in each",
-    "wide-sum": "the result is exact, as with sums of 32 bits: the backend's is not, as where narrow ones overflow",
-    "rounding": "the result is rounded to the nearest code: the backend rounds it otherwise",
-    "split": "a branch gets a scale of its own, and what joins it with others is rounded to 16 bits",
+    "bias-unit": "the codes of the bias get the scale of the accumulator",
+    "bias": "the bias corrects the recorded mean error of each channel",
+    "range": "the codes of the result get the range with the smallest squared error",
+    "equalize": "each channel is scaled so that this weight and the next have the same range",
+    "wide-sum": "the sums are exact, as with 32 bits, where narrow sums of the backend overflow",
+    "rounding": "the result is rounded to the nearest code, where the backend rounds differently",
+    "split": "a branch gets its own scale, and the joined result is rounded to 16 bits",
     "per-channel": "the weights get a scale for each output channel",
     "16-bit": "the result is rounded to 16 bits, which hold twice the range of its values",
-    "float": "the node is computed in float, and its result stays float where float nodes alone read it",
+    "float": "the node is computed in float, and its result stays float if only float nodes read it",
 }
 """Kinds of edits, the cheapest first, with a description."""
 
@@ -128,7 +128,7 @@ class EditCatalog:
         kind, _, node = name.partition(" ")
         edit = self._edit(kind, node) if kind in KINDS and node in self.units else None
         if edit is None:
-            raise UsageError(f"Node {node!r} has no edit {kind!r}.", hint="Take edits that a repair of this run found.")
+            raise UsageError(f"Node {node!r} has no edit {kind!r}.", hint="Use edits from a repair of this run.")
         return edit
 
     def change(self, edits: Sequence[Edit]) -> Change:

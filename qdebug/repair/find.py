@@ -194,7 +194,7 @@ def find_repair(
     held_out = [place for place in places if place not in search.places]
     minimal = False
     if not options.minutes:  # edits without time are only measured
-        search.clock.stopped = "no time was given to it"
+        search.clock.stopped = "it had no time"
     try:
         search.run()
         minimal = search.reached() and search.prune()
@@ -205,7 +205,7 @@ def find_repair(
         doing = "was not written"
         try:
             write_repaired(model, search.catalog, search.found, out)
-            doing = "was written, and did not run"
+            doing = "was written, but did not run"
             changed = search.catalog.change(search.found).quants
             proof = run_score(session, trials, out, places, changed)
         except QdebugError as error:  # the found edits remain
@@ -269,7 +269,7 @@ def _of_all_weights(search: Search, places: Sequence[tuple[int, int]]) -> Iterat
         metric, value = search.trials.metric, search.trials.score(edits, places)
         size = sum(edit.size for edit in edits)
         given = f"{metric.name} {value:.2f} {metric.unit}".rstrip()
-        yield f"with weights per channel in all {len(edits)} nodes instead: {given} over all samples, {size} bytes"
+        yield f"per-channel weights in all {len(edits)} nodes instead give {given} over all samples, for {size} bytes"
 
 
 def _notes(search: Search, options: RepairOptions, *, alone: bool) -> Iterator[str]:
@@ -280,16 +280,17 @@ def _notes(search: Search, options: RepairOptions, *, alone: bool) -> Iterator[s
         yield f"no allowed edit changes {nodes_text}"
     dropped = [name for name in options.start if name not in {edit.name for edit in search.found}]
     if dropped:
-        yield f"edits that the search began with, and did not keep: {', '.join(map(repr, dropped))}"
+        yield f"initial edits that the search dropped: {', '.join(map(repr, dropped))}"
     without = nameless(search.found) if (search.session.reference.info.model or "").endswith(".onnx") else []
     if without:
         nodes = "1 node in float has" if len(without) == 1 else f"{len(without)} nodes in float have"
         yield (
-            f"{nodes} no name in the reference's model, by which ONNX Runtime's quantizer and NNCF could leave it out: "
+            f"{nodes} no name in the reference's model, so ONNX Runtime's quantizer and NNCF cannot "
+            "exclude it by name: "
             f"{', '.join(map(repr, without[:_NAMED]))}"
         )
     if alone:
-        yield "there is one sample: nothing is left to prove the edits on"
+        yield "there is only one sample, so no sample is left to prove the edits"
 
 
 def _replayed(search: Search) -> float | None:
@@ -318,11 +319,11 @@ def prepare_search(
         UsageError: The net is stateful, has no compared output, or the labels or edits to begin with do not fit.
     """
     if session.backend.steps > 1:
-        raise UsageError("A stateful network is not repaired.", hint="Record a run of one step.")
+        raise UsageError("Stateful networks cannot be repaired.", hint="Record a run of one step.")
     places = list(session.backend.places())
     if labels is not None and len(labels) != len(places):
         raise UsageError(
-            f"There are {len(labels)} labels and {len(places)} samples.", hint="Give one label for each sample."
+            f"There are {len(labels)} labels, but {len(places)} samples.", hint="Give one label for each sample."
         )
     label_of = None if labels is None else dict(zip(places, labels, strict=True))
     metric, clock = find_metric(options.metric), Clock(time.monotonic() + 60 * options.minutes)
@@ -332,7 +333,7 @@ def prepare_search(
     arithmetic = _arithmetic(session, options.arithmetic, places[0])
     trials = EditTrials(session, replays_of(session, catalog, arithmetic), metric, label_of)
     if not trials.reference(places[0]):
-        raise UsageError("No output of the network was compared.", hint="See why: qdebug diff REF BACKEND.")
+        raise UsageError("No output of the network was compared.", hint="Find out why: qdebug diff REF BACKEND.")
     within = metric.within if options.within is None else options.within
     goal = within if metric.floor else trials.own(search) - within
 
@@ -347,8 +348,8 @@ def prepare_search(
         raise UsageError(
             f"The search would begin with {refused[0]!r}, which is not allowed."
             if refused
-            else f"The search would begin with {len(initial_edits)} edits, and {options.cost.most} are allowed.",
-            hint="Allow more, or begin without them.",
+            else f"The search would begin with {len(initial_edits)} edits, but only {options.cost.most} are allowed.",
+            hint="Allow more edits, or begin without them.",
         )
     return Search(
         found=initial_edits,

@@ -37,15 +37,15 @@ _KINDS = {
 }
 """Kinds of edits to try on a node, by the main part of its own error."""
 _BRIEF = {
-    "bias-unit": "the bias in the unit of the sums that it is added to",
+    "bias-unit": "a bias at the scale of the accumulator",
     "per-channel": "per-channel weights",
-    "equalize": "channels scaled alike in this weight and the next",
-    "range": "the range of least squared error for its codes",
+    "equalize": "equal channel ranges in this weight and the next",
+    "range": "the code range with the smallest squared error",
     "16-bit": "a result of 16 bits",
     "float": "this node in float",
 }
 """Descriptions of edits in a report."""
-_AS_REFERENCE = "this node in float, as the reference has it"
+_AS_REFERENCE = "this node in float, as in the reference"
 _TRIED = (FaultClass.KERNEL, FaultClass.MODEL, FaultClass.QUANTIZATION)
 _PAIR = "REF BACKEND"
 _FEW = 3

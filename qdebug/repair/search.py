@@ -74,7 +74,7 @@ class Clock:
     def over(self) -> bool:
         """Return whether the search has to end."""
         if not self.stopped and time.monotonic() > self.ends:
-            self.stopped = "the time that was given is over"
+            self.stopped = "the time limit was reached"
         return bool(self.stopped)
 
 

@@ -65,7 +65,7 @@ def blockwise_weight(node: Node, values: Mapping[str, np.ndarray]) -> tuple[np.n
         KernelError: The constants do not fit the attributes, or columns are grouped by an index.
     """
     if any(name not in values for name in packed_inputs(node)) or len(packed_inputs(node)) < 2:
-        raise KernelError(f"Node {node.name!r} has a weight, a scale or a zero point that is not known.")
+        raise KernelError(f"Node {node.name!r} has a weight, a scale or a zero point without values.")
     return _READERS[_layout(node)](node, values)
 
 
@@ -104,7 +104,7 @@ def _unpack_columns(node: Node, values: Mapping[str, np.ndarray]) -> tuple[np.nd
     rows, columns, block = (_extent(node, name) for name in ("K", "N", "block_size"))
     names = (*node.inputs, "", "")
     if len(node.inputs) > 4 and names[4]:
-        raise KernelError(f"Node {node.name!r} groups its rows by an index, which is not computed here.")
+        raise KernelError(f"Node {node.name!r} groups its rows by an index, which qdebug does not support.")
     blocks = -(-rows // block)
     bits = _extent(node, "bits")
     packed, scale = values[names[1]], values[names[2]]
@@ -145,7 +145,7 @@ def _unpack_levels(node: Node, values: Mapping[str, np.ndarray]) -> tuple[np.nda
     """
     rows, columns, block = (_extent(node, name) for name in ("K", "N", "block_size"))
     if not node.attrs.get("transB", 1):
-        raise KernelError(f"Node {node.name!r} does not keep its weight transposed, which is not computed here.")
+        raise KernelError(f"Node {node.name!r} does not store its weight transposed, which qdebug does not support.")
     packed, largest = values[node.inputs[1]].reshape(-1), values[node.inputs[2]].reshape(-1)
     count = rows * columns
     if packed.dtype != np.uint8 or largest.size != -(-count // block):

@@ -78,7 +78,7 @@ class Columns:
             ValueError: The columns are a selection already.
         """
         if self.places is not None:
-            raise ValueError("a selection is taken of whole columns")
+            raise ValueError("columns can be selected only once")
         places = np.asarray(places, dtype=np.int64).reshape(-1)
         values = tuple(array.reshape(-1)[places] for array in self.values)
         return replace(self, values=values, places=places, spreads={})
@@ -94,7 +94,7 @@ class Columns:
         try:
             full = np.broadcast_to(parameter, self.shape)
         except ValueError:
-            message = f"Its parameters have shape {list(parameter.shape)}, its result {list(self.shape)}."
+            message = f"Its parameters have shape {list(parameter.shape)}, but its result has {list(self.shape)}."
             raise KernelError(message) from None
         if self.places is None:
             return parameter.reshape((1,) * (len(self.shape) - parameter.ndim) + parameter.shape)

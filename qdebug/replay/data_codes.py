@@ -61,7 +61,7 @@ def rounding_assumed(node: Node, stated: Node) -> str | None:
     if rounds_data(node):
         return "data rounded to int8 block by block, as accuracy_level 4 allows"
     if node is not stated and (groups := node.attrs.get(ROW_GROUPS)):
-        return f"samples in {groups} groups, each state with a scale of its own, as threads share them"
+        return f"samples in {groups} groups, one per thread, each state with its own scale"
     how = node.attrs.get(BY_ROW)
     if node is stated or how is None:
         return None

@@ -45,7 +45,7 @@ def averaged(unit: Unit, sums: HeavyPart) -> Columns:
     include = bool(call.integer("count_include_pad"))
     count = counts(window, include_pad=include)
     if sums.columns == "raw" and np.any(operand.zero_point) and include and any((*window.begin, *window.end)):
-        raise ValueError("padding that counts would be the code 0, and not the zero point")
+        raise ValueError("counted padding would be code 0, not the zero point")
     if sums.columns == "taps" and include:
         count = np.full_like(count, np.prod(window.kernel))
     if sums.columns in ("real", "taps", "nines"):
@@ -188,7 +188,7 @@ def softmaxed(unit: Unit, sums: HeavyPart) -> Columns:
     elif sums.columns == "exp31":
         bits = 8 * unit.out.dtype.itemsize
         if np.any(unit.out.scale != 2.0**-bits):
-            raise ValueError(f"a softmax in fixed point gives codes of the scale 2^-{bits}, whatever is stated")
+            raise ValueError(f"a fixed-point softmax always returns codes of scale 2^-{bits}")
         value = fixed_probabilities(unit.operands[0], rows, bits)
     elif sums.columns in ("exp32", "exp64"):
         value = _probabilities(unit, rows, np.float32 if sums.columns == "exp32" else np.float64)

@@ -170,11 +170,11 @@ def refuse_beyond(node: Node, shapes: Sequence[Shape], extent: Cost) -> None:
             raise _refused(node, f"reads an empty tensor of shape {list(shape)}")
     if extent.elements is not None and extent.elements > (element_limit if recorded_count is None else recorded_count):
         limit_text = f"{element_limit} are allowed" if recorded_count is None else f"{recorded_count} were recorded"
-        raise _refused(node, f"would give {extent.elements} elements, and {limit_text}")
+        raise _refused(node, f"would produce {extent.elements} elements, but only {limit_text}")
     largest = max(map(math.prod, shapes), default=1)
     allowed = max(REPLAY_MIN_WORK, REPLAY_MAX_WORK * max(largest, extent.elements or 0))
     if extent.passed + REPLAY_TURN_WORK * extent.turns > allowed:
-        raise _refused(node, f"would go through {extent.passed} elements in {extent.turns} turns")
+        raise _refused(node, f"would process {extent.passed} elements in {extent.turns} iterations")
 
 
 def _refused(node: Node, reason: str) -> RefusedSizeError:

@@ -130,7 +130,7 @@ def _resized_axes(call: Call, x: np.ndarray) -> dict[int, _ResizedAxis]:
     mode = call.text("coordinate_transformation_mode", "half_pixel") if call.opset >= 11 else "asymmetric"
     modes = ("half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric")
     if call.text("mode", "nearest") != "linear" or call.integer("antialias") or mode not in modes:
-        raise ValueError("codes are interpolated between neighbours alone")
+        raise ValueError("codes are interpolated only between neighbours")
     lines = {
         axis: _ResizedAxis(size=x.shape[axis], out=out, factor=factor, mode=mode)
         for axis, factor, out in zip(*resized_axes(call, x), strict=True)

@@ -335,7 +335,7 @@ def run_node(
     arrays = result if isinstance(result, tuple) else (result,)
     if len(arrays) < len(node.outputs) and any(node.outputs[len(arrays) :]):
         raise KernelError(
-            f"Node {node.name!r} ({node.op}) asks for {len(node.outputs)} outputs; its kernel computes {len(arrays)}."
+            f"Node {node.name!r} ({node.op}) has {len(node.outputs)} outputs, but its kernel computes {len(arrays)}."
         )
     outputs = {name: np.asarray(array) for name, array in zip(node.outputs, arrays, strict=False) if name}
     if not last:

@@ -67,14 +67,14 @@ class _StepContext:
     def whole(self) -> Fixed:
         """The integers of the multiplier."""
         if not isinstance(self.multiplier, Fixed):
-            raise TypeError("no integers stand for the multiplier")
+            raise TypeError("the multiplier has no integer form")
         return self.multiplier
 
     @property
     def real(self) -> np.ndarray:
         """The multiplier in its floating-point format."""
         if not isinstance(self.multiplier, np.ndarray):
-            raise TypeError("no floating-point number stands for the multiplier")
+            raise TypeError("the multiplier has no floating-point form")
         return self.multiplier
 
     def combined(self, function: Callable[..., Any], parameter: np.ndarray, text: str | None = None) -> Operation:
@@ -567,7 +567,7 @@ def _rounded_bias(unit: Unit, start: Start, operations: Sequence[Operation]) -> 
     if unit.bias is None:
         return np.zeros((), start.dtype)
     if unit.bias.dtype.kind not in "iu" or unit.bias_scale is not None:
-        raise ValueError("a bias that is rounded on its own is one of whole numbers at the scale of the sums")
+        raise ValueError("a bias that is rounded separately must be an integer at the scale of the sums")
     axes = (1,) * (unit.operands[0].codes.ndim - 2) if unit.kind == "conv" else ()
     value = (unit.bias.reshape(-1, *axes) if axes else unit.bias).astype(start.dtype)
     for operation in operations:

@@ -14,7 +14,7 @@ def axis_within(axis: int, rank: int) -> int:
         ValueError: There is no such axis.
     """
     if not -rank <= axis < rank:
-        raise ValueError(f"there is no axis {axis} among {rank}")
+        raise ValueError(f"axis {axis} is out of range for {rank} axes")
     return axis % rank
 
 
@@ -26,5 +26,5 @@ def indices_within(indices: np.ndarray, extent: int) -> np.ndarray:
     """
     whole = indices.astype(np.int64, copy=False)
     if whole.size and (int(whole.min()) < -extent or int(whole.max()) >= extent):
-        raise ValueError(f"indices from {whole.min()} to {whole.max()} do not lie within {extent} elements")
+        raise ValueError(f"indices from {whole.min()} to {whole.max()} are out of range for {extent} elements")
     return np.where(whole < 0, whole + extent, whole)

@@ -17,7 +17,7 @@ def refuse(title: str, value: str, allowed: Iterable[str]) -> NoReturn:
         UsageError: Always.
     """
     raise UsageError(
-        f"The arithmetic has no {title} {value!r}; known are {', '.join(allowed)}.",
+        f"The arithmetic has an unknown {title} {value!r}; known values are {', '.join(allowed)}.",
         hint="Correct it, or write a file that fits with qdebug explain --write-arithmetic FILE.",
     )
 

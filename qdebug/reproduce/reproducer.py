@@ -275,7 +275,7 @@ def make_float_reproducer(
         of_sample = "" if sample is None else f" for sample {sample}"
         raise UsageError(
             f"Node {node.name!r} was not recorded with its inputs{of_sample}.",
-            hint="See what was recorded: qdebug info FILE.",
+            hint="Check what was recorded: qdebug info FILE.",
         )
     try:
         with one_thread():
@@ -286,8 +286,8 @@ def make_float_reproducer(
             replay = replay_float(backend, node, tensor, place, precision)
     except KernelError as error:
         raise UsageError(
-            f"Node {node.name!r} ({node.op}) cannot be computed again: {error.message.rstrip('.')}.",
-            hint="See which nodes can be: qdebug explain BACKEND.",
+            f"Node {node.name!r} ({node.op}) cannot be replayed: {error.message.rstrip('.')}.",
+            hint="List the nodes that can be replayed: qdebug explain BACKEND.",
         ) from error
     tensors = backend.graph.tensors
     return FloatReproducer(
@@ -435,8 +435,8 @@ def make_reproducer(
     source = units.missing(node, tensor) or units.find(node, tensor)
     if isinstance(source, str):
         raise UsageError(
-            f"Node {node.name!r} ({node.op}) cannot be computed again: {source.rstrip('.')}.",
-            hint="See which nodes can be: qdebug explain BACKEND.",
+            f"Node {node.name!r} ({node.op}) cannot be replayed: {source.rstrip('.')}.",
+            hint="List the nodes that can be replayed: qdebug explain BACKEND.",
         )
     with one_thread():
         return _reproduce(units, source, sample=sample, whole=whole, reference=reference)
@@ -480,8 +480,8 @@ def _expected_arithmetic(units: Units, source: UnitSource) -> tuple[Variant, int
     own_rates = _match_rates(source)
     if not own_rates:
         raise UsageError(
-            f"Node {source.node.name!r} ({source.node.op}) cannot be computed again in any known arithmetic.",
-            hint="See which nodes can be: qdebug explain BACKEND.",
+            f"Node {source.node.name!r} ({source.node.op}) cannot be replayed in any known arithmetic.",
+            hint="List the nodes that can be replayed: qdebug explain BACKEND.",
         )
     unit = source.unit(source.places[0])
     for rate, variant in own_rates:

@@ -26,7 +26,7 @@ __all__ = ["BUG", "PLANTED", "DemoRun", "run_demo"]
 PLANTED = "pwconv_quant"
 """Node of the int8 net with the bug: a pointwise convolution with 24 output channels."""
 
-BUG = "its kernel computes 16 channels at a time and never writes the 8 that are left over of 24"
+BUG = "its kernel computes 16 channels at a time and never writes the remaining 8 of 24"
 """The bug: an unwritten tail, as in onnxruntime #26324 and glow pull request #1322."""
 
 _BLOCK_CHANNELS = 16

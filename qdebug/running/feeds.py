@@ -38,8 +38,8 @@ def read_inputs(inputs: str | Path | Mapping[str, np.ndarray]) -> dict[str, np.n
             loaded = np.load(file, allow_pickle=False)
             if isinstance(loaded, np.ndarray):
                 raise InputError(
-                    f"The input file {str(path)!r} is an array without a name; expected an .npz file.",
-                    hint="Make one: numpy.savez('inputs.npz', INPUT=array).",
+                    f"The input file {str(path)!r} holds one array without a name; expected an .npz file.",
+                    hint="Create it: numpy.savez('inputs.npz', INPUT=array).",
                 )
             with loaded:
                 check_expansion(path, loaded.zip.infolist())
@@ -55,7 +55,7 @@ def read_inputs(inputs: str | Path | Mapping[str, np.ndarray]) -> dict[str, np.n
         reason = "it holds Python objects" if "Object arrays" in str(error) else _unreadable_reason(path)
         raise InputError(
             f"The input file {str(path)!r} cannot be read as .npz: {reason}.",
-            hint="Make one of plain arrays: numpy.savez('inputs.npz', INPUT=array).",
+            hint="Save plain arrays: numpy.savez('inputs.npz', INPUT=array).",
         ) from error
 
 
@@ -79,7 +79,7 @@ def check_expansion(path: Path, entries: Sequence[zipfile.ZipInfo]) -> None:
     if len(entries) > MAX_ARRAYS or total > max(_MAX_RATIO * size, _MIN_LIMIT):
         raise InputError(
             f"The archive {str(path)!r} has {size} bytes and claims to hold {len(entries)} arrays of {total} bytes.",
-            hint="Save it anew with numpy.savez, which does not compress, if that is true.",
+            hint="If this is right, save it again with numpy.savez, which does not compress.",
         )
 
 
@@ -92,7 +92,7 @@ def _unreadable_reason(path: Path) -> str:
         return "it cannot be read"
     if start == b"\x89HDF\r\n\x1a\n":
         return "it is an HDF5 file, such as a recording"
-    return "it is damaged or something else"
+    return "it is damaged, or another kind of file"
 
 
 class ArrayFeeds:
@@ -128,8 +128,8 @@ class ArrayFeeds:
         for noun, count in (("samples", samples), ("steps", steps)):
             if count is not None and count < 1:
                 raise UsageError(
-                    f"{count} {noun} are too few; expected at least 1.",
-                    hint=f"Give their number, --{noun} N, or leave it out.",
+                    f"Invalid number of {noun}: {count}; expected at least 1.",
+                    hint=f"Give --{noun} N, or leave it out.",
                 )
         self.samples = samples or 1
         self.steps = steps or 1
@@ -205,8 +205,8 @@ def _zero_state(info: TensorInfo) -> np.ndarray:
     ):
         shape_text = "not known" if shape is None else _shape_text(shape)
         raise InputError(
-            f"The state {info.name!r} has no first value, and its shape is {shape_text}.",
-            hint=f"Give an array {info.name!r} among the inputs.",
+            f"The state {info.name!r} has no initial value, and its shape {shape_text} is not fixed.",
+            hint=f"Add an array {info.name!r} to the inputs.",
         )
     return np.zeros([1 if extent is None else extent for extent in shape], logical_dtype(info.dtype))
 
@@ -217,9 +217,9 @@ def _checked_array(info: TensorInfo, array: np.ndarray, axes: _Axes) -> np.ndarr
         if array.ndim <= axis or array.shape[axis] < count:
             available = array.shape[axis] if array.ndim > axis else "no axis for them"
             raise InputError(
-                f"Input {info.name!r} has shape {_shape_text(array.shape)}: {count} {noun}s are asked for along axis "
+                f"Input {info.name!r} has shape {_shape_text(array.shape)}: {count} {noun}s were requested along axis "
                 f"{axis}, found {available}.",
-                hint=f"Give --{noun}s no more than there are; arrays have one leading axis for them.",
+                hint=f"Give --{noun}s at most this number; the leading axis of each array counts them.",
             )
     leading = len(axes)
     if (
@@ -235,9 +235,9 @@ def _checked_array(info: TensorInfo, array: np.ndarray, axes: _Axes) -> np.ndarr
         raise InputError(
             f"Input {info.name!r} has shape {_shape_text(array.shape[leading:])}"
             f"{' for each ' + axes[-1][0] if leading else ''}; expected {_shape_text(info.shape)}.",
-            hint="If the arrays hold several samples along their leading axis, say how many: --samples N."
+            hint="If the arrays hold several samples along their leading axis, give their number: --samples N."
             if not leading
-            else "The leading axes are samples, then steps; what follows is the shape of the model's input.",
+            else "The leading axes are samples, then steps, and then the shape of the model's input.",
         )
     return array
 
@@ -271,9 +271,9 @@ def _conversion_hint(info: TensorInfo, expected: np.dtype, array: np.ndarray) ->
     if array.dtype.kind == "f" and quant is not None and not quant.per_channel:
         scale, zero = quant.scale.reshape(-1)[0], quant.zero_point.reshape(-1)[0]
         codes = f"np.clip(np.rint(array / {scale:.9g}) + {zero}, {quant.qmin}, {quant.qmax}).astype('{name}')"
-        return f"The input takes codes. Make them of real values yourself: {codes}."
+        return f"The input takes codes. Quantize real values yourself: {codes}."
     also = " after import ml_dtypes" if expected.isbuiltin != 1 else ""
-    return f"Convert it yourself, so that nothing is rounded unseen: array.astype('{name}'){also}."
+    return f"Convert it yourself, so that no rounding goes unnoticed: array.astype('{name}'){also}."
 
 
 def _with_dtype(info: TensorInfo, array: np.ndarray) -> np.ndarray:
@@ -282,7 +282,7 @@ def _with_dtype(info: TensorInfo, array: np.ndarray) -> np.ndarray:
     .npz files cannot name short floats such as bfloat16: raw bits of their size are read as such.
     """
     if info.dtype is None:
-        raise InputError(f"Input {info.name!r} of the model holds no numbers; such inputs cannot be fed.")
+        raise InputError(f"Input {info.name!r} of the model does not hold numbers; qdebug cannot feed it.")
     expected = logical_dtype(info.dtype)
     if array.dtype == np.dtype(f"V{expected.itemsize}") and expected.isbuiltin != 1:
         return array.view(expected)

@@ -33,7 +33,7 @@ INPUTS = "inputs"
 """Option of a recorded run: the origin of its inputs, as a clause."""
 CHANGES = "inputs_changed"
 """Option of a recorded run: the changes of its inputs, as clauses."""
-RANDOM_HIDES = "random inputs hide what real ones show"
+RANDOM_HIDES = "random inputs hide errors that real inputs show"
 """Warning wherever random inputs are used."""
 RANDOM = "inputs_random"
 """Option of a recorded run whose inputs are random values: true."""
@@ -87,7 +87,9 @@ def given_inputs(
     if inputs is None:
         ranges_by_input = ranges or {}
         range_texts = sorted({f"{low:.4g}..{high:.4g}" for low, high in ranges_by_input.values()})
-        origin = f"random, seed {seed}" + (f", {' and '.join(range_texts)} as the codes reach" if range_texts else "")
+        origin = f"random, seed {seed}" + (
+            f", {' and '.join(range_texts)} over the range of the codes" if range_texts else ""
+        )
         return GivenInputs(
             arrays=None,
             samples=samples,
@@ -125,15 +127,18 @@ def recorded_inputs(recording: Recording, *, title: str, extra: str | Path | Non
     """
     if recording.steps > 1:
         raise UsageError(
-            f"{title} is a run of {recording.steps} steps; its states cannot be taken for a model.",
+            f"{title} is a run of {recording.steps} steps; its states cannot be used as inputs of a model.",
             hint="Record the model yourself: qdebug record MODEL --backend NAME --inputs FILE.npz --steps N -o OUT.h5.",
         )
     arrays: dict[str, np.ndarray] = {}
     for name in recording.graph.inputs:
         if not all(recording.has(name, sample) for sample in range(recording.samples)):
             raise RecordingError(
-                f"{title} does not hold the values of its input {name!r}.",
-                hint="Record it with all values of its inputs, or record both models with the same --inputs FILE.npz.",
+                f"{title} lacks values of its input {name!r}.",
+                hint=(
+                    "Record it again with all values of its inputs, or record both models with the same "
+                    "--inputs FILE.npz."
+                ),
             )
         arrays[name] = np.stack([_real_input(recording, name, sample) for sample in range(recording.samples)])
     extra_arrays = {} if extra is None else read_inputs(extra)
@@ -219,7 +224,7 @@ def _random(
     if info.dtype is None or own_shape is None:
         missing_fact = "the dtype" if info.dtype is None else "the rank"
         raise InputError(
-            f"Input {info.name!r}: the model does not say {missing_fact}, so no values can be made for it.",
+            f"No values can be generated for input {info.name!r}, because the model does not state {missing_fact}.",
             hint="Give the inputs: --inputs FILE.npz."
             if own_shape
             else f"Give its shape: --shape {info.name}=1x3x48x192.",
@@ -270,7 +275,7 @@ def fitted_inputs(
         unmatched, missing = [], []
     if missing:
         check_names(given.arrays, infos)
-    changes += [f"{name!r} is no input of this model" for name in unmatched]
+    changes += [f"{name!r} is not an input of this model" for name in unmatched]
     leading = 0 if given.samples is None else 1
     _check_chosen(given, arrays, infos, leading)
     if adapt:
@@ -290,8 +295,8 @@ def _check_chosen(
         actual = arrays[name].shape[leading:]
         if actual != shape:
             raise InputError(
-                f"The array of input {name!r} has shape {dimensions(actual)}, and --shape says {dimensions(shape)}.",
-                hint="Leave out --shape: the arrays have their shapes.",
+                f"The array of input {name!r} has shape {dimensions(actual)}, but --shape says {dimensions(shape)}.",
+                hint="Leave out --shape; the arrays have shapes already.",
             )
 
 

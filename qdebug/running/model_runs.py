@@ -240,7 +240,7 @@ def _record(
         arrays, changes = fitted_inputs(given, opened.inputs, adapt=adapt, extent_names=names)
         if given.shapes and not shapes:
             changes.append(
-                f"backend {backend.name!r} runs arrays of any shape: --shape fixes no dimension of the model"
+                f"backend {backend.name!r} runs arrays of any shape, so --shape does not fix dimensions of the model"
             )
         feeds = ArrayFeeds(arrays, opened.inputs, samples=given.samples)
         facts: dict[str, str | bool] = {INPUTS: given.origin, RANDOM: given.random}

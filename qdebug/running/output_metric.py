@@ -91,12 +91,14 @@ def find_metric(text: str) -> Metric:
     home, colon, name = text.rpartition(":")
     if not colon or not home:
         raise UsageError(
-            f"There is no metric {text!r}; known are: {', '.join(_METRICS)}.",
-            hint="Give one of these, or a function of your own: --metric FILE.py:FUNCTION.",
+            f"Unknown metric {text!r}; known metrics are {', '.join(_METRICS)}.",
+            hint="Give one of these, or your own function: --metric FILE.py:FUNCTION.",
         )
     function = getattr(_module(home), name, None)
     if not callable(function):
-        raise UsageError(f"{home!r} has no function {name!r}.", hint="Give one that it has: --metric FILE.py:FUNCTION.")
+        raise UsageError(
+            f"{home!r} has no function {name!r}.", hint="Name an existing function: --metric FILE.py:FUNCTION."
+        )
 
     def compute(outputs: Outputs, reference: Outputs, labels: np.ndarray | None) -> float:
         try:
@@ -104,7 +106,7 @@ def find_metric(text: str) -> Metric:
         except Exception as error:  # any error of the user's function
             raise UsageError(
                 f"The metric {text!r} failed: {type(error).__name__}: {error}.",
-                hint="It is called with two mappings of an array by output, and the labels, and gives a number.",
+                hint="It must take two dicts of arrays by output name, and the labels, and return a number.",
             ) from error
 
     return Metric(name=text, unit="", compute=compute, floor=False, within=0.0)
@@ -148,7 +150,7 @@ def load_labels(path: Path) -> np.ndarray:
             hint="Save them with numpy.save.",
         ) from error
     if len(arrays) != 1:
-        raise UsageError(f"{str(path)!r} holds {len(arrays)} arrays.", hint="Save one array with a label a sample.")
+        raise UsageError(f"{str(path)!r} holds {len(arrays)} arrays.", hint="Save one array with one label per sample.")
     return np.asarray(arrays[0])
 
 

@@ -40,10 +40,12 @@ def random_recording(
         UsageError: There is no node of the name in `wrong`, or a number is below 1.
     """
     if min(layers, width, samples) < 1:
-        raise UsageError(f"{layers} layers of {width} values for {samples} samples make no recording.")
+        raise UsageError(f"{layers} layers of {width} values for {samples} samples do not give a recording.")
     net = _Net(rng, layers=layers, width=width, samples=samples, quantized=quantized)
     if wrong is not None and wrong not in net.names:
-        raise UsageError(f"There is no node {wrong!r}; there are {', '.join(net.names)}.", hint="Give one of these.")
+        raise UsageError(
+            f"There is no node {wrong!r}; the nodes are {', '.join(net.names)}.", hint="Give one of these."
+        )
     return net.recording(wrong)
 
 

@@ -137,7 +137,7 @@ def _state_pairs(
 ) -> dict[str, str]:
     """Return, by input, the output that feeds it at the next step; nothing without steps."""
     if stated and steps is None:
-        raise UsageError("States are fed back from step to step, and there are no steps.", hint="Add --steps N.")
+        raise UsageError("--state needs --steps: states are passed from one step to the next.", hint="Add --steps N.")
     if steps is None:
         return {}
     if stated:
@@ -259,7 +259,7 @@ def _check_target(model: Path, inputs: str | Path | Mapping[str, np.ndarray], ou
         for source in sources:
             if source.exists() and out.samefile(source):
                 raise UsageError(
-                    f"The recording would overwrite {str(source)!r}, which it is made from.", hint="Name another file."
+                    f"The recording would overwrite its source {str(source)!r}.", hint="Name another file."
                 )
         if not force:
             raise OutputExistsError(

@@ -40,7 +40,7 @@ def stated_pairs(stated: Sequence[str], inputs: Collection[str], outputs: Collec
         valid_splits = [(out, name) for out, name in splits if out in outputs and name in inputs]
         if not valid_splits:
             raise UsageError(
-                f"The state {text!r} names no output and input of the model.",
+                f"The state {text!r} does not name an output and an input of the model.",
                 hint=f"Give --state OUT=IN; outputs: {_names_text(outputs)}; inputs: {_names_text(inputs)}.",
             )
         out, name = valid_splits[0]

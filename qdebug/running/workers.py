@@ -203,7 +203,7 @@ def _serve(pipe: Connection) -> None:
         except OSError:
             return
         except Exception as error:  # noqa: BLE001  the answer cannot be pickled
-            pipe.send((False, TypeError(f"what came of work in a process cannot be sent: {error}")))
+            pipe.send((False, TypeError(f"the result of a worker process cannot be sent: {error}")))
 
 
 def _watch_parent() -> None:

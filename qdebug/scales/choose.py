@@ -246,7 +246,9 @@ def _entries(
 ) -> tuple[list[_Entry], list[str]]:
     """Return the tensors that scales are chosen for."""
     if isinstance(reference, ScaleProfile):
-        return _of_profile(reference, backend), ["errors are estimated from histograms: a profile holds no values"]
+        return _of_profile(reference, backend), [
+            "errors are estimated from histograms, because a profile holds no values"
+        ]
     if backend is not None:
         return _of_pairs(reference, backend, bins)
     graph = reference.graph
@@ -266,7 +268,7 @@ def _entries(
     notes = []
     if any(entry.quant is not None for entry in entries):
         notes.append(
-            "codes are looked at as the values: the recorded scale has lost nothing of them; give REF and BACKEND"
+            "the codes of this recording serve as values, so its own scale shows no error; give REF and BACKEND"
         )
     return entries, notes
 
@@ -275,7 +277,7 @@ def _of_ranges(histograms: Sequence[RangeHistogram]) -> Iterator[str]:
     """Yield a remark on tensors with only a known range."""
     coarse = sum(histogram.coarse for histogram in histograms)
     if coarse:
-        yield f"{coarse} of {len(histograms)} tensors have statistics alone; {RANGE_ALONE}"
+        yield f"{coarse} of {len(histograms)} tensors have statistics only; {RANGE_ALONE}"
 
 
 def _of_profile(profile: ScaleProfile, backend: Recording | None) -> list[_Entry]:
@@ -318,8 +320,8 @@ def _of_pairs(reference: Recording, backend: Recording, bins: int) -> tuple[list
         )
     if not entries:
         raise UsageError(
-            "The backend has no tensor of integer codes with a scale that stands for one of the reference.",
-            hint="Give a recording of the quantized net as BACKEND, or leave it out.",
+            "The backend has no tensor with integer codes, a scale and a reference partner.",
+            hint="Give a recording of the quantized network as BACKEND, or leave it out.",
         )
     return entries, []
 
@@ -478,8 +480,8 @@ def _shared_flags(quantized: Recording, entries: Sequence[_Entry]) -> Iterator[S
         effect = ""
         if shared_error is not None and separate_error is not None:
             effect = (
-                f": {narrowest!r} keeps {shared_error.sqnr_db:.1f} dB in the scale they share, and "
-                f"{separate_error.sqnr_db:.1f} dB in one of its own"
+                f"; {narrowest!r} has an SQNR of {shared_error.sqnr_db:.1f} dB in the shared scale, and "
+                f"{separate_error.sqnr_db:.1f} dB in its own scale"
             )
         yield ScaleFlag(
             kind="shared_range",

@@ -78,7 +78,7 @@ def quant_flags(
     """
     bad = quant.scale[~(np.isfinite(quant.scale) & (quant.scale > 0))]
     if bad.size:
-        sentence = f"its scale is {bad.reshape(-1)[0]:g}, which stands for no values"
+        sentence = f"its scale is {bad.reshape(-1)[0]:g}, which cannot represent values"
         yield ScaleFlag(kind="degenerate", tensor=tensor, node=node, sentence=sentence)
         return
     if quant.qmin is None or quant.qmax is None:
@@ -86,7 +86,7 @@ def quant_flags(
     outside = quant.zero_point[(quant.zero_point < quant.qmin) | (quant.zero_point > quant.qmax)]
     if outside.size:
         sentence = (
-            f"its zero point {outside.reshape(-1)[0]} is outside {quant.qmin}..{quant.qmax}: no code stands for 0"
+            f"its zero point {outside.reshape(-1)[0]} is outside {quant.qmin}..{quant.qmax}, so no code represents 0"
         )
         yield ScaleFlag(kind="zero_point", tensor=tensor, node=node, sentence=sentence)
     if quant.scale.size > 1 or histogram is None or not histogram.total:
@@ -98,7 +98,10 @@ def quant_flags(
         sentence = (
             "all values are 0"
             if not used
-            else f"the values span {used:.2%} of its codes, less than {USED_CODES_MIN_SHARE:.2%}: it is too coarse"
+            else (
+                f"the values span {used:.2%} of its codes, less than {USED_CODES_MIN_SHARE:.2%}; the "
+                "scale is too coarse"
+            )
         )
         kind = "too_coarse" if used else "degenerate"
         yield ScaleFlag(
@@ -112,7 +115,7 @@ def quant_flags(
         )
     if error is not None and error.clipped > CLIPPED_MAX_SHARE:
         sentence = (
-            f"{error.clipped:.2%} of the values are clipped, more than {CLIPPED_MAX_SHARE:.0%}: the scale is too fine"
+            f"{error.clipped:.2%} of the values are clipped, more than {CLIPPED_MAX_SHARE:.0%}; the scale is too fine"
         )
         yield ScaleFlag(
             kind="too_fine",
@@ -190,9 +193,9 @@ def _move_flags(graph: Graph, node: Node) -> Iterator[ScaleFlag]:
     ):
         return
     sentence = (
-        f"{node.op} only moves values, and its scale is {after.scale.reshape(-1)[0]:.6g} after "
-        f"{before.scale.reshape(-1)[0]:.6g}, zero point {after.zero_point.reshape(-1)[0]} after "
-        f"{before.zero_point.reshape(-1)[0]}: they are rounded once more, or misread"
+        f"{node.op} only moves values, but its scale changes to {after.scale.reshape(-1)[0]:.6g} from "
+        f"{before.scale.reshape(-1)[0]:.6g}, its zero point to {after.zero_point.reshape(-1)[0]} from "
+        f"{before.zero_point.reshape(-1)[0]}; the values are rounded again, or misread"
     )
     yield ScaleFlag(
         kind="mismatched",
@@ -221,8 +224,8 @@ def _bias_flags(unit: Unit, tensor: str, node: str) -> Iterator[ScaleFlag]:
         with np.errstate(all="ignore"):
             difference = float(np.nan_to_num(np.abs(step - sums) / sums, nan=np.inf).max())
         sentence = (
-            f"the scale of its bias is {step[0]:.6g}, input scale x weight scale is {sums[0]:.6g}: most integer "
-            "kernels add the codes of a bias to the sums as they are"
+            f"the scale of its bias is {step[0]:.6g}, but input scale x weight scale is {sums[0]:.6g}; most integer "
+            "kernels add the codes of a bias to the accumulator without rescaling"
         )
         yield ScaleFlag(
             kind="bias_scale",
@@ -239,7 +242,8 @@ def _bias_flags(unit: Unit, tensor: str, node: str) -> Iterator[ScaleFlag]:
         worth = float((step / unit.out.scale.astype(np.float64).reshape(-1)[0]).max())
     if worth > BIAS_STEP_MAX_OUTPUT_STEPS and unit.out.dtype.kind in "iuV":
         sentence = (
-            f"a code of its bias is worth {worth:.3g} steps of the output: rounding it moves the output by half of that"
+            f"one code of its bias is worth {worth:.3g} LSB of the output; rounding it moves the output "
+            "by up to half of that"
         )
         yield ScaleFlag(
             kind="bias_precision",
@@ -282,7 +286,9 @@ def _sum_flags(unit: Unit, tensor: str, node: str) -> Iterator[ScaleFlag]:
     bias = bias if bias.size in (1, len(rows)) else np.array([np.abs(bias).max()])
     largest = int(np.maximum(np.abs(top + bias), np.abs(bottom + bias)).max(initial=0))
     if largest >= _INT32_END:
-        sentence = f"its sums can reach {largest:.4g} with its bias, beyond int32 ({_INT32_END:.4g}): they wrap around"
+        sentence = (
+            f"its sums can reach {largest:.4g} with its bias, beyond int32 ({_INT32_END:.4g}), and then wrap around"
+        )
         yield ScaleFlag(
             kind="accumulator", tensor=tensor, node=node, sentence=sentence, amount=float(largest), limit=_INT32_END,
             unit="codes",
@@ -301,8 +307,8 @@ def _pair_flags(unit: Unit, rows: np.ndarray, tensor: str, node: str) -> Iterato
     count = int(np.count_nonzero(beyond))
     if count:
         sentence = (
-            f"{count} of {beyond.size} sums of two products can leave 16 bits: they saturate on processors with AVX2 "
-            "and without VNNI; weights of 7 bits never do"
+            f"{count} of {beyond.size} sums of two products can exceed 16 bits; they saturate on processors with AVX2 "
+            "but without VNNI; weights of 7 bits avoid this"
         )
         yield ScaleFlag(
             kind="pairs_16", tensor=tensor, node=node, sentence=sentence, amount=float(count), limit=0.0, unit="pairs"

@@ -60,7 +60,7 @@ def profile_files(
     whole = reduce(ScaleProfile.merge, parts)
     if not whole.tensors:
         raise UsageError(
-            "No tensor could be profiled: there are values of none, or of integers alone.",
+            "No tensor could be profiled: no tensor has values, or all values are integers.",
             hint="Record all values: qdebug record MODEL --backend NAME --inputs X.npz -o OUT.h5 --keep full.",
         )
     return whole

@@ -187,9 +187,14 @@ class TrialBench:
         self.now = coded_quant(run.graph, tensor)
         reason = self.values.missing_reason()
         if reason is not None:
-            raise UsageError(f"Nothing is known of {self.values.name!r}: {reason}.", hint="Record it with --keep full.")
+            raise UsageError(
+                f"The values of {self.values.name!r} are not known: {reason}.", hint="Record it with --keep full."
+            )
         if self.now is not None and self.now.scale.size > 1:
-            raise UsageError(f"{tensor!r} has {self.now.scale.size} scales; one can be tried.", hint="Choose another.")
+            raise UsageError(
+                f"{tensor!r} has {self.now.scale.size} scales; only a tensor with one scale can be tried.",
+                hint="Choose another.",
+            )
         if arithmetic is not None:
             find_arithmetic(arithmetic)  # raises for an unknown name, instead of a trial without replay
         self._options = {} if arithmetic is None else {"arithmetic": arithmetic}
@@ -243,15 +248,15 @@ class TrialBench:
         """
         single = float(np.float32(scale)) if abs(scale) <= float(np.finfo(np.float32).max) else math.inf
         if not (math.isfinite(single) and single > 0):
-            raise UsageError(f"A scale of {scale:g} holds no values.", hint="Give a scale above 0: --scale S.")
+            raise UsageError(f"A scale of {scale:g} cannot represent values.", hint="Give a scale above 0: --scale S.")
         now = self.now
         kind = dtype or (now.dtype if now is not None else "int8")
         if not is_integer(kind):
             raise UsageError(f"Codes of {kind} have no scale to try.", hint="Give integer codes: --dtype int8.")
         if now is not None and now.dtype != kind:
             raise UsageError(
-                f"The codes are {now.dtype}; nodes that compute on them take no {kind}.",
-                hint=f"Try {kind} on the float run alone: qdebug scales try REF --node NAME --scale S --dtype {kind}.",
+                f"The codes are {now.dtype}; nodes that compute on them do not accept {kind}.",
+                hint=f"Try {kind} on the float run only: qdebug scales try REF --node NAME --scale S --dtype {kind}.",
             )
         quant = QuantParams(
             dtype=kind,
@@ -277,7 +282,9 @@ class TrialBench:
         """
         now_error, trial_error = self.values.errors([self.now, quant])
         if trial_error is None:
-            raise UsageError(f"Not all values of {self.values.name!r} were kept.", hint="Record it with --keep full.")
+            raise UsageError(
+                f"Only part of the values of {self.values.name!r} was kept.", hint="Record it with --keep full."
+            )
         return ScaleTrial(
             node=self.node,
             tensor=self.values.name,
@@ -379,11 +386,11 @@ def _notes(before: _ReplayPass, quant: QuantParams, *, coded: bool) -> Iterator[
     """Yield remarks on the validity of the figures. Last bits of floats may differ in the same arithmetic."""
     if before.same is False and coded:
         yield (
-            "with the recorded scales the replay does not give the recorded outputs bit for bit: the backend has "
+            "with the recorded scales the replay does not reproduce the recorded outputs bit for bit; the backend uses "
             "another arithmetic"
         )
     if not before.errors:
-        yield "no output has recorded values to be held against"
+        yield "no output has recorded values to compare with"
     if coded and (quant.qmin, quant.qmax) != code_limits(quant.dtype):
         yield f"the replay saturates at the ends of {quant.dtype}, not at {quant.qmin}..{quant.qmax}"
 

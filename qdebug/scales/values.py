@@ -93,7 +93,7 @@ class TensorValues:
     def _missing_range_reason(self, statistics: Statistics, quant: QuantParams | None) -> str | None:
         """Return why statistics give no range of real values; None if they do."""
         if self._clamp != (None, None):
-            return "its codes hold it to bounds, and only statistics were kept"
+            return "its code range clips it, and only statistics were kept"
         if statistics.inf:
             return "it has infinite values, and only statistics were kept"
         if quant is not None and quant.scale.size > 1:

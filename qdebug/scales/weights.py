@@ -57,7 +57,7 @@ class Granularity:
             return cls(kind=kind)
         if kind == "block" and number.isdecimal() and int(number) > 0:
             return cls(kind=kind, block_size=int(number))
-        raise UsageError(f"Weights have no scales per {text!r}.", hint="Choose tensor, channel or block:N.")
+        raise UsageError(f"Unknown granularity {text!r}.", hint="Choose tensor, channel or block:N.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -191,8 +191,8 @@ def channel_flags(
     if not own_sqnr > shared_sqnr:
         return
     sentence = (
-        f"in one scale for all its channels, {below} of {len(rows)} keep less than {CODES_MIN_SQNR:g} dB: channel "
-        f"{place} keeps {shared_sqnr:.1f} dB, and {own_sqnr:.1f} dB in a scale of its own"
+        f"with one scale for all channels, {below} of {len(rows)} are below {CODES_MIN_SQNR:g} dB SQNR; channel "
+        f"{place} has {shared_sqnr:.1f} dB, and {own_sqnr:.1f} dB in its own scale"
     )
     yield ScaleFlag(
         kind="channel_range",

@@ -307,7 +307,7 @@ def judge(folder, promise, run):
         try:
             path = recover(path, folder / "recovered.h5" if backend == "old" else None).path
         except RecordingError as error:
-            if promise.due and (promise.known or "lies there" not in str(error)):
+            if promise.due and (promise.known or "no recorder wrote it" not in str(error)):
                 return f"it could not be recovered: {error}"
             return _start_anew(path, promise)
     if run == "pack":

@@ -8,7 +8,7 @@ Nets, runtimes and FOLDER are those of table.py, which this file is beside. Nets
   arithmetic the simplest that explains them, or that of the runtime's own fingerprint
   witnesses  the different sums or codes that the best failing arithmetic gets wrong
   runner-up  that arithmetic, and the share that it reproduces
-  left       why nodes were not looked at, or what the first unexplained one is likely to be
+  left       why nodes were not examined, or what the first unexplained one is likely to be
 """
 
 from __future__ import annotations

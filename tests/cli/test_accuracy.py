@@ -35,7 +35,7 @@ def test_the_verdict_the_table_and_the_next_command(capsys, tmp_path, labels):
     assert main(["accuracy", *runs, "--labels", labels]) == 1
     out, err = capsys.readouterr()
     assert out.startswith("WORSE")
-    assert "50.00 % of top-1, and 0.50 % is allowed" in out
+    assert "50.00 % of top-1; the margin is 0.50 %" in out
     assert f"next: qdebug diff {runs[0]} {runs[1]}" in err
     assert main(["accuracy", *runs[:1], *runs[:1], "--labels", labels, "-f", "markdown"]) == 0
     assert "not decided, 765 samples needed" in capsys.readouterr().out
@@ -91,13 +91,13 @@ def test_diff_and_explain_are_tracked(capsys, tmp_path, recordings):
     ("words", "said"),
     [
         ([], "No recording was given"),
-        (["run.h5"], "Top-k is counted against labels"),
+        (["run.h5"], "Top-k accuracy needs labels"),
         (["run.h5", "--labels", "none.npy"], "holds no labels"),
         (["run.h5", "--labels", "labels.npy", "--scores", "z"], "has no output 'z'; it has: y"),
         (["run.h5", "--labels", "labels.npy", "--track", "labels.npy"], "is not a qdebug history"),
-        (["run.h5", "--labels", "labels.npy", "--metric", "bleu"], "There is no metric 'bleu'"),
-        (["run.h5", "--labels", "labels.npy", "--all"], "--all is for --history"),
-        (["run.h5", "--history", "runs.db"], "measures nothing"),
+        (["run.h5", "--labels", "labels.npy", "--metric", "bleu"], "Unknown metric 'bleu'"),
+        (["run.h5", "--labels", "labels.npy", "--all"], "--all needs --history"),
+        (["run.h5", "--history", "runs.db"], "does not measure recordings"),
         (["--history", "none.db"], "There is no history"),
         (["labels.npy", "--labels", "labels.npy"], "is a single numpy array, not a recording"),
     ],

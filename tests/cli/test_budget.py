@@ -19,7 +19,7 @@ def runs(tmp_path):
 def test_the_table_names_the_node_that_makes_most_and_what_to_do_next(capsys, runs):
     assert main(["budget", *runs, "--least", "0.2"]) == 0
     out, err = capsys.readouterr()
-    assert "the own error of QLinearConv 'conv2_quant' alone makes 46.1 % of that error" in out
+    assert "QLinearConv 'conv2_quant' alone causes 46.1 % of that error" in out
     assert "5 other nodes with less than 20.0 % each make" in out
     assert "some errors cancel each other" in out
     words = err.partition("next: qdebug ")[2].split()
@@ -46,7 +46,7 @@ def test_a_share_beyond_one_is_refused(capsys, runs):
 
 def test_a_report_has_the_budget_too(capsys, runs, tmp_path):
     assert main(["diff", *runs, "--budget"]) == 0
-    assert "the own error of QLinearConv 'conv2_quant' alone makes 46.1 %" in capsys.readouterr().out
+    assert "QLinearConv 'conv2_quant' alone causes 46.1 %" in capsys.readouterr().out
     page = tmp_path / "page.html"
     assert main(["diff", *runs, "--budget", "-o", str(page)]) == 0
     assert "some errors cancel each other" in page.read_text()

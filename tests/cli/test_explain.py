@@ -63,7 +63,7 @@ def test_one_node_in_full(run, broken):
     explained = run("explain", DIGITS, "--node", "conv1_quant")
     assert explained.code == 0
     assert "measured" in explained.out
-    assert "witnesses 1 sum or code that the best other arithmetic gets wrong" in " ".join(explained.out.split())
+    assert "witnesses 1 sum or code that the runner-up gets wrong" in " ".join(explained.out.split())
     unknown = run("explain", DIGITS, "--node", "conv9")
     assert unknown.code == 2
     assert "no computed tensor is called 'conv9'" in unknown.err
@@ -84,7 +84,7 @@ def test_no_answer_is_no_success(run, tmp_path):
     done = run("explain", path)
     assert done.code == 3
     assert done.out.startswith("NO ANSWER")
-    assert "exit code 3: nothing that was computed could be looked at" in done.err
+    assert "exit code 3: no computed tensor could be examined" in done.err
 
 
 def test_one_sample_alone(run, broken):
@@ -145,6 +145,6 @@ def test_nodes_on_codes_without_their_inputs_make_it_incomplete_unless_allowed(r
         rec.put("z", source, node="fc", op="Gemm", inputs=("lost", "w"), scale=0.5)
     done = run("explain", tmp_path / "a.h5")
     assert done.code == 3
-    assert "1 of 2 nodes on codes were not looked at (the first: 'z'" in done.err
+    assert "1 of 2 quantized nodes were not examined (the first: 'z'" in done.err
     assert done.out.startswith("INCOMPLETE")
     assert run("explain", tmp_path / "a.h5", "--allow-uncompared", "z").code == 0

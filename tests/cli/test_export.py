@@ -87,7 +87,7 @@ def test_a_file_is_not_overwritten_unasked(demo, tmp_path, capsys):
     assert (
         main(["export", "repro", str(demo.reference), str(demo.backend), "--node", "n", "-o", str(demo.backend)]) == 2
     )
-    assert "is read here" in capsys.readouterr().err
+    assert "is also an input of this command" in capsys.readouterr().err
 
 
 def test_an_unknown_node_or_form_is_said(demo, tmp_path, capsys):
@@ -101,7 +101,7 @@ def test_help_teaches(capsys):
     with pytest.raises(SystemExit, match="0"):
         main(["export", "repro", "--help"])
     out = capsys.readouterr().out
-    assert "bug report and the test of the fix" in out
+    assert "bug report and as a test of the fix" in out
     assert "qdebug export repro ref.h5 int8.h5 --node conv1 -o test_conv1.py" in out
 
 

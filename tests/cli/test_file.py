@@ -33,7 +33,7 @@ def test_verify_finds_one_wrong_byte(run, rotten):
     done = run("file", "verify", rotten)
     assert done.code == 3
     assert "The bytes of tensor 'x' in" in done.err
-    assert "are not what was recorded" in done.err
+    assert "differ from what was recorded" in done.err
     assert "hint:" in done.err
 
 
@@ -66,7 +66,7 @@ def test_untrusted_checks_before_anything_is_read(run, recordings, rotten, tmp_p
     words = [word.format(rotten, **fill) for word in VERBS[verb]]
     done = run(*words, "--untrusted")
     assert done.code == 3
-    assert "are not what was recorded" in done.err
+    assert "differ from what was recorded" in done.err
     assert done.out == ""
 
 

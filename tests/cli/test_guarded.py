@@ -36,7 +36,7 @@ def test_it_prints_and_ends_as_without_and_keeps_nothing(recordings, tmp_path):
 def test_too_little_memory_is_called_that(recordings):
     done = run_alone("diff", recordings.reference, recordings.diverged, "--untrusted", "--memory", 90)
     assert done.returncode == 2
-    assert "90 MB are too little memory" in done.stderr
+    assert "--memory 90 is too small" in done.stderr
 
 
 def test_a_recording_that_is_named_as_a_model_is_checked_as_one(recordings, tmp_path):
@@ -50,7 +50,7 @@ def test_a_recording_that_is_named_as_a_model_is_checked_as_one(recordings, tmp_
 
 @pytest.mark.parametrize(
     ("ended", "said"),
-    [(signal.SIGXCPU, "took more than 25 seconds"), (signal.SIGSEGV, "was ended by SIGSEGV")],
+    [(signal.SIGXCPU, "used more than 25 seconds"), (signal.SIGSEGV, "was ended by SIGSEGV")],
 )
 def test_the_end_of_the_process_is_said_in_one_sentence(monkeypatch, capsys, ended, said):
     died = SimpleNamespace(wait=lambda: -ended, poll=lambda: -ended)

@@ -37,7 +37,7 @@ def test_what_was_exported_comes_back_and_is_a_recording_like_any_other(run, dem
     done = run("import", "dump.npz", "--graph", "d/int8.h5", "-o", "npu.h5")
     assert done.code == 0
     assert done.out.startswith("npu.h5: 52 tensors, 1 sample, ")
-    assert "names      52 as they are" in done.out
+    assert "names      52 unchanged" in done.out
     assert "fidelity   unknown" in done.out
     assert "next: qdebug info npu.h5 --tensors" in done.err
     assert "QLinearConv" in run("info", "npu.h5").out
@@ -57,7 +57,7 @@ def test_the_json_has_every_name(run, demo):
     plain = json.loads(done.out)
     jsonschema.Draft202012Validator(load_schema("import")).validate(plain)
     assert {entry["how"] for entry in plain["matched"]} == {"exact", "cleaned"}
-    assert plain["notes"] == {"flat_quantized": "axes of one element are the model's"}
+    assert plain["notes"] == {"flat_quantized": "axes of one element as in the model"}
     assert {"x", "logits"} < set(plain["absent"])
     shown = run("import", "part.npz", "--graph", "d/int8.h5", "-o", "npu.h5", "--force").out
     assert "flat.quantized is flat_quantized" in shown
@@ -71,14 +71,14 @@ def test_the_json_has_every_name(run, demo):
     ("words", "said"),
     [
         (["gone", "-o", "a.h5"], "There is no file or folder 'gone'"),
-        (["d/int8.h5", "-o", "a.h5"], "is no dump of a known form"),
-        (["d", "-o", "a.h5"], "holds no tensor that can be read"),
+        (["d/int8.h5", "-o", "a.h5"], "is not a known kind of dump"),
+        (["d", "-o", "a.h5"], "holds no readable tensor"),
         (["dump.npz", "-o", "d/int8.h5"], "exists"),
         (["dump.npz", "-o", "d"], "is a folder"),
         (["dump.npz", "-o", "no/a.h5"], "does not exist"),
         (["dump.npz", "--graph", "gone.onnx", "-o", "a.h5"], "cannot be read"),
         (["dump.npz", "--graph", "dump.npz", "-o", "a.h5"], "Unknown kind of model file"),
-        (["dump.npz", "--source-format", "litert-debugger", "-o", "a.h5"], "neither shapes nor types"),
+        (["dump.npz", "--source-format", "litert-debugger", "-o", "a.h5"], "without shapes and types"),
         (["dump.npz", "--source-format", "qnn", "-o", "a.h5"], "invalid choice: 'qnn'"),
         (["dump.npz", "--source-format", "description", "-o", "a.h5"], "cannot be understood"),
     ],

@@ -72,8 +72,8 @@ def test_the_project_says_limits_and_options_beat_them(recordings, run, limits):
 def test_entries_that_fit_nothing_are_told(recordings, run, limits):
     name = limits('[[limit]]\ntensor = "gone"\nmax_lsb = 1\n[[acknowledged]]\nnode = "old"\nreason = "r"\n')
     done = run("diff", recordings.reference, recordings.within, "--limits", name)
-    assert "rule 1 (tensor = 'gone') holds for nothing" in done.err
-    assert "there is no node 'old' to acknowledge" in done.err
+    assert "rule 1 (tensor = 'gone') matches no tensor" in done.err
+    assert "the acknowledged node 'old' does not exist" in done.err
 
 
 def test_a_wrong_file_is_told_with_its_line(recordings, run, limits):

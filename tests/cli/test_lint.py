@@ -62,9 +62,9 @@ def test_two_forms_of_one_are_clean_and_so_is_the_net_of_the_package(capsys, tmp
     [
         (["none.h5"], "There is no file 'none.h5'"),
         (["x.npz"], "is a zip archive (such as .npz), not a recording"),
-        (["1.h5", "--for", "magic"], "No needs of 'magic' are known"),
+        (["1.h5", "--for", "magic"], "The requirements of 'magic' are not known"),
         (["1.h5", "--inputs", "none.npz"], "There is no input file 'none.npz'"),
-        (["1.h5", "-o", "1.h5"], "is a file that is read here"),
+        (["1.h5", "-o", "1.h5"], "is also an input of this command"),
         (["bare.h5"], "has no graph"),
     ],
 )

@@ -101,7 +101,7 @@ def test_targets_are_refused_before_any_work(tmp_path):
         check_target(tmp_path / "no" / "a.json", force=False)
     link = tmp_path / "link.json"
     link.symlink_to(existing)
-    with pytest.raises(UsageError, match="is read here"):
+    with pytest.raises(UsageError, match="is also an input of this command"):
         check_target(link, force=True, sources=[existing])
 
 

@@ -22,8 +22,8 @@ def test_the_report_has_the_edits_and_what_they_bring(capsys, runs):
     out, err = capsys.readouterr()
     assert out.startswith("REPAIRED")
     assert "output-sqnr from 40.43 dB to" in out
-    assert "without edits the replay gives the recorded outputs of the first sample bit for bit" in out
-    assert "without any one of these edits the goal is missed" in out
+    assert "without edits the replay reproduces the recorded outputs of the first sample bit for bit" in out
+    assert "every edit is needed: without any of them the goal is missed" in out
     assert main(err.partition("next: qdebug ")[2].split()) in (0, 1)
 
 
@@ -43,9 +43,9 @@ def test_a_goal_that_is_reached_takes_nothing(capsys, runs):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--kinds", "magic"], "There is no edit 'magic'"),
+        (["--kinds", "magic"], "Unknown kind of edit 'magic'"),
         (["--cost", "macs=much"], "is not a cost"),
-        (["--metric", "bleu"], "There is no metric 'bleu'"),
+        (["--metric", "bleu"], "Unknown metric 'bleu'"),
         (["--labels", "none.npy"], "holds no labels"),
     ],
 )

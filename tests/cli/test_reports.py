@@ -68,7 +68,7 @@ def test_what_has_no_such_form_says_so(recordings, run, tmp_path):
     assert run("info", recordings.reference, "-f", "html").code == 2
     done = run("info", recordings.reference, "-o", tmp_path / "info.html")
     assert done.code == 2
-    assert "Unknown report format '.html'; known are: .json, .md, .markdown, and .txt for the table." in done.err
+    assert "Unknown report format '.html'; known endings are .json, .md, .markdown, and .txt for the table." in done.err
 
 
 @pytest.mark.parametrize("name", ["within", "diverged", "unfaithful", "unknown", "lost", "identical"])
@@ -111,8 +111,8 @@ def test_exports(recordings, run, tmp_path):
         (("csv", "REF", "WITHIN", "--node", "conv1", "--sample", "9"), "sample 9"),
         (("npz", "REF", "-o", "v.npz", "--tensor", "none*"), "No tensor with values"),
         (("npz", "REF", "-o", "no/such/v.npz"), "does not exist"),
-        (("netron", "REF", "WITHIN", "-o", "REF", "--force"), "is read here"),
-        (("npz", "REF", "-o", "REF", "--force"), "is read here"),
+        (("netron", "REF", "WITHIN", "-o", "REF", "--force"), "is also an input of this command"),
+        (("npz", "REF", "-o", "REF", "--force"), "is also an input of this command"),
     ],
 )
 def test_an_export_that_cannot_be_made_leaves_nothing(words, said, recordings, run, tmp_path):

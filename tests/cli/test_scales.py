@@ -48,7 +48,7 @@ def test_the_command_that_comes_next_runs(capsys):
     assert main(words) == 0
     out = capsys.readouterr().out
     assert "output logits rel L2" in out
-    assert "against the reference ones" in out
+    assert "compared with the reference outputs" in out
 
 
 def printed(capsys, *words):
@@ -118,7 +118,7 @@ def test_branches_of_unlike_range_in_one_scale_are_named(capsys, tmp_path):
     assert main(["scales", "choose", str(tmp_path / "float.h5"), str(tmp_path / "int8.h5")]) == 0
     said = capsys.readouterr().out
     assert "shared_range  join: Concat joins ranges of" in said
-    assert "in one of its own" in said
+    assert "in its own scale" in said
 
 
 def test_files_that_are_not_trusted_are_read_in_a_guarded_process(capfd, tmp_path):
@@ -133,7 +133,7 @@ def test_files_that_are_not_trusted_are_read_in_a_guarded_process(capfd, tmp_pat
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["choose", FLOAT, INT8, "--calibrator", "best"], "There is no calibrator 'best'"),
+        (["choose", FLOAT, INT8, "--calibrator", "best"], "Unknown calibrator 'best'"),
         (["choose", FLOAT, "--node", "conv9"], "no node or tensor 'conv9'"),
         (["choose", FLOAT, "--narrow"], "Add --dtype int8"),
         (["choose", FLOAT, "--rule", "tvm"], "has no scheme 'asymmetric'"),

@@ -6,7 +6,7 @@ import pytest
 def test_each_backend_has_its_report_and_the_worst_code_counts(run, recordings):
     done = run("tui", recordings.reference, recordings.within, recordings.diverged)
     assert done.code == 1
-    assert "so this is the report of: qdebug diff" in done.err
+    assert "so the report of qdebug diff is printed" in done.err
     assert done.out.count("==>") == 2
     for path in (recordings.within, recordings.diverged):
         assert f"==> {path}" in done.out

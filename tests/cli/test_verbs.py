@@ -129,8 +129,8 @@ def test_record_replays_a_recording_and_says_what_is_next(run, tmp_path):
 def test_backends_are_listed_with_their_options(run):
     done = run("record", "--list-backends")
     assert done.code == 0
-    assert "interpreter   numpy kernels" in done.out
-    assert "arithmetic=onnx-spec: how quantized operators are computed" in done.out
+    assert "interpreter   NumPy kernels" in done.out
+    assert "arithmetic=onnx-spec: arithmetic of quantized operators" in done.out
     assert "onnxruntime " in done.out
 
 
@@ -139,7 +139,7 @@ def test_the_interface_prints_the_report_where_there_is_no_terminal(run, recordi
     assert done.code == 1
     assert done.out.startswith("FAIL  diverged")
     assert "#2 conv2  Conv  (sample 1)" in done.out
-    assert "is not a terminal, so this is the report of: qdebug diff" in done.err
+    assert "is not a terminal, so the report of qdebug diff is printed" in done.err
 
 
 def test_as_a_module_and_as_a_script(spawn, recordings):

@@ -144,7 +144,7 @@ def test_what_changes_nothing_is_a_remark(tmp_path):
         (tmp_path / name).mkdir()
         result = compared(name, tmp_path / name)
         assert (result.verdict.status, result.exit_code) == (Status.WITHIN, 0)
-        (found,) = [each for each in result[NETS[name][2]].findings if "nothing that is made" in each.sentence]
+        (found,) = [each for each in result[NETS[name][2]].findings if "no tensor computed from them" in each.sentence]
         assert (found.kind, found.role) == ("nonfinite", "note")
 
 
@@ -179,7 +179,7 @@ def test_an_overflow_of_half_precision_names_the_element_the_result_and_the_form
     assert (found.path, found.output) == (("norm", "relu", "y"), "y")
     assert next(each for each in result.nodes if each.node == "relu").born is None  # it hands on what arrives
     assert "the largest float16" in result.verdict.sentence
-    assert "It reaches the output 'y' by way of 'norm', 'relu', 'y'." in result.verdict.sentence
+    assert "It reaches the output 'y' through 'norm', 'relu', 'y'." in result.verdict.sentence
 
 
 def test_a_constant_that_is_infinite_in_this_precision_is_named(tmp_path):
@@ -213,23 +213,29 @@ GONE = wrong(-X[PLACE])
 HALF, LARGE, ENDLESS = np.float32(0.5), np.float32(1e17), np.float32(np.inf)
 # each: nodes, more constants, what is added to "made", the rule, and what the sentence says
 RULES = {
-    "x/0": ([node("Div", "one made", "born")], {}, GONE, "x/0", "1 is divided by 'made', which is 0"),
-    "0/0": ([node("Div", "made made", "born")], {}, GONE, "0/0", "0 is divided by 'made', which is 0"),
-    "reciprocal": ([node("Reciprocal", "made", "born")], {}, GONE, "x/0", "1 is divided by 'made', which is 0"),
-    "log": ([node("Log", "made", "born")], {}, wrong(-9), "domain", "which has no finite logarithm"),
-    "log of 0": ([node("Log", "made", "born")], {}, GONE, "domain", "'made' is 0, which has no finite logarithm"),
-    "root": ([node("Sqrt", "made", "born")], {}, wrong(-9), "domain", "which has no finite root"),
+    "x/0": ([node("Div", "one made", "born")], {}, GONE, "x/0", "1 is divided by 'made' = 0"),
+    "0/0": ([node("Div", "made made", "born")], {}, GONE, "0/0", "0 is divided by 'made' = 0"),
+    "reciprocal": ([node("Reciprocal", "made", "born")], {}, GONE, "x/0", "1 is divided by 'made' = 0"),
+    "log": ([node("Log", "made", "born")], {}, wrong(-9), "domain", "the logarithm of"),
+    "log of 0": ([node("Log", "made", "born")], {}, GONE, "domain", "the logarithm of 'made' = 0 is not finite"),
+    "root": ([node("Sqrt", "made", "born")], {}, wrong(-9), "domain", "the root of"),
     "arc": ([node("Mul", "made one", "m"), node("Acosh", "m", "born")], {}, wrong(-2), "domain", "cosine"),
-    "power": ([node("Pow", "made half", "born")], {"half": HALF}, wrong(-9), "power", "which has no power of 0.5"),
+    "power": (
+        [node("Pow", "made half", "born")],
+        {"half": HALF},
+        wrong(-9),
+        "power",
+        "to the power of 0.5 is undefined",
+    ),
     "exp": ([node("Exp", "made", "born")], {}, wrong(100), "overflow", "beyond 3.40282e+38, the largest float32"),
     "product": ([node("Mul", "made made", "born")], {}, wrong(1e25), "overflow", "its exact result 1e+50 is beyond"),
-    "0*inf": ([node("Mul", "made big", "born")], {"big": ENDLESS}, GONE, "0*inf", "0 is multiplied by an infinity"),
+    "0*inf": ([node("Mul", "made big", "born")], {"big": ENDLESS}, GONE, "0*inf", "0 is multiplied by infinity"),
     "taken": (
         [node("Greater", "made least", "mask"), node("Where", "mask made low", "born")],
         MASK,
         wrong(-9),
         "taken",
-        "it is taken from 'low', and not in the reference",
+        "it is copied from 'low'; the reference copies a different value",
     ),
 }
 
@@ -246,7 +252,7 @@ def test_the_rule_is_named_and_a_finite_error_that_selects_it_is_the_origin(name
     assert result.verdict.origin == "made"
     assert result.status == "nonfinite"
     assert [each.tensor for each in found.born.selected] == [found.born.selected[0].tensor]
-    assert f"in {found.born.selected[0].tensor!r} selects it." in result.verdict.sentence
+    assert f"in {found.born.selected[0].tensor!r} causes it." in result.verdict.sentence
     assert (found.path, found.output) == (("born", "next", "y"), "y")
     (cause,) = [each for each in named(result, "born").findings if each.sentence == found.born.sentence]
     assert (cause.kind, cause.role) == ("nonfinite", "cause")
@@ -271,7 +277,7 @@ def test_where_rounding_within_the_limits_selects_it_its_own_node_is_the_origin(
     step = np.spacing(np.float32(1e4))
     result = rig.compared(nodes, {"x": x}, ONE | {"big": np.float32(1e4)}, {"sum": wrong(-step)})
     assert (result.verdict.origin, result.verdict.first_divergence) == ("born", "born")
-    said = f"A difference of {step:.3g} in 'made' selects it, and no node beyond its limit explains that."
+    said = f"A difference of {step:.3g} in 'made' causes it, and no node beyond its limit explains that difference."
     assert said in result.verdict.sentence
 
 

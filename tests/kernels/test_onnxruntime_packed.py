@@ -118,7 +118,7 @@ def test_a_weight_of_levels_that_is_not_transposed_is_refused():
     attrs = {"K": 16, "N": 4, "block_size": 16, "quant_type": 1, "transB": 0}
     node = Node(name="n", op="MatMulBnb4", domain=MICROSOFT, inputs=("x", "w", "s"), outputs=("y",), attrs=attrs)
     values = {"x": np.ones((1, 16), np.float32), "w": np.zeros(32, np.uint8), "s": np.ones(4, np.float32)}
-    with pytest.raises(KernelError, match="not keep its weight transposed"):
+    with pytest.raises(KernelError, match="not store its weight transposed"):
         run_node(node, values, {MICROSOFT: 1})
 
 

@@ -319,5 +319,5 @@ def test_the_answer_is_that_of_onnx(words, node, twin, scale):
 def test_what_has_no_formula_on_codes_is_said_and_counted(op):
     found = qdebug.explain(recorded(Node(op), [TENSORS["x"][0]], Y))
     (node,) = (each for each in found.nodes if each.node == "n")
-    assert (node.status, node.reason) == ("no_kernel", f"the operator {op} is computed in no known quantized way")
+    assert (node.status, node.reason) == ("no_kernel", f"no quantized arithmetic is known for the operator {op}")
     assert (found.summary["not_looked_at"], found.exit_code) == (1, 3)

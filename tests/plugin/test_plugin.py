@@ -170,7 +170,7 @@ def test_the_next_run_replaces_the_recordings_of_a_test_and_leaves_those_of_othe
 def test_a_worker_that_dies_leaves_what_can_be_recovered_and_the_next_run_clears_it(project):
     tests = "import os\n\ndef test_x(qdebug_recorder):\n    put(qdebug_recorder)\n    os._exit(3) if DIE else None\n"
     done = project("DIE = True\n" + tests, workers=1)
-    done.stdout.fnmatch_lines(["cut off when its process died: qdebug file recover *test_x*.gw0.h5"])
+    done.stdout.fnmatch_lines(["incomplete, because its process died: qdebug file recover *test_x*.gw0.h5"])
     (line,) = [line for line in done.outlines if line.startswith("cut off")]
     command = [sys.executable, "-m", *shlex.split(line.partition(": ")[2])]
     recovered = subprocess.run(command, check=False, capture_output=True, text=True)
@@ -198,10 +198,13 @@ def test_a_test_that_records_nothing_leaves_nothing(project):
     [
         ("@pytest.mark.qdebug(reference='ref.h5')\ndef test_x(qdebug_recorder):\n    pass\n", "*Nothing was recorded*"),
         ("@pytest.mark.qdebug(reference='ref.h5')\ndef test_x():\n    pass\n", "*records nothing*"),
-        ("@pytest.mark.qdebug('ref.h5')\ndef test_x(qdebug_recorder):\n    put(qdebug_recorder)\n", "*without a name*"),
+        (
+            "@pytest.mark.qdebug('ref.h5')\ndef test_x(qdebug_recorder):\n    put(qdebug_recorder)\n",
+            "*only keyword arguments*",
+        ),
         (
             "@pytest.mark.qdebug(max_lsb=1)\ndef test_x(qdebug_recorder):\n    put(qdebug_recorder)\n",
-            "*names no reference*",
+            "*does not name a reference*",
         ),
         ("@pytest.mark.qdebug(max_lbs=1)\ndef test_x(qdebug_recorder):\n    put(qdebug_recorder)\n", "*'max_lbs'*"),
         ("@pytest.mark.qdebug(reference='no.h5')\ndef test_x(qdebug_recorder):\n    put(qdebug_recorder)\n", "*no.h5*"),
@@ -286,7 +289,7 @@ def test_twice(qdebug_regression):
             qdebug_regression.check("file.h5")
 
 def test_unknown_limit(qdebug_regression):
-    with pytest.raises(Exception, match="no limit 'max_lbs'|None"):
+    with pytest.raises(Exception, match="Unknown limit 'max_lbs'|None"):
         raise RuntimeError(str(qdebug_regression.check("file.h5", max_lbs=1)))
 """
     project(tests, "--qdebug-regen").assert_outcomes(passed=3)

@@ -66,7 +66,7 @@ def made_up_search(monkeypatch):
             op="QLinearAdd",
             tensor=f"{node}_out",
             status=ExplainStatus.UNEXPLAINED,
-            reason="90 of 144 elements are not what QLinearAdd gives",
+            reason="90 of 144 elements differ from a replay of QLinearAdd",
             match=0.375,
             tried=113,
             elements=144,

@@ -51,7 +51,7 @@ def test_the_verdict_says_at_which_tensor_its_origin_was_found(paths):
 def test_one_node_in_full_is_its_part(paths, capsys):
     assert main(["diff", *map(str, paths), "--node", "leaky", "--json"]) == 3  # a tensor of the reference is lost
     said = capsys.readouterr()
-    assert "'leaky' is not compared itself: it is judged with tensor 'y', which is shown." in said.err
+    assert "'leaky' is not compared itself; it is judged by tensor 'y', which is shown." in said.err
     shown = json.loads(said.out)
     assert (shown["verdict"]["origin"], shown["nodes"][0]["tensor"]) == ("leaky", "y")
     main(["diff", *map(str, paths), "--node", "neg", "--json"])

@@ -63,7 +63,7 @@ def test_a_small_chip_is_explained_and_its_bug_is_found(run):
         "fc3: explained",
     ]
     assert lines[1].startswith("  15-bit multiplier")
-    assert "  likely: the sums wrap around in 16 bits: that reproduces every element" in lines
+    assert "  likely: the sums wrap around in 16 bits (reproduces every element)" in lines
 
 
 def test_harness_passes(run):

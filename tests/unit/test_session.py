@@ -123,7 +123,7 @@ def test_a_shape_that_does_not_fit_is_said_and_fails():
 
 def test_nothing_comparable_is_an_error():
     other = recording({name: np.zeros(5, np.float32) for name in ("x", "a", "b")})
-    with pytest.raises(AlignmentError, match="None of the 2 shared tensors is comparable"):
+    with pytest.raises(AlignmentError, match="None of the 2 shared tensors can be compared"):
         diff(chain(), other)
 
 
@@ -156,7 +156,7 @@ def test_the_facade_hands_out_the_same_functions():
 def test_what_is_missing_and_accepted_is_said_all_the_same():
     result = diff(chain(samples=2), chain(), limits=Limits(allow_partial=True))
     assert result.shortcomings == ()
-    assert "Accepted as it is: values of 1 of 2 samples compared" in result.verdict.sentence
+    assert "Accepted by the limits: compared 1 of 2 samples" in result.verdict.sentence
 
 
 class TestProfile:
@@ -249,7 +249,7 @@ def test_who_aligns_tells_how_far_it_is(tmp_path):
         pairing = [stage for stage in told if stage.startswith("pairing")]
         assert pairing[0] == "pairing tensors 0%"
         assert len(pairing) > 5
-        assert told[-3:] == ["comparing layouts", "looking at what has no partner", "planning what to compare"]
+        assert told[-3:] == ["comparing layouts", "classifying unmatched tensors", "planning what to compare"]
 
         def leave(stage):
             raise InterruptedError(stage)

@@ -21,20 +21,20 @@ __all__ = ["PATTERNS", "Residual", "residual"]
 
 PATTERNS = MappingProxyType(
     {
-        "one_sample": "state left over from another run, or an input that was not recorded as it was used",
+        "one_sample": "state left over from another run, or an input that was recorded other than it was used",
         "few_samples": "a path of the kernel that only some inputs take",
         "clamp": "an activation's range, or a clamp merged with another, is not what the graph says",
         "one_code": "never written, or a scale, zero point or bias that sends every value beyond the range",
-        "signedness": "codes taken for signed that are unsigned, or the other way round",
+        "signedness": "unsigned codes read as signed, or signed codes read as unsigned",
         "unwritten": "elements that the kernel skips",
-        "stale": "a wrong address: elements hold what belongs elsewhere",
+        "stale": "a wrong address; elements hold values that belong elsewhere",
         "borders": "wrong padding: 0 in place of the zero point, or pixels taken from the wrong side",
         "block_tail": "the tail of a tile of the kernel",
         "tail": "the tail of a tile of the kernel, or padding that is missing at one end",
         "rows": "a part of the output that the kernel skips or computes twice",
         "channels": "a block of filters that the kernel skips, repeats, or gives other parameters",
         "constant": "an output zero point that is not added, a bias that is not scaled, or a constant of another scale",
-        "constant_per_channel": "a bias or a zero point that is dropped, not scaled, or clipped",
+        "constant_per_channel": "a bias or a zero point that is dropped, unscaled or clipped",
         "factor": "another scale than the graph says",
         "factor_per_channel": "scales that go along the wrong axis, or one scale for all channels",
         "growing": "sums that saturate or wrap in 16 bits",
@@ -42,8 +42,8 @@ PATTERNS = MappingProxyType(
         "overflow": "results that overflow or lose their sign on the way, and then saturate",
         "ties_only": "a rounding of ties that is not among the known ones",
         "off_by_one": "a multiplier of few bits, or a rounding in several stages that is not among the known ones",
-        "altered": "no rounding: single elements that are overwritten, or read before they are written",
-        "scattered": "no pattern is known for this",
+        "altered": "not a rounding; single elements are overwritten, or read before they are written",
+        "scattered": "no known pattern",
     }
 )
 """The likely cause of each pattern."""
@@ -106,7 +106,7 @@ def residual(evidence: CodesOfTensor) -> Residual | None:
         details.append(f"{count - int(np.count_nonzero(np.abs(error) > 1))} others are off by one code")
     first_wrong = np.argwhere(wrong)[:_SHOWN]
     if pattern == "scattered" and count == 1 and np.abs(error).max() > 1:
-        pattern = "altered"  # no rounding leaves all others right
+        pattern = "altered"  # a rounding rule would change more than one element
     return Residual(
         wrong=count,
         total=wrong.size,
@@ -139,7 +139,7 @@ def _places_of_far_elements(error: np.ndarray, layout: Layout, of_all: Sequence[
 def _scattered_text(first: np.ndarray, count: int, layout: Layout) -> str:
     if count == 1:
         return f"only at {layout.element(first[0].tolist())}"
-    return f"{count} elements, at no particular place" if count <= _SHOWN else "all over the tensor"
+    return f"{count} elements in no particular place" if count <= _SHOWN else "all over the tensor"
 
 
 def _credible(found_traits: Sequence[Trait], found_places: Sequence[WrongPlace]) -> tuple[Trait, ...]:
@@ -171,6 +171,6 @@ def _main_pattern(found_places: Sequence[WrongPlace], found_traits: Sequence[Tra
         return decisive_kinds[0]
     if spots:
         inner_spots = [spot for spot in spots if spot not in ("one_sample", "few_samples")]
-        # A tail of channels that lies in a tail of positions is a tile's tail, whichever is the smaller.
+        # If the last channels are wrong only at the last positions, the tile's tail explains both.
         return next((spot for spot in ("block_tail", *inner_spots) if spot in spots), spots[0])
     return kinds[0] if kinds else "scattered"

@@ -244,7 +244,7 @@ def _along_axis(wrong: np.ndarray, axis: int, count: int, name: tuple[str, str])
     if is_contiguous:
         span = f"{first}" if affected.size == 1 else f"{first} to {last}"
         return [WrongPlace(pattern="rows", detail=f"only in {title} {span} of {total}", share=share)]
-    if chance(share, count, math.comb(total, affected.size)):  # any few elements lie in few indices
+    if chance(share, count, math.comb(total, affected.size)):  # a few random elements also touch only a few indices
         return []
     period = _block_part(affected, total)
     if period is not None:

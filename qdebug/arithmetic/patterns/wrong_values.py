@@ -95,7 +95,7 @@ def _is_shift(evidence: CodesOfTensor, part: slice | tuple[slice, ...], shifts: 
         return True
     if np.abs(evidence.error[part]).max() > 1:
         return True
-    # Part of a step makes errors of one sign, as often in small numbers as in large ones.
+    # An error of a constant part of a step has one sign, and is as frequent in small values as in large ones.
     small, large = _mean_errors(evidence, part)
     return not chance(0.5, wrong_count) and min(small, large) >= CONSTANT_ERROR_MIN_FLATNESS * max(small, large)
 
@@ -135,7 +135,7 @@ def _mean_error_of_channels(evidence: CodesOfTensor, part: slice | tuple[slice, 
             return None
         if (
             np.count_nonzero(usable_errors) < CONSTANT_ERROR_MIN_WRONG_SHARE * usable_errors.size
-        ):  # a few off by one: a tiny shift, or none
+        ):  # a few codes off by one mean a tiny shift, or none
             slight_channels += 1
         else:
             shifts.append(float(usable_errors.mean()))
@@ -153,7 +153,7 @@ def factors(evidence: CodesOfTensor) -> Iterator[Trait]:
         return
     wrong = by_channel(evidence.wrong, evidence.layout)
     if np.count_nonzero(wrong) < SCALED_CHANNEL_MIN_WRONG * np.count_nonzero(wrong.any(axis=1)):
-        return  # a single wrong code is a factor too
+        return  # with one wrong code per channel, some factor always fits
     channel_factors = []
     for rows in zip(*(by_channel(array, evidence.layout) for array in arrays), strict=True):
         channel = _CenteredCodes(rows, evidence.zero_point)
@@ -220,7 +220,7 @@ class _CenteredCodes:
         if not wrong_count or same_sign / wrong_count < TRAIT_MIN_SHARE or chance(0.5, wrong_count):
             return False
         middle = self._median_size()
-        errors, counts = np.zeros((2, 2))  # of codes up to the median, and beyond it
+        errors, counts = np.zeros((2, 2))  # row 0 counts codes up to the median, row 1 those above it
         for x, y in self._pieces():
             far = np.abs(x) > middle
             for at, part in enumerate((~far, far)):
@@ -310,12 +310,13 @@ def _wrapped(evidence: CodesOfTensor) -> Iterator[Trait]:
         max(float(saturated.mean()), COINCIDENCE_MIN_SHARE), far_count
     )
     if is_wrapped and np.count_nonzero(saturated & (error == 0)) <= (1 - TRAIT_MIN_SHARE) * far_count:
-        yield Trait(pattern="wrapped", detail=f"{far_count} elements beyond the range hold codes of its other end")
+        yield Trait(pattern="wrapped", detail=f"{far_count} elements beyond the range hold codes of the opposite end")
 
 
 def _overflown(evidence: CodesOfTensor) -> Iterator[Trait]:
     """Find wrong elements that hold one end of the range, where they should lie on the other side of real 0."""
-    wrong, zero = np.abs(evidence.error) > SLIGHT_ERROR_CODES, evidence.zero_point  # others are rounded otherwise
+    # smaller errors are differences in rounding
+    wrong, zero = np.abs(evidence.error) > SLIGHT_ERROR_CODES, evidence.zero_point
     if not wrong.any():
         return
     held, expected = evidence.recorded[wrong], evidence.expected[wrong].astype(np.int64)
@@ -328,7 +329,7 @@ def _overflown(evidence: CodesOfTensor) -> Iterator[Trait]:
     if chance(max(usual, COINCIDENCE_MIN_SHARE), held.size):
         return
     end = "lowest" if code == evidence.span[0] else "highest"
-    detail = f"the wrong elements all hold {code} (the {end} code), where they should lie on the other side of real 0"
+    detail = f"the wrong elements all hold {code} (the {end} code), but belong on the other side of real 0"
     yield Trait(pattern="overflow", detail=detail)
 
 
@@ -359,7 +360,7 @@ def _stale(evidence: CodesOfTensor) -> Iterator[Trait]:
             usual_share = float(np.mean(shifted == expected))
             open_end = wrong.copy()
             open_end[_rolled_in(axis, distance, recorded.ndim)] = False
-            for where in (wrong, open_end):  # what is shifted out at one end may come in at the other
+            for where in (wrong, open_end):  # try with and without the elements that may have been rotated in
                 same = shifted[where] == recorded[where]
                 if (
                     np.count_nonzero(where) >= TRAIT_MIN_SHARE * wrong_codes.size
@@ -407,7 +408,7 @@ def _growing(evidence: CodesOfTensor) -> Iterator[Trait]:
     group_size = min(int(np.count_nonzero(wrong)), int(np.count_nonzero(~wrong)))
     if rank_share < LARGE_SUMS_MIN_RANK_SHARE or group_size < LARGE_SUMS_MIN_ELEMENTS:
         return
-    # Saturating sums lose magnitude, so that what is wrong lies closer to the zero point; wrapped sums jump.
+    # Saturation moves a sum towards the zero point; wrapping around moves it far beyond.
     expected = evidence.expected.astype(np.int64)[wrong] - evidence.zero_point
     recorded = evidence.recorded.astype(np.int64)[wrong] - evidence.zero_point
     jumps = float(np.mean((np.sign(expected) * np.sign(recorded) < 0) & (np.abs(error[wrong]) > JUMP_MIN_CODES)))

@@ -50,9 +50,9 @@ _OPTIONS = (
         name="delegate",
         default="xnnpack",
         choices=DELEGATES,
-        help="what runs an exported program (.pt2); portable kernels run what the delegate does not take",
+        help="delegate for an exported program (.pt2); portable kernels run the rest",
     ),
-    OptionSpec(name="method", default="forward", help="the method of a program file (.pte)"),
+    OptionSpec(name="method", default="forward", help="method of a program file (.pte)"),
 )
 
 
@@ -113,7 +113,7 @@ class PteRun:
                 for name, array in {**inner, **outputs, **feed}.items():
                     recorder.put(name, array)
                 for name in self._unseen(inner) if traced else ():
-                    recorder.skip(name, "ExecuTorch's trace has no elements of it")
+                    recorder.skip(name, "ExecuTorch's trace has no elements for it")
             if on_progress is not None:
                 on_progress(sample + 1, feeds.samples, f"sample {sample}")
 
@@ -211,8 +211,8 @@ class ExportedRun:
         names = (*self._exported.output_names, *taps)
         if len(arrays) != len(names):
             raise BackendError(
-                f"The lowered program has {len(arrays)} outputs where {len(names)} were expected.",
-                hint="Write --taps outputs to record inputs and outputs alone.",
+                f"The lowered program has {len(arrays)} outputs, but {len(names)} were expected.",
+                hint="Use --taps outputs to record only inputs and outputs.",
             )
         pairs = zip(names, arrays, strict=True)
         return {name: array for name, array in pairs if name and array is not None and not self.graph.is_constant(name)}
@@ -270,7 +270,7 @@ class ExecuTorchBackend:
         program = Pte(content, model.name, chosen["method"])
         delegates = "; ".join(f"{count} {name}" for name, count in program.delegates.items()) or "none"
         note = (
-            {"note": "what a delegate runs inside is not in the trace: record the .pt2 file"}
+            {"note": "the trace does not show what a delegate runs inside; record the .pt2 file"}
             if delegates != "none"
             else {}
         )

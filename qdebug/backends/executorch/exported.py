@@ -47,7 +47,7 @@ def lowered(program: Any, delegate: str, taps: Sequence[str] = ()) -> Lowered:
         BackendError: ExecuTorch cannot lower it.
     """
     failure = f"ExecuTorch cannot lower the program{' with its tensors as outputs' if taps else ''}"
-    with errors(failure, _LOWERS if not taps else "Write --taps outputs to record inputs and outputs alone."):
+    with errors(failure, _LOWERS if not taps else "Use --taps outputs to record only inputs and outputs."):
         import executorch.kernels.quantized  # noqa: F401  registers quantized_decomposed
         import torch
         from executorch.devtools.intermediate_output_tap import FULL_TENSOR, strip_taps_, tap_intermediate_outputs_
@@ -58,7 +58,7 @@ def lowered(program: Any, delegate: str, taps: Sequence[str] = ()) -> Lowered:
             tap_names = frozenset(taps)
             source, specs = tap_intermediate_outputs_(source, [(lambda node: node.name in tap_names, FULL_TENSOR)])
             tapped_names = tuple(spec.node_name for spec in specs)
-        with torch.no_grad():  # a buffer that the program changes may want a gradient
+        with torch.no_grad():  # buffers that the program writes may require gradients
             edge = to_edge_transform_and_lower(source, partitioner=_partitioners(delegate))
             placement = dict(_placed(edge.exported_program(), {node.name for node in program.graph.nodes}))
             strip_taps_(edge)

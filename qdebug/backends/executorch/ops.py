@@ -49,7 +49,7 @@ def errors(what: str, hint: str) -> Iterator[None]:
     logging.disable(logging.WARNING)
     try:
         with collected(printed, quiet=True), warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of deprecations inside PyTorch
+            warnings.simplefilter("ignore")  # hide PyTorch's own deprecation warnings
             yield
     except (BackendError, KeyboardInterrupt):
         raise

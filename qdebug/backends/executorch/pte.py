@@ -130,7 +130,7 @@ class Pte:
             kind = type(self._plan.values[index].val).__name__
             if kind != "Tensor":
                 raise BackendError(
-                    f"Input {at} of {self.name!r} is of kind {kind}, not a tensor: it cannot be fed.",
+                    f"Input {at} of {self.name!r} is of kind {kind}, not a tensor, so it cannot be fed.",
                     hint="Export the program with that input fixed, or as a tensor.",
                 )
         return list(self._plan.inputs)
@@ -160,7 +160,7 @@ class Pte:
                     self._constants[name] = index
             else:
                 name = self._declare(index, qualified_name or f"state_{index}")
-                self.skipped[name] = "ExecuTorch shows no values of a state before a run"
+                self.skipped[name] = "ExecuTorch does not show the values of a state before a run"
         return self._called[index]
 
     def _nodes(self) -> Iterator[Node]:
@@ -177,7 +177,7 @@ class Pte:
             else:
                 raise BackendError(
                     f"The program {self.name!r} has control flow ({kind}), whose branches are not recorded.",
-                    hint="Export it without control flow, or record the branches as programs of their own.",
+                    hint="Export it without control flow, or record the branches as separate programs.",
                 )
             if node is not None:
                 yield node
@@ -345,7 +345,7 @@ def _schema(name: str, overload: str) -> Any:
         BackendError: PyTorch does not have the operator.
     """
     with errors(
-        f"Operator {name!r} of the program is not known here",
+        f"Operator {name!r} of the program is not registered",
         "Register it and its kernel in the process that records: python -c 'import MY_OPERATORS; from qdebug.cli.main "
         "import main; main()' record MODEL.pte --backend executorch --inputs X.npz -o OUT.h5",
     ):

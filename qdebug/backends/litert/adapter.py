@@ -56,7 +56,7 @@ _OPTIONS = (
         name="kernels",
         default="xnnpack",
         choices=tuple(KERNELS),
-        help="whose kernels run; xnnpack is production's default, with builtin ones where XNNPACK has none",
+        help="kernels to run; xnnpack is the default in production, with builtin kernels where XNNPACK has none",
     ),
     OptionSpec(name="threads", default="1", help="threads inside an operator"),
 )
@@ -229,7 +229,7 @@ class LiteRTRun:
         if self.fuses:
             try:
                 self._plain.prepare({})
-            except BackendError:  # it is reported when the model runs
+            except BackendError:  # the real run reports this error
                 return {}
             for inputs, outputs in self._plain.parts():
                 placements |= dict.fromkeys(_between(self.graph, inputs, outputs), "XNNPACK")
@@ -346,10 +346,10 @@ class _RunVariants:
         """A clause on the cause of changed outputs: fusion, or the reuse of memory."""
         clauses = []
         if self._fusion.fidelity is Fidelity.DIFFERS:
-            clauses.append(f"fusion of operators changes the outputs: {self._fusion.worst}")
+            clauses.append(f"operator fusion changes the outputs: {self._fusion.worst}")
         if self._memory.fidelity is Fidelity.DIFFERS:
-            clauses.append(f"reuse of memory changes the outputs: {self._keeping.worst or self._memory.worst}")
-        variants_text = "without fusion and with no memory reused" if self._split else "with no memory reused"
+            clauses.append(f"memory reuse changes the outputs: {self._keeping.worst or self._memory.worst}")
+        variants_text = "without fusion and without memory reuse" if self._split else "without memory reuse"
         return "; ".join(clauses) or f"the same {variants_text}"
 
     def _all(self) -> list[_Interpreter]:
@@ -389,7 +389,9 @@ class _Work:
             self._report_progress(len(self._moments), "")
         if self._repeated:
             runs_text = plural(self._repeated, "run")
-            self._recorder.remark(f"{runs_text} with taps gave other outputs and were repeated by a new interpreter")
+            self._recorder.remark(
+                f"{runs_text} with taps gave different outputs and were repeated with a new interpreter"
+            )
 
     def _first_pass(self) -> None:
         """Record inputs, outputs and the tensors that one run preserves, and compare the run variants."""
@@ -413,7 +415,7 @@ class _Work:
             self._digests.update({(name, sample, step): _digest(array) for name, array in outputs.items()})
             self._first = self._first or outputs
             self._recorder.at(sample, step)
-            for name, array in {**outputs, **feed, **states}.items():  # an output may be an input
+            for name, array in {**outputs, **feed, **states}.items():  # an input tensor can also be an output
                 self._put(name, array)
             self._put_all(main, self._at_once)
             self._report_progress(1, f"sample {sample}")
@@ -467,7 +469,7 @@ class _Work:
 
     def _refuse(self, name: str) -> None:
         """List a tensor that cannot be tapped without changing the outputs."""
-        self._recorder.skip(name, "the outputs change if it is looked at: it is fused away (see --taps all)")
+        self._recorder.skip(name, "a tap on it changes the outputs, because it is fused away (see --taps all)")
 
     def _record_taps(self, taps: Sequence[str], tapped: _Interpreter) -> None:
         """Record a few tensors of the fused plan, and count changed outputs against fidelity.
@@ -503,7 +505,7 @@ class _Work:
         for name in names:
             array = source.tensor(name)
             if array is None:
-                self._recorder.skip(name, "LiteRT has no elements of it after the run")
+                self._recorder.skip(name, "LiteRT has no elements for it after the run")
             else:
                 self._put(name, array)
 
@@ -623,7 +625,7 @@ class LiteRTBackend:
 def _threads(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
         raise UsageError(
-            f"Option 'threads' of backend 'litert' is {text!r}; expected a whole number from 1.",
+            f"Option 'threads' of backend 'litert' is {text!r}; expected an integer of at least 1.",
             hint="Write --backend litert:threads=1 for one thread.",
         )
     return int(text)

@@ -125,20 +125,22 @@ class _Editor:
         quantizer = self._maker(node_edit.tensor)
         if quantizer is None:
             raise BackendError(
-                f"The model has no tensor {node_edit.tensor!r}: it is not the one that was recorded, or is not of the "
-                "format QDQ.",
+                f"The model has no tensor {node_edit.tensor!r}; it is not the recorded model, or it is not in the "
+                "QDQ format.",
                 hint="Record the quantized model as it is: --backend onnxruntime:opt=none.",
             )
         if quantizer.op_type != _Q:
             if node_edit.quant is not None:
-                raise BackendError(f"{node_edit.tensor!r} is made by {quantizer.op_type}, which takes no other codes.")
+                raise BackendError(
+                    f"{node_edit.tensor!r} is computed by {quantizer.op_type}, which does not support other codes."
+                )
             return quantizer, None
         main = self._maker(quantizer.input[0])
         product = node_edit.wide_sum or any(each is not None for each in (node_edit.weight, node_edit.bias))
         while main is not None and product and (len(main.input) == 1 or operators.of(main.op_type).activation):
             main = self._maker(main.input[0])
         if main is None and product:
-            raise BackendError(f"Nothing in the model computes what {node_edit.tensor!r} is rounded from.")
+            raise BackendError(f"The model does not compute the input that {node_edit.tensor!r} is rounded from.")
         return main, quantizer
 
     # -- changing ----------------------------------------------------------------------------------------------------
@@ -157,7 +159,7 @@ class _Editor:
         from onnx import numpy_helper
 
         if name not in self._constants:
-            raise BackendError(f"{name!r} is no constant of the model.")
+            raise BackendError(f"{name!r} is not a constant of the model.")
         return np.asarray(numpy_helper.to_array(self._constants[name]))
 
     def _insert(self, before: Any, node: Any) -> None:
@@ -205,7 +207,7 @@ class _Editor:
         if reader is None or reader.op_type != _DQ:
             raise BackendError(f"The weight of {main.op_type} {main.name!r} is not in codes.")
         codes, scales = self._value(reader.input[0]), self._value(reader.input[1])
-        if codes.dtype == np.uint8:  # by an edit before
+        if codes.dtype == np.uint8:  # an earlier edit converted it already
             return
         if codes.dtype != np.int8:
             raise BackendError(f"The weight of {main.op_type} {main.name!r} is in {codes.dtype}, not int8.")
@@ -242,7 +244,7 @@ class _Editor:
         wide = np.dtype(quant.dtype).itemsize > 1
         for node in (quantizer, *self._readers(quantizer.output[0])):
             if node.op_type not in (_Q, _DQ):
-                raise BackendError(f"{node.op_type} {node.name!r} takes no other codes.")
+                raise BackendError(f"{node.op_type} {node.name!r} does not support other codes.")
             node.input[1] = scale
             if len(node.input) > 2:
                 node.input[2] = zero
@@ -266,7 +268,7 @@ class _Editor:
         """Redirect all readers of the dequantized codes to the unrounded values."""
         for reader in self._readers(quantizer.output[0]):
             if reader.op_type != _DQ:
-                raise BackendError(f"{reader.op_type} {reader.name!r} reads codes that are to stay real numbers.")
+                raise BackendError(f"{reader.op_type} {reader.name!r} needs codes, but the edit makes its input real.")
             for node in self._readers(reader.output[0]):
                 for place, name in enumerate(node.input):
                     if name == reader.output[0]:

@@ -92,7 +92,7 @@ def _compute(call: Call) -> tuple[np.ndarray, ...]:
     from onnx import defs, helper, numpy_helper
 
     inputs = [f"x{position}" if array is not None else "" for position, array in enumerate(call.inputs)]
-    outputs = [f"y{position}" for position in range(call.outputs)]  # including outputs that the node leaves out
+    outputs = [f"y{position}" for position in range(call.outputs)]  # unused outputs need a name too
     feed = {name: array for name, array in zip(inputs, call.inputs, strict=True) if array is not None}
     attrs: dict[str, Any] = {
         name: numpy_helper.from_array(value) if isinstance(value, np.ndarray) else value

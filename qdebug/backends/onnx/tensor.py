@@ -111,7 +111,7 @@ def tensor_array(proto: Any, folder: Path) -> np.ndarray:
     """
     dtype = ELEMENT_TYPES.get(proto.data_type)
     if dtype is None:
-        raise UsageError(f"Tensor {proto.name!r} has elements of ONNX type {proto.data_type}, which are no numbers.")
+        raise UsageError(f"Tensor {proto.name!r} has elements of ONNX type {proto.data_type}, which are not numbers.")
     shape = tuple(proto.dims)
     if proto.data_location == 1:
         return _external(proto, dtype, shape, folder)
@@ -146,7 +146,7 @@ def _external(proto: Any, dtype: str, shape: tuple[int, ...], folder: Path) -> n
     if offset + size > path.stat().st_size:
         raise UsageError(
             f"External data of tensor {proto.name!r} ends early: {size} bytes at {offset} of {str(path)!r} "
-            f"are expected, the file has {path.stat().st_size}."
+            f"are expected, but the file has {path.stat().st_size}."
         )
     if size == 0:
         return np.empty(shape, logical_dtype(dtype))

@@ -59,7 +59,7 @@ def _node(helper: Any, node: Node) -> onnx.NodeProto:
 def _value(helper: Any, graph: Graph, name: str) -> onnx.ValueInfoProto:
     info = graph.tensors[name]
     if info.dtype is None or (info.shape is None and name in graph.inputs):
-        raise ValueError(f"the input or output {name!r} has no dtype, or the input no shape")
+        raise ValueError(f"the input or output {name!r} lacks a dtype, or the input lacks a shape")
     kind = helper.np_dtype_to_tensor_dtype(np.dtype(info.dtype))
     proto: onnx.ValueInfoProto = helper.make_tensor_value_info(name, kind, info.shape)
     return proto

@@ -43,7 +43,10 @@ _OPTIONS = (
         name="opt",
         default="all",
         choices=tuple(LEVELS),
-        help="graph optimization level; all is production's default; a lower one where ONNX Runtime refuses its graph",
+        help=(
+            "graph optimization level; all is the default in production, a lower level is used if ONNX "
+            "Runtime refuses its graph"
+        ),
     ),
     OptionSpec(name="threads", default="0", help="threads inside an operator; 0 for ONNX Runtime's own choice"),
     OptionSpec(name="provider", default="CPUExecutionProvider", help="execution provider"),
@@ -345,9 +348,7 @@ def _run_at_level(
         facts = _facts(source, used, {**chosen, "opt": level}, taps)
         if refused is not None:
             why = refused.message.partition(": ")[2] or refused.message
-            note = (
-                f"opt={level} was used instead of opt={settings.level}, whose graph ONNX Runtime itself refuses: {why}"
-            )
+            note = f"opt={level} was used, because ONNX Runtime refuses its own graph at opt={settings.level}: {why}"
             facts = replace(facts, options={**facts.options, "note": note.rstrip(".")})
         try:
             return OnnxRuntimeRun(source, used, facts, weights=weights)
@@ -359,7 +360,7 @@ def _run_at_level(
 def _threads(text: str) -> int:
     if not text.isdecimal():
         raise UsageError(
-            f"Option 'threads' of backend 'onnxruntime' is {text!r}; expected a whole number.",
+            f"Option 'threads' of backend 'onnxruntime' is {text!r}; expected an integer.",
             hint="Write --backend onnxruntime:threads=1 for one thread, 0 for ONNX Runtime's own choice.",
         )
     return int(text)

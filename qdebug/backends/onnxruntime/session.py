@@ -132,7 +132,7 @@ class Session:
         ask = getattr(self._session, "get_provider_graph_assignment_info", None)
         try:
             return {node.name: part.ep_name for part in (ask() if ask else ()) for node in part.get_nodes()}
-        except RuntimeError:  # it was not recorded
+        except RuntimeError:  # this tensor was not recorded
             return {}
 
     def run(self, feed: Mapping[str, np.ndarray], names: Sequence[str]) -> Iterator[tuple[str, np.ndarray]]:

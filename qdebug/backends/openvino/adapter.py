@@ -48,16 +48,16 @@ _OPTIONS = (
         name="precision",
         default="default",
         choices=("f32", "bf16", "f16", "default"),
-        help="what floating-point layers compute in; default is OpenVINO's choice, bf16 on a processor with AMX",
+        help="precision of floating-point layers; the default is OpenVINO's choice, bf16 on a processor with AMX",
     ),
     OptionSpec(name="threads", default="0", help="threads of a run; 0 for OpenVINO's own choice"),
     OptionSpec(name="device", default="CPU", help="device, as OpenVINO names it"),
     OptionSpec(
         name="tap_seconds",
         default="40",
-        help="processor time for finding taps that change nothing; what is left then is listed as not recorded",
+        help="processor time for finding taps that change nothing; other tensors are listed as not recorded",
     ),
-    OptionSpec(name="tap_runs", default="64", help="compiled models that are tried for it"),
+    OptionSpec(name="tap_runs", default="64", help="most compiled models to try for this"),
 )
 
 _GRID = 1e-3
@@ -191,7 +191,7 @@ class OpenVINORun:
         }
         notes = []
         if self.settings.precision not in ("default", used_precision):
-            notes.append(f"precision {self.settings.precision} was asked for and {used_precision} is used")
+            notes.append(f"precision {self.settings.precision} was requested, but {used_precision} is used")
         if self.source.bodies:
             notes.append(f"graphs that these operations run are not recorded: {', '.join(self.source.bodies)}")
         if self.executed is not None and self.executed.inserted:
@@ -391,7 +391,7 @@ class _Work:
         self._search(search, budget)
         runs = self._write_proven(search, budget)
         for name in search.refused:
-            self._recorder.skip(name, "looking at it changes it or the outputs (see --taps all)", because="not_dumped")
+            self._recorder.skip(name, "a tap on it changes it or the outputs (see --taps all)", because="not_dumped")
         given_up = [name for name in self._taps if name not in self._kept and name not in search.refused]
         for name in given_up:
             self._recorder.skip(name, f"given up: {budget.spent}", because="not_dumped")
@@ -413,7 +413,7 @@ class _Work:
         self._search(search, budget, record=False)
         right = dict(zip(self._run.plain_operations(), search.trusted(everything), strict=True))
         changed = {name for operations, is_right in right.items() if not is_right for name in operations}
-        reason = "looking at all tensors changes how OpenVINO computes it, or what it reads"
+        reason = "tapping all tensors changes how OpenVINO computes it or its inputs"
         for tensor, (name, _) in {**self._taps, **self._run.source.output_ports}.items():
             if name in changed:
                 self._recorder.disturbed(tensor, reason)
@@ -521,7 +521,7 @@ class _Work:
     def _put(self, name: str, array: np.ndarray) -> None:
         stored = self._stored(name, array)
         if stored is None:
-            self._recorder.skip(name, "its values are not those of the codes that OpenVINO states")
+            self._recorder.skip(name, "its values do not match the codes that OpenVINO states")
         else:
             self._recorder.put(name, stored)
 
@@ -554,7 +554,7 @@ class _Budget:
     def spent(self) -> str:
         """The budget that was used up, as a clause for a message."""
         return (
-            f"{self.seconds} s of processor time or {plural(self.runs, 'run')} for taps were spent "
+            f"{self.seconds} s of processor time or {plural(self.runs, 'run')} for taps are used up "
             "(openvino:tap_seconds=, tap_runs=)"
         )
 

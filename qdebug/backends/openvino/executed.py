@@ -120,7 +120,7 @@ class _Describer:
             self._read_scale(operation, layer)
             self._end(operation)
             if self._casts_codes(operation):
-                self._views[self._source.named(operation.output(0))] = f"{self._layer} hands on codes as real numbers"
+                self._views[self._source.named(operation.output(0))] = f"{self._layer} passes codes on as real numbers"
                 continue
             taps |= {self._source.named(value): port(value) for value in operation.outputs() if used(value)}
         graph = self._source.as_graph(list(self._nodes.values()), list(self._infos.values()))
@@ -227,7 +227,7 @@ class _Describer:
         """Add an operation as in the model."""
         node = self._source.node(operation)
         values = operation.input_values()
-        if node.op in _ARRANGES:  # the extents of its result say what it does
+        if node.op in _ARRANGES:  # the output shape determines the operation
             values = [values[0], *(each for each in values[1:] if self._has_result(each))]
         inputs = tuple(self._operand(value) for value in values)
         name = node.name if end is None else end.get_friendly_name()

@@ -226,7 +226,7 @@ class OpenVINOReader:
 
         if path.suffix.lower() not in SUFFIXES:
             raise UsageError(
-                f"OpenVINO reads no files like {path.name!r}; it reads files that end in: {', '.join(SUFFIXES)}.",
+                f"OpenVINO cannot read {path.name!r}; it reads files that end in: {', '.join(SUFFIXES)}.",
                 hint="Give a file of one of these kinds.",
             )
         digest = hashlib.sha256()

@@ -39,7 +39,7 @@ _OPTIONS = (
     OptionSpec(
         name="arena",
         default="auto",
-        help="bytes of the arena of the plain run, as on the device; auto takes as many as the model needs",
+        help="arena size of the plain run in bytes, as on the device; auto uses the size that the model needs",
     ),
 )
 
@@ -158,7 +158,7 @@ class _Interpreter:
         try:
             return np.asarray(self._net.GetTensor(self._model.indices[name], 0)["tensor_data"])
         except (RuntimeError, ValueError, TypeError) as error:
-            raise BackendError(f"TFLM does not give tensor {name!r}: {error}.") from error
+            raise BackendError(f"TFLM cannot read tensor {name!r}: {error}.") from error
 
 
 class TFLMRun:

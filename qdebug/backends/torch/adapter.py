@@ -43,7 +43,7 @@ _OPTIONS = (
         name="compile",
         default="none",
         choices=("none", INDUCTOR),
-        help="run the program as torch.compile does with frozen weights; it needs a C++ compiler",
+        help="compile the program like torch.compile with frozen weights; needs a C++ compiler",
     ),
 )
 _RUNS = "Check that the program runs: torch.export.load(FILE).module()(...)."
@@ -172,7 +172,7 @@ class TorchBackend:
 
         with torch_errors("PyTorch refused the program", _RUNS), unlogged():
             if chosen["compile"] == INDUCTOR:
-                way = "compiled by inductor; what lies between its kernels is a further output"
+                way = "compiled by inductor; tensors between its kernels are extra outputs"
                 return CompiledRun(program, facts(way, ()), weights=weights)
             exported = ExportedGraph(program)
         way = "exported program, run node by node"
@@ -222,7 +222,7 @@ def _set_threads(text: str) -> None:
 
     if not text.isdecimal():
         raise UsageError(
-            f"Option 'threads' of backend 'torch' is {text!r}; expected a whole number.",
+            f"Option 'threads' of backend 'torch' is {text!r}; expected an integer.",
             hint="Write --backend torch:threads=1 for one thread, 0 for PyTorch's own choice.",
         )
     if int(text):

@@ -64,8 +64,8 @@ def check_not_captured() -> None:
 
     if torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
         raise UsageError(
-            "The call is being captured into a CUDA graph: its tensors have no values yet.",
-            hint="Record the model before it is captured; what a CUDA graph replays cannot be seen.",
+            "The call is being captured into a CUDA graph, so its tensors have no values yet.",
+            hint="Record the model before it is captured; the replay of a CUDA graph cannot be observed.",
         )
 
 

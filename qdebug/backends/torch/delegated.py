@@ -24,10 +24,10 @@ _ACTIVATIONS = frozenset(("aten.relu.default", "aten.hardtanh.default", "aten.cl
 
 _SPLITS_FUSION = "{} computes it inside an integer operator, and no tensor holds it (see --taps all)"
 _DEQUANTIZED = "a tap on dequantized values keeps {} from running the operators around it"
-_LAID_OUT = "{} mixes up the dimensions of dequantized values with more than two of them where they are outputs"
+_LAID_OUT = "{} returns outputs of dequantized values with more than two dimensions in a wrong order of dimensions"
 _NO_LAYOUT = 2
 """Dimensions up to which channels have no place of their own to be mixed up."""
-_DYNAMIC = "{} chooses the scale inside its operator, and a tap would keep it from that"
+_DYNAMIC = "{} chooses the scale inside its operator, and a tap would prevent this"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +72,7 @@ class DelegatedGraph(ExportedGraph):
         for name in program.graph_signature.user_inputs:
             if not hasattr(self._fx[name].meta.get("val") if name in self._fx else None, "dtype"):
                 raise BackendError(
-                    f"Input {name!r} of the program is not a tensor: it cannot be fed.",
+                    f"Input {name!r} of the program is not a tensor, so it cannot be fed.",
                     hint="Export the program with that input fixed, or as a tensor.",
                 )
         super().__init__(program)
@@ -122,8 +122,8 @@ class DelegatedGraph(ExportedGraph):
     def _arguments(self, node: Any, title: str) -> Arguments:
         if schema_of(node.target) is None:
             raise BackendError(
-                f"The program has control flow ({node.target}), whose branches cannot be told in a recording.",
-                hint="Export it without control flow, or record the branches as programs of their own.",
+                f"The program has control flow ({node.target}), whose branches cannot be recorded.",
+                hint="Export it without control flow, or record the branches as separate programs.",
             )
         fold = self._folded.get(node.name)
         return super()._arguments(node if fold is None else fold.node, title)

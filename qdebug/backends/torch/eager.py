@@ -71,9 +71,11 @@ class record:  # noqa: N801  it is used as a function: with record(model, path):
         **options: Any,
     ) -> None:
         if way not in WAYS:
-            raise UsageError(f"The way is {way!r}; expected one of: {', '.join(WAYS)}.", hint="Leave it out: 'auto'.")
+            raise UsageError(f"way is {way!r}; expected one of: {', '.join(WAYS)}.", hint="Leave it out for 'auto'.")
         if taps not in ("faithful", "all", "outputs"):
-            raise UsageError(f"Taps are {taps!r}; expected 'faithful', 'all' or 'outputs'.", hint="Leave them out.")
+            raise UsageError(
+                f"taps is {taps!r}; expected 'faithful', 'all' or 'outputs'.", hint="Leave it out for 'faithful'."
+            )
         _check_model(model, taps)
         self._model, self._path, self._options = model, path, options
         self._way, self._taps, self._weights, self._steps = way, taps, weights, steps
@@ -108,7 +110,7 @@ class record:  # noqa: N801  it is used as a function: with record(model, path):
             if error is None:
                 raise UsageError(
                     "Nothing was recorded: the model was not called inside the with block.",
-                    hint="Call the very module that was given to record(); a method other than forward is not seen.",
+                    hint="Call the module that was passed to record(); methods other than forward are not recorded.",
                 )
             return
         self._recorder.__exit__(kind, error, trace)
@@ -187,8 +189,8 @@ def _check_model(model: Any, taps: str) -> None:
         if hasattr(module, "_orig_mod") or getattr(module, "_compiled_call_impl", None) is not None:
             title = f"Module {name!r}" if name else "The model"
             raise UsageError(
-                f"{title} is compiled: it runs fused kernels, and no operator inside it can be seen.",
-                hint="Record the module that was compiled (model._orig_mod), or what it exposes: taps='outputs'.",
+                f"{title} is compiled into fused kernels, so its operators cannot be recorded.",
+                hint="Record the module that was compiled (model._orig_mod), or only its outputs: taps='outputs'.",
             )
 
 
@@ -198,9 +200,9 @@ def _unfit_reason(model: Any) -> str:
 
     for name, tensor in (*model.named_parameters(), *model.named_buffers()):
         if holds_others(tensor):
-            return f"{name} is a {type(tensor).__name__}, which torch.export takes apart"
+            return f"{name} is a {type(tensor).__name__}, which torch.export decomposes"
     if any(torch.is_autocast_enabled(kind) for kind in ("cpu", "cuda")):
-        return "autocast is on, whose casts torch.export does not show"
+        return "autocast is on, and torch.export does not show its casts"
     return ""
 
 
@@ -309,7 +311,7 @@ class _Exported:
         self._model, self._weights = model, weights
         self._exported = ExportedGraph(program)
         if any("runs inside" in note for note in self._exported.notes.values()):
-            raise ValueError("it holds control flow, whose bodies are graphs of their own")
+            raise ValueError("it has control flow, whose bodies are separate graphs")
         self._versions = _versions(model)
 
     def recorder(self, before: _Before, path: Any, options: Mapping[str, Any]) -> Recorder:
@@ -333,7 +335,7 @@ class _Exported:
         if _versions(self._model) != self._versions:
             raise BackendError(
                 "The weights of the model changed between two calls inside the with block.",
-                hint="Record calls before and after into files of their own.",
+                hint="Record the calls before and after into separate files.",
             )
         args, kwargs = before.call()
         with torch_errors("The exported model failed", _HINT):
@@ -355,7 +357,7 @@ class _Exported:
             if expected is not None and tuple(tensor.shape) != expected:
                 raise BackendError(
                     f"Input {name!r} has shape {list(tensor.shape)}; the first call had {list(expected)}.",
-                    hint="Record calls of other shapes with way='dispatch', or into files of their own.",
+                    hint="Record calls of other shapes with way='dispatch', or into separate files.",
                 )
 
 

@@ -266,12 +266,10 @@ class ExportedGraph:
         if not name:
             return
         if op.startswith("quantized_decomposed"):
-            self.notes["fake"] = (
-                "quantized_decomposed nodes are run as they are, in float: the integer kernels of a backend do not run"
-            )
+            self.notes["fake"] = "quantized_decomposed nodes run in float; the integer kernels of a backend do not run"
         if op.startswith("torchao"):
             self.notes["torchao"] = (
-                "torch.export took torchao's layers apart: to see each layer as one node, record the module itself"
+                "torch.export decomposed torchao's layers; record the module itself to see each layer as one node"
             )
         info = self._infos[name]
         quant = quant_stated(op, given, info.dtype or "", info.shape)

@@ -64,7 +64,7 @@ class CompiledRun:
         self._exported = DelegatedGraph(program, placement, every=every, fused=not every)
         if self._exported.program is not program or self._exported.states:
             raise BackendError(
-                "The program changes tensors in place, which is not recorded of compiled programs.",
+                "The program changes tensors in place, which cannot be recorded in compiled programs.",
                 hint="Record it operator by operator: --backend torch.",
             )
         self._exported.without_dequantized()
@@ -111,7 +111,7 @@ class CompiledRun:
             return tapped if (same and tapped.operators == plain.operators) or self.facts.taps == "all" else None
 
         def refuse(name: str) -> None:
-            recorder.skip(self._exported.taps[name], "the outputs or the operators change if it is looked at")
+            recorder.skip(self._exported.taps[name], "a tap on it changes the outputs or the operators")
 
         parts = [((), plain), *(harmless_parts(taps, attempt, refuse) if taps else ())]
         moments = [(sample, step) for sample in range(feeds.samples) for step in range(feeds.steps)]

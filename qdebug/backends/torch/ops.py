@@ -366,7 +366,9 @@ def codes_of(tensor: Any) -> Codes:
         quant = None if scale is None else quant_of_codes(logical_name(codes.dtype), real.shape, block, scale, points)
         if quant is not None and _gives(codes, quant, real):
             return Codes(array=codes, quant=quant)
-    return Codes(array=real, note=f"{type(tensor).__name__}: recorded dequantized, its codes are packed or swizzled")
+    return Codes(
+        array=real, note=f"{type(tensor).__name__}: recorded dequantized, because its codes are packed or swizzled"
+    )
 
 
 _NIBBLES = ("float4_e2m1fn", "int4", "uint4")

@@ -106,7 +106,7 @@ def _arguments(node: Node, target: Any, tensor: Callable[[str], Any]) -> tuple[t
         else:
             args.append(value)
     if waiting:
-        raise ValueError(f"{node.op} of node {node.name!r} has no place for {', '.join(waiting)}")
+        raise ValueError(f"{node.op} of node {node.name!r} does not accept {', '.join(waiting)}")
     return tuple(args), kwargs
 
 

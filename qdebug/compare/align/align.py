@@ -85,10 +85,10 @@ def align_runs(
     pairs = tuple(pair for pair in context.pairs if _is_comparable(context, pair))
     if not any(pair.backend not in context.be.graph.inputs for pair in pairs):
         raise AlignmentError(
-            f"No tensor of {_title(backend.recording)} could be paired with one of {_title(reference.recording)}.",
+            f"No tensor of {_title(backend.recording)} could be paired with a tensor of {_title(reference.recording)}.",
             hint="Check that both record the same network: qdebug info FILE --tensors.",
         )
-    told("looking at what has no partner")
+    told("classifying unmatched tensors")
     alignment = Alignment(pairs=pairs, unmatched=leftovers(context, pairs))
     for run in (context.ref, context.be):
         run.forget_numbers()
@@ -109,7 +109,7 @@ def _walk(context: Context, told: Callable[[str], object]) -> None:
     """Find the partner of each node's output, and report progress now and then."""
     unsure = (
         context.undecided | context.withdrawn | {*context.given.alone}
-    )  # they would get a partner by elimination in a later walk
+    )  # a later pass by elimination could pair these wrongly
     order = [name for name in context.order if not context.be.folds(name) and name not in unsure]
     often = max(len(order) // _STAGES, 1)
     for number, tensor in enumerate(order):

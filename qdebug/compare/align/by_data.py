@@ -75,7 +75,7 @@ def by_left_name(context: Context) -> Iterator[Pair]:
             None if tensor in context.found or tensor in context.given.alone else _unconfirmed_name(context, tensor)
         )
         if partner is not None:
-            reason = "same name and shape, and nothing leads to another tensor"
+            reason = "same name and shape; nothing points to another tensor"
             pair = settled(context, paired(tensor, partner, Match.EXACT, reason))
             yield replace(pair, confidence=LEFT_NAME_CONFIDENCE)
 
@@ -203,21 +203,21 @@ def _choose_partner(
     free = [name for name in best.names if not (_is_named(context, name, tensor) or is_claimed(context, name, tensor))]
     if not free:
         context.unpaired(
-            tensor, f"it has the values of {best.names[0]!r} ({distance_text}), which is compared with another"
+            tensor, f"its values fit {best.names[0]!r} ({distance_text}), which already has another partner"
         )
         return None
     if confidence < DATA_PAIR_MIN_CONFIDENCE:
         rivals = ", ".join(repr(ranked[at].names[0]) for at in allowed)
-        context.unpaired(tensor, f"its values may be those of each of {rivals} ({distance_text})")
+        context.unpaired(tensor, f"its values fit several tensors about equally: {rivals} ({distance_text})")
         return None
     if stage(context, tensor, free[0]) != free[0]:
         return None
-    reason = f"no name and no node leads to it; its values are nearest to those of {free[0]!r}, {distance_text}"
+    reason = f"paired by values, since no name or node matches; {free[0]!r} is closest, {distance_text}"
     same_name = namesake(context, tensor)
     if same_name is not None and same_name not in best.names:
         if not _disproved(context, same_name, free[0], best.distance, tensor):
             return None
-        reason = f"its values are those of {free[0]!r}, and not at all those of its namesake"
+        reason = f"its values fit {free[0]!r}, and do not fit the tensor of the same name"
     if len(best.names) > 1:
         reason += f"; copies: {', '.join(map(repr, [name for name in best.names if name != free[0]][:3]))}"
     return _pair(context, tensor, free[0], reason, confidence)
@@ -244,7 +244,7 @@ def _in_order(context: Context, left: Sequence[str], candidates: Mapping[str, Se
             zip(chain, reference_chain, strict=True) if len(chain) == len(reference_chain) == len(group) else ()
         ):
             if partner in contenders[name] and stage(context, name, partner) == partner:
-                reason = f"several tensors are about as near; in their order it answers to {partner!r}"
+                reason = f"several tensors have similar values; by graph order its partner is {partner!r}"
                 yield _pair(context, name, partner, reason, DATA_PAIR_MIN_CONFIDENCE)
         contenders = {name: tensor_name for name, tensor_name in contenders.items() if name not in group}
 
@@ -335,7 +335,7 @@ class _Lineage:
         )
         lineage = cls(bits, ups, before, after)
         known_pairs = [(name, partner) for name, partner in partners.items() if partner in bits]
-        # found pairs contradict the order of recording: it says nothing
+        # If known pairs already contradict the recording order, the order is no evidence.
         return lineage if all(lineage.allows(name, [partner]) for name, partner in known_pairs) else None
 
     def place(self, name: str) -> int:

@@ -33,6 +33,6 @@ def _check(run: IndexedRecording, tensor: str, side: Side) -> None:
     near = get_close_matches(tensor, run.recorded, n=1)
     also = f" Did you mean {near[0]!r}?" if near else ""
     raise UsageError(
-        f"The map names {tensor!r}, of which the {side}'s recording has no values.{also}",
+        f"The map names {tensor!r}, but the {side} recording has no values for it.{also}",
         hint="List the names: qdebug info FILE --tensors.",
     )

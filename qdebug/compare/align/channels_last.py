@@ -65,7 +65,7 @@ def with_channels_second(context: Context) -> Iterator[Pair]:
         if order is not None:
             turned[pair.backend] = order
             view = replace(pair.view_of(side) or Transform(), transpose=order)
-            yield pair.with_view(side, view, f"dimensions read as {order}")
+            yield pair.with_view(side, view, f"dimensions transposed by {order}")
 
 
 def as_values_tell(context: Context) -> Iterator[Pair]:
@@ -90,7 +90,7 @@ def as_values_tell(context: Context) -> Iterator[Pair]:
             for side, turn in ((Side.REFERENCE, order[0].reference), (Side.BACKEND, order[0].backend)):
                 if turn is not None:
                     view = replace(pair.view_of(side) or Transform(), transpose=turn)
-                    yield pair.with_view(side, view, f"dimensions read as {turn}, as the values tell")
+                    yield pair.with_view(side, view, f"dimensions transposed by {turn}, chosen by comparing values")
 
 
 def _is_odd(context: Context, pair: Pair) -> bool:

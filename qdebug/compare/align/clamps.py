@@ -190,5 +190,5 @@ def held_to_codes(context: Context) -> Iterator[Pair]:
         if readers and all(operators.of(node.op).quantizes for node in readers):
             spans = {code_span(be, node.outputs[0]) for node in readers}
             if len(spans) == 1 and (span := spans.pop()) is not None:
-                reason = f"{pair.reason}; held to the range of the codes that follow"
+                reason = f"{pair.reason}; clipped to the range of the next quantizer"
                 yield replace(pair, reason=reason, backend_view=Transform(clamp_low=span[0], clamp_high=span[1]))

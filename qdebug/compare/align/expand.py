@@ -90,13 +90,14 @@ def expanded(graph: Graph) -> Graph:
     infos, nodes = dict(graph.tensors), list[Node]()
     for node in graph.nodes:
         parts = list(_parts(in_words_of_onnx(node), taken, names))
-        layout = next((infos[name].layout for name in node.outputs if name in infos), None)  # one kernel, one layout
+        # one kernel writes all its outputs in the same layout
+        layout = next((infos[name].layout for name in node.outputs if name in infos), None)
         for name in (name for part in parts for name in part.outputs):
             if name and name not in infos:
                 infos[name] = TensorInfo(name=name, layout=layout)
         nodes += parts
     for name in (name for node in nodes for name in node.inputs):
-        if name and name not in infos:  # it was an attribute
+        if name and name not in infos:  # this input was an attribute before the expansion
             infos[name] = TensorInfo(name=name, role=Role.CONSTANT)
     return Graph(
         nodes,

@@ -36,7 +36,7 @@ def with_folded(context: Context) -> Iterator[Pair]:
         distance = folded_distance(context, backend_node, reference_node, folded)
         if distance is not None:
             names = " and ".join(f"{node.op} {node.name!r}" for node in folded)
-            note = f"the weights have {names} folded in: w x gain, relative distance {distance:.2g}"
+            note = f"{names} is folded into the weights (w x gain, relative distance {distance:.2g})"
             yield replace(pair, reason=f"{pair.reason}; {note}")
 
 

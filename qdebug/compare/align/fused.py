@@ -40,8 +40,8 @@ def absorbed(context: Context, tensor: str, node: Node) -> Pair | None:
     if not alone or not (inside or _takes_in(context, tensor, pair.reference, node)):
         return None
     context.found.drop(pair.backend)
-    context.unpaired(pair.backend, f"the reference computes it together with {node.op} {node.name!r}")
-    reason = f"the reference does {node.op} {node.name!r} along with what comes before"
+    context.unpaired(pair.backend, f"the reference fuses this node with {node.op} {node.name!r}")
+    reason = f"the reference fuses {node.op} {node.name!r} into the node before it"
     return paired(tensor, pair.reference, Match.FUSED, reason)
 
 
@@ -82,9 +82,9 @@ def _left_to_codes(
     if bounds is None or not any(codes_clamp(ref, form, bounds) for form in ref.members(pair.reference)):
         return None
     if ref.is_after_codes(pair.reference):
-        reason = f"{pair.reason}; {node.op} applied to the backend's values first, as the reference's codes do"
+        reason = f"{pair.reason}; the backend's values are clipped like {node.op}, as the reference's code range does"
         context.add(replace(pair, reason=reason, backend_view=Transform(clamp_low=bounds[0], clamp_high=bounds[1])))
-    reason = f"the reference leaves {node.op} to its codes: compared with what they stand for"
+    reason = f"the reference's code range replaces {node.op}; compared with the dequantized codes"
     return paired(tensor, after_codes(context, tensor, pair.reference), Match.QUANTIZATION, reason)
 
 

@@ -370,7 +370,7 @@ def into_stored_order(array: np.ndarray, view: Transform | None) -> np.ndarray:
     if view is None or (view.transpose is None and view.channel_block is None):
         return array
     if view.transpose is None or view.channel_block is not None:
-        raise KernelError("nothing is replayed on blocks of channels")
+        raise KernelError("tensors stored in blocks of channels cannot be replayed")
     return array.transpose(np.argsort(view.transpose)) if len(view.transpose) == array.ndim else array
 
 
@@ -519,9 +519,9 @@ def _with_layout(pair: Pair, ours: Transform | None, theirs: Transform | None) -
 
 def _said(layout: Transform) -> str:
     if layout.channel_block is not None:
-        turned = "" if layout.transpose is None else f", then read as {layout.transpose}"
-        return f"kept in blocks of {layout.channel_block} channels{turned}"
-    return f"dimensions kept in another order, read as {layout.transpose}"
+        turned = "" if layout.transpose is None else f", then transposed by {layout.transpose}"
+        return f"stored in blocks of {layout.channel_block} channels{turned}"
+    return f"dimensions stored in another order, transposed by {layout.transpose}"
 
 
 def _layout_of(tensor: str, node: Node, sides: _Sides) -> Transform | None:
@@ -538,7 +538,7 @@ def _layout_of(tensor: str, node: Node, sides: _Sides) -> Transform | None:
         order = _order_from_channels_last(node, _rank(tensor, run))
         if order is not None:
             return Transform(transpose=order)
-    if row.transposes:  # it only permutes its input and corresponds to no Transpose of the other run
+    if row.transposes:  # a Transpose without a counterpart in the other run
         ends = [other.root(partners[name]) for name in (source, tensor) if name in partners]
         if run.changes_layout(node) or (len(ends) == 2 and ends[0] == ends[1]):
             return _turned(layouts.get(source), node)
@@ -552,7 +552,7 @@ def _layout_of(tensor: str, node: Node, sides: _Sides) -> Transform | None:
     if operators.plain(node).own_dimensions and not run.changes_layout(node):
         return _turned_next(tensor, sides)
     if row.transposes and source in layouts and tensor not in partners:
-        return _turned(layouts[source], node)  # a node without a partner was most likely inserted to undo the transpose
+        return _turned(layouts[source], node)  # an unpaired Transpose was probably inserted to restore the order
     before = next((layouts[name] for name in node.inputs if name in layouts), None)
     return _without_dimensions(before, node, run) if before is not None and _drops_dimensions(node) else before
 

@@ -95,7 +95,7 @@ def leftovers(context: Context, pairs: Sequence[Pair]) -> tuple[Unmatched, ...]:
     ]
     listed = [_unmatched(half, name) for half in halves for name in half.run.recording.names if name not in half.paired]
     listed = [
-        replace(entry, kind=UnmatchedKind.BENIGN, reason="the map says that it has no partner")
+        replace(entry, kind=UnmatchedKind.BENIGN, reason="the map leaves it unmatched")
         if entry.side is Side.BACKEND and entry.tensor in context.given.alone
         else entry
         for entry in listed
@@ -164,14 +164,14 @@ def _unmatched(half: _SideFacts, tensor: str) -> Unmatched:
     if run.folds(tensor) and graph.is_constant(tensor):
         return replace(entry(UnmatchedKind.BENIGN, "constant"), constant=True)
     if run.folds(tensor):
-        return replace(entry(UnmatchedKind.BENIGN, "computed from constants alone"), of_constants=True)
+        return replace(entry(UnmatchedKind.BENIGN, "computed from constants only"), of_constants=True)
     node = graph.producer(tensor)
     outline = run.recording.outline(tensor) if node is not None and says_nothing(node) else None
-    if outline is not None and outline in half.outlines:  # a block passes on its last tensor
+    if outline is not None and outline in half.outlines:  # a block's output repeats the last tensor inside the block
         return entry(UnmatchedKind.BENIGN, f"the same values as {half.outlines[outline]!r}, which is compared")
     twin = half.roots.get(run.root(tensor))
     if twin is not None:
-        return entry(UnmatchedKind.BENIGN, f"another form of {twin!r}, which is compared")
+        return entry(UnmatchedKind.BENIGN, f"equivalent to {twin!r}, which is compared")
     if tensor not in graph.outputs and (half.dumped_bare or half.other.not_dumped(tensor)):
         return entry(UnmatchedKind.BENIGN, _NOT_DUMPED)
     if tensor in half.unpartnered:
@@ -193,11 +193,11 @@ def _unmatched(half: _SideFacts, tensor: str) -> Unmatched:
 def _lost(half: _SideFacts, tensor: str) -> str:
     """Return why a tensor is lost to the comparison."""
     if tensor in half.missing:
-        return f"the {half.side.other}'s recording has no values of it"
-    return half.notes.get(tensor, f"no tensor of the {half.side.other} answers to it")
+        return f"the {half.side.other} recording has no values for it"
+    return half.notes.get(tensor, f"no tensor of the {half.side.other} corresponds to it")
 
 
-_NOT_DUMPED = "the dump holds no values of it"
+_NOT_DUMPED = "the dump has no values for it"
 
 
 def as_unchecked(entry: Unmatched, why: str) -> Unmatched:
@@ -213,7 +213,7 @@ def as_unchecked(entry: Unmatched, why: str) -> Unmatched:
 
 
 def _unchecked(reason: str, why: str) -> str:
-    return f"{reason}; nothing checked that both do the same in it, since {why}"
+    return f"{reason}; whether both runs compute the same there was not checked, because {why}"
 
 
 def _harmless(tensor: str, run: IndexedRecording, paired: set[str]) -> str:
@@ -221,16 +221,16 @@ def _harmless(tensor: str, run: IndexedRecording, paired: set[str]) -> str:
     graph = run.graph
     node = graph.producer(tensor)
     if not graph.consumers(tensor) and tensor not in graph.outputs and not (node and says_nothing(node)):
-        return "nothing reads it"
+        return "no node reads it"
     if tensor in run.unread:
-        return "no output of the graph is made of it"
+        return "no graph output depends on it"
     if run.of_shape(tensor):
-        return "arithmetic on shapes"
+        return "shape computation"
     source = _reshaped(tensor, run, paired)
     if source is not None:
-        return f"the values of {source!r}, which is compared, in other dimensions"
+        return f"a reshape of {source!r}, which is compared"
     if tensor not in graph.outputs and _only_moves(tensor, run, paired):
-        return "only arranges values anew; what comes of it is compared"
+        return "only rearranges values; the tensors computed from it are compared"
     return ""
 
 
@@ -238,7 +238,7 @@ def _without_partners_values(half: _SideFacts, tensor: str) -> tuple[UnmatchedKi
     """Classify a tensor whose partner has no values; nothing is lost if it was left out on purpose."""
     if tensor in half.given_up and tensor not in half.run.recording.graph.outputs:
         return UnmatchedKind.BENIGN, f"not recorded by the {half.side.other}: {half.given_up[tensor]}"
-    return UnmatchedKind.LOST, f"the {half.side.other}'s recording has no values of it"
+    return UnmatchedKind.LOST, f"the {half.side.other} recording has no values for it"
 
 
 def _reshaped(tensor: str, run: IndexedRecording, paired: set[str]) -> str | None:
@@ -289,7 +289,7 @@ def _skipped(half: _SideFacts) -> Iterator[Unmatched]:
         elif cause is SkipCause.NOT_DUMPED and tensor not in graph.outputs:
             kind = UnmatchedKind.BENIGN
         elif tensor in graph.tensors and tensor not in graph.outputs and _leads_to_compared(tensor, half):
-            kind, reason = UnmatchedKind.BENIGN, f"{reason}; what is made of it is compared"
+            kind, reason = UnmatchedKind.BENIGN, f"{reason}; the tensors computed from it are compared"
         yield Unmatched(side=half.side, tensor=tensor, kind=kind, reason=reason)
 
 
@@ -361,7 +361,9 @@ def _inside(context: Context, pairs: Sequence[Pair]) -> tuple[Inside, Inside]:
         if not real and not reference_part[0]:
             continue
         place = f"computed inside {node.op} {node.name!r}"
-        part = f"inside a part that the backend computes in another way: its result {pair.backend!r} is compared"
+        part = (
+            f"inside a part that the backend computes differently; the result {pair.backend!r} of this part is compared"
+        )
         unchecked = why_unchecked(ref, pair.reference, reference_part[0])
         if unchecked:
             place, part = (_unchecked(text, unchecked) for text in (place, part))

@@ -80,7 +80,7 @@ def form_of_another(context: Context, tensor: str, node: Node) -> Pair | None:
     source = context.be.handed_on(node) or node.inputs[0]
     pair = context.found.get(source)
     row = operators.plain(node)
-    # a node that changes nothing here may change something in the reference
+    # The node may be an identity here, but not in the reference.
     is_own_form = (
         pair is None
         or row.neutral is not None
@@ -91,11 +91,11 @@ def form_of_another(context: Context, tensor: str, node: Node) -> Pair | None:
     if same_name is not None:
         return same_name
     if pair is None:
-        context.unpaired(tensor, f"it is another form of {source!r}, which has no partner")
+        context.unpaired(tensor, f"it is equivalent to {source!r}, which has no partner")
         return None
     reference = context.clamped_later.get(source, pair.reference)
     context.clamped_later[tensor] = reference
-    relation = "codes of" if row.quantizes else "real values of the codes" if row.dequantizes else "same values as"
+    relation = "codes of" if row.quantizes else "dequantized values of" if row.dequantizes else "same values as"
     return _form(context, tensor, reference, f"{relation} {source!r}")
 
 
@@ -115,7 +115,7 @@ def _form(context: Context, tensor: str, reference: str, reason: str, match: Mat
     if not after and ref.root(tensor) == ref.root(reference) and not ref.is_after_codes(tensor):
         form = tensor
     if form in spellings(tensor):
-        return paired(tensor, form, Match.EXACT, "same name" if form == tensor else "same name but for ':0'")
+        return paired(tensor, form, Match.EXACT, "same name" if form == tensor else "same name except for ':0'")
     return paired(tensor, form, Match.QUANTIZATION if after else match, reason)
 
 
@@ -126,7 +126,7 @@ def _by_name(context: Context, tensor: str, needed: NameSupport) -> Pair | None:
         return None
     earlier = enters_clamp(context, tensor, reference)
     if earlier is not None:
-        reason = f"named after {reference!r}, and its values are nearer to those that enter that"
+        reason = f"named after {reference!r}, but its values fit the input of that node better"
         return paired(tensor, earlier, Match.FUSED, reason)
     clamp = clamp_left_to_codes(context, tensor, reference)
     meant = [reference] if clamp is None else [clamp.inputs[0], reference]
@@ -143,15 +143,15 @@ def _by_name(context: Context, tensor: str, needed: NameSupport) -> Pair | None:
 def _pair_by_name(context: Context, tensor: str, reference: str) -> Pair:
     stated_name = context.be.graph.tensors[tensor].stands_for
     if stated_name == reference:
-        reason = f"the model says that it is another form of {stated_name!r}"
+        reason = f"the model declares it equivalent to {stated_name!r}"
         return _form(context, tensor, reference, reason, Match.ORIGIN)
     if stated_name is not None:
-        return _form(context, tensor, reference, f"both are forms of {stated_name!r}")
+        return _form(context, tensor, reference, f"both are equivalent to {stated_name!r}")
     if reference in spellings(tensor):
         return _of_same_name(context, tensor, reference)
     is_other_name = tensor in context.ref.graph.tensors or tensor in context.forms
     return _form(
-        context, tensor, reference, "another form of it" if is_other_name else "the node that makes it has this name"
+        context, tensor, reference, "equivalent tensor" if is_other_name else "the node that computes it has this name"
     )
 
 
@@ -159,7 +159,7 @@ def _of_same_name(context: Context, tensor: str, reference: str) -> Pair:
     """Pair two tensors of one name; a runtime that fuses nodes may keep the earlier name."""
     node = context.be.graph.producer(tensor)
     if node is not None and is_clamped_later(context, tensor, reference, node):
-        reason = f"the reference leaves {node.op} to its codes: compared with what they stand for"
+        reason = f"the reference's code range replaces {node.op}; compared with the dequantized codes"
         return paired(tensor, after_codes(context, tensor, reference), Match.QUANTIZATION, reason)
     last, folded = (reference, []) if node is None else through_folded(context, tensor, reference)
     if not folded and node is not None:
@@ -167,9 +167,9 @@ def _of_same_name(context: Context, tensor: str, reference: str) -> Pair:
     if not folded and node is not None:
         last, folded = _in_its_weights(context, tensor, reference, node)
     if not folded:
-        return _form(context, tensor, reference, "another form of it")
+        return _form(context, tensor, reference, "equivalent tensor")
     extra = " + ".join(n.op for n in folded)
-    return paired(tensor, last, Match.FUSED, f"the node that makes {tensor!r} also does {extra}")
+    return paired(tensor, last, Match.FUSED, f"the node that computes {tensor!r} also applies {extra}")
 
 
 def _with_its_bias(context: Context, tensor: str, reference: str, node: Node) -> tuple[str, list[Node]]:
@@ -205,12 +205,18 @@ def _around_clamp(context: Context, tensor: str, reference: str, clamp: Node) ->
     """Pair a tensor with the input of the Relu or Clip of its name; with the output if that was not recorded."""
     before = clamp.inputs[0]
     if before in context.ref.recorded:
-        reason = f"the codes behind it do the {clamp.op}: it is compared with what enters {clamp.name!r}"
+        reason = f"its code range replaces the {clamp.op}; compared with the input of {clamp.name!r}"
         return paired(tensor, before, Match.FUSED, reason)
     bounds = bounds_of(context.ref, clamp)
     view = Transform(clamp_low=bounds[0], clamp_high=bounds[1]) if bounds else None
     relation = "same name" if reference in spellings(tensor) else "the same tensor"
-    return paired(tensor, reference, Match.EXACT, f"{relation}; {clamp.op} applied to the backend's values first", view)
+    return paired(
+        tensor,
+        reference,
+        Match.EXACT,
+        f"{relation}; {clamp.op} is applied to the backend's values before the comparison",
+        view,
+    )
 
 
 # -- evidence for a name -----------------------------------------------------------------------------------------------

@@ -158,7 +158,7 @@ class Unmatched(JsonObject):
         """The reason, with the nearest tensor of the other side if that was searched."""
         if self.nearest is None:
             return self.reason
-        return f"{self.reason}; nearest by its values is {self.nearest!r}, relative distance {self.distance:.2g}"
+        return f"{self.reason}; closest by values: {self.nearest!r}, relative distance {self.distance:.2g}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -39,7 +39,7 @@ def by_scopes(context: Context) -> Iterator[Pair]:
                 near = {*after, *siblings[name.rpartition(".")[0]]} - {name}
                 near -= {candidate for candidate in near if candidate in (pairs if scoped is ref else pairs.taken)}
                 if any(candidate not in results and same_kind(scoped, result, hooked, candidate) for candidate in near):
-                    continue  # the result of a module without own tensors may be folded into this one
+                    continue  # a module without tensors of its own may be fused into this node
             reason = f"the scope of {result!r} is that of module {name!r}"
             yield paired(backend, reference, Match.ORIGIN, reason)
 

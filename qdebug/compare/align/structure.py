@@ -46,10 +46,10 @@ def lone_input(context: Context) -> Iterator[Pair]:
             backend_inputs[0],
             reference_inputs[0],
             Match.SIGNATURE,
-            "the only input of its shape and dtype on either side",
+            "the only unpaired input of each run, with equal shape and dtype",
         )
     elif _same_extents(context, reference_inputs[0], backend_inputs[0]):
-        reason = "the only input of its extents on either side, in another order"
+        reason = "the only unpaired input of each run, with the same dimensions in another order"
         yield paired(backend_inputs[0], reference_inputs[0], Match.SIGNATURE, reason)
 
 
@@ -77,7 +77,7 @@ def inputs_of_values(context: Context) -> Iterator[Pair]:
             else []
         )
         if twins == [name]:
-            reason = "both were fed with the same values, and no other input was"
+            reason = "both runs were given the same values for it, and for no other input"
             yield paired(name, equal_inputs[0], Match.DATA, reason)
 
 
@@ -116,12 +116,12 @@ def by_weights(context: Context, tensor: str, node: Node) -> Pair | None:
         pair = _without_later_claim(context, pair)
         return None if pair is None else _at_confirmed_stage(context, pair)
     if says_nothing(node):
-        reason = "its name is all that is known of it, and nothing in the reference has that"
+        reason = "only its name is known, and the reference has no tensor of this name"
     else:
         reason = context.notes.get(tensor, f"an input of {node.op} {node.name!r} has no partner either")
     same_name = namesake(context, tensor)
     if same_name is not None:
-        reason += f", and the reference makes its {same_name!r} of other tensors by another operator"
+        reason += f"; the reference computes {same_name!r} from other tensors by another operator"
     context.notes[tensor] = reason
     return None
 
@@ -131,12 +131,12 @@ def _at_confirmed_stage(context: Context, pair: Pair) -> Pair | None:
     pair = _at_stage_of_name(context, pair)
     confirmed = stage(context, pair.backend, pair.reference) if context.loose else pair.reference
     if confirmed is None:
-        reason = f"the reference computes it together with what follows, to {pair.reference!r}, as the values tell"
+        reason = f"by its values, the reference fuses this node with the nodes up to {pair.reference!r}"
         context.unpaired(pair.backend, reason)
         context.withdrawn.add(pair.backend)
         return None
     if confirmed != pair.reference:
-        reason = f"{pair.reason}, and what follows there up to {confirmed!r}, as the values tell"
+        reason = f"{pair.reason}; by its values it includes the reference nodes up to {confirmed!r}"
         pair = paired(pair.backend, confirmed, Match.FUSED, reason)
     return settled(context, pair)
 
@@ -153,7 +153,7 @@ def _at_stage_of_name(context: Context, pair: Pair) -> Pair:
     producers = (context.ref.graph.producer(name) for name in stages[: stages.index(same_name) + 1])
     if any(node is not None and done_later(context, pair.backend, node) for node in producers):
         return pair
-    reason = f"{pair.reason}, and what follows there up to {same_name!r}, which has its name"
+    reason = f"{pair.reason}; by its name it includes the reference nodes up to {same_name!r}"
     return paired(pair.backend, same_name, Match.FUSED, reason)
 
 
@@ -161,13 +161,13 @@ def _without_later_claim(context: Context, pair: Pair) -> Pair | None:
     """Return the pair; None if a later backend tensor matches the reference tensor better."""
     if not made_with_what_follows(context, pair.backend, pair.reference):
         return pair
-    context.unpaired(pair.backend, f"the reference computes it together with what follows, to {pair.reference!r}")
+    context.unpaired(pair.backend, f"the reference fuses this node with the nodes up to {pair.reference!r}")
     return None
 
 
 def _by_structure(context: Context, tensor: str, node: Node) -> Pair | None:
     if operators.of(node.op).transposes and _is_turned_copy(context, node):
-        reason = f"{node.inputs[0]!r} with its dimensions turned"
+        reason = f"{node.inputs[0]!r} transposed"
         return paired(tensor, context.found[node.inputs[0]].reference, Match.SIGNATURE, reason)
     known = [_source(context, name) for name in context.be.data_inputs(node)]
     sources = [name for name in known if name is not None]
@@ -241,7 +241,7 @@ def _find(context: Context, tensor: str, node: Node, sources: Sequence[str], tur
     fresh = [c for c in candidates if not is_claimed(context, c.outputs[slot], tensor)]
     chosen = _choose(context, node, fresh or _of_same_attributes(context, node, candidates))
     if chosen is None and not candidates:
-        context.unpaired(tensor, f"no {operators.plain(node).name} of the reference reads the same tensors")
+        context.unpaired(tensor, f"no {operators.plain(node).name} in the reference reads the same tensors")
         return None
     if chosen is None:
         names = ", ".join(repr(c.name) for c in candidates[:4])
@@ -250,7 +250,9 @@ def _find(context: Context, tensor: str, node: Node, sources: Sequence[str], tur
         return None
     rival = _better_of_its_kind(context, node, slot, chosen)
     if rival is not None:
-        context.unpaired(tensor, f"{chosen.op} {chosen.name!r} has the extents of {rival.op} {rival.name!r}, not of it")
+        context.unpaired(
+            tensor, f"its shape differs from {chosen.op} {chosen.name!r}; the shape of {rival.op} {rival.name!r} fits"
+        )
         return None
     weighted = any(name and be.folds(name) for name in operands(node))
     output, folded = through_folded(context, tensor, chosen.outputs[slot], into_weights=weighted)
@@ -258,7 +260,10 @@ def _find(context: Context, tensor: str, node: Node, sources: Sequence[str], tur
     whole = " + ".join([chosen.op, *(n.op for n in folded)])
     match = Match.FUSED if folded else Match.QUANTIZATION if quantized else Match.SIGNATURE
     return paired(
-        tensor, output, match, f"{node.op} reads the same and does the same as {whole} {chosen.name!r} of the reference"
+        tensor,
+        output,
+        match,
+        f"{node.op} has the same inputs and operation as {whole} {chosen.name!r} in the reference",
     )
 
 
@@ -344,7 +349,7 @@ def with_weights_of(context: Context, node: Node, tensor: str) -> Pair | None:
     if not best:
         return None
     output, _ = through_folded(context, tensor, best[0].outputs[slot], into_weights=True)
-    return paired(tensor, output, Match.SIGNATURE, f"{node.op} has the weights of {best[0].op} {best[0].name!r}")
+    return paired(tensor, output, Match.SIGNATURE, f"{node.op} has the same weights as {best[0].op} {best[0].name!r}")
 
 
 # -- several candidates ----------------------------------------------------------------------------------------------

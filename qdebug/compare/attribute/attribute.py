@@ -193,7 +193,7 @@ def attribute(
     """
     node = backend.graph.producer(entry.tensor)
     if node is None:
-        return Attribution(reason="it is an input of the network")
+        return Attribution(reason="it is a network input")
     real = not_in_codes(node, backend.graph)
     if real is not None:
         return Attribution(reason=real)
@@ -202,12 +202,13 @@ def attribute(
     if not is_known and others.substitute is None:
         return Attribution(reason=without_kernel(node))
     chosen = None if is_known and not others.instead else others.substitute
-    first = None if chosen == others.as_reference else others.as_reference  # one replay tells nothing of constants
+    # with a single replay, the share of the constants is unknown
+    first = None if chosen == others.as_reference else others.as_reference
     split = _Split(reference, backend, entry, node, replace(others, substitute=chosen, as_reference=first))
     try:
         for place in recorded_places(reference, backend, entry):
             split.add(place)
-    except _NoReferenceError:  # then the constants part is not known
+    except _NoReferenceError:  # without the reference's constants, their share of the error is unknown
         return attribute(reference, backend, entry, replace(others, as_reference=None, alike=False))
     except (KernelError, NotRecordedError, UsageError) as error:
         attribution = _unreplayed(node, error, known=is_known)
@@ -289,16 +290,16 @@ def _check_not_nan(reference: np.ndarray, replayed: np.ndarray, backend: np.ndar
     sides = [side for side in (reference, backend) if same_elements(side.shape, replayed.shape)]
     recorded = [np.isfinite(side.reshape(replayed.shape)[odd]) for side in sides]
     if recorded and np.logical_and.reduce(recorded).any():
-        raise KernelError("its replay is not a number where the recorded values are numbers")
+        raise KernelError("its replay gives NaN where the recorded values are finite")
 
 
 class _NoReferenceError(Exception):
     """The reference's nodes cannot be replayed on the backend's inputs."""
 
 
-_UNSAID = "its values are on the grid of codes, and nobody said what it computes of which codes"
+_UNSAID = "its values lie on a grid of codes, but the recording does not say how it is quantized"
 
-_TOO_FEW = "this run shows codes as real values, and these are too few to tell on which grid"
+_TOO_FEW = "this run stores codes as real values, and it has too few of them to infer the grid"
 
 
 class _Split:
@@ -345,7 +346,7 @@ class _Split:
             replayed = held_as_recorded(replayed, dequantize(stored, entry.quant), self._folded)
         replayed = held(replayed, clamp_of(self._view))
         if not same_elements(replayed.shape, stored.shape):
-            raise KernelError(f"the replay gives shape {replayed.shape} and the recording has {stored.shape}")
+            raise KernelError(f"the replay has shape {replayed.shape}, but the recorded tensor has {stored.shape}")
         part = self._parts.setdefault(sample, self._new_part())
         reference_values = self._reference.load(entry.reference_tensor, *place)
         _, backend_values = in_one_order(reference_values, entry.pair.reference_view, stored, self._view)
@@ -447,7 +448,7 @@ class _Split:
         normal = None
         if short is not None:
             normal = short.normal
-            part.allowed += (short.subnormal / 2) ** 2 * ours.size  # below the normal numbers all steps are alike
+            part.allowed += (short.subnormal / 2) ** 2 * ours.size  # subnormal numbers all have the same step
         if short is not None or ours.dtype == np.float32:
             float32_bound = allowed if unit == FLOAT32_UNIT_ROUNDOFF else None
             noise = replay_noise(self._form, values, replayed, self._opset, allowed=float32_bound)
@@ -492,7 +493,7 @@ class _Split:
         _check_not_nan(expected, replayed, recorded)
         replays = self._replays
         real = None if replays.as_reference is None else self._first(replays.as_reference, place, replayed.shape)
-        second = on_grid(replayed, self._reference_codes)  # what its codes round or cut off is no error
+        second = on_grid(replayed, self._reference_codes)  # rounding to the reference's codes is not the node's error
         first = second if real is None else on_grid(real, self._reference_codes)
         if (
             replays.reads_equal is not None
@@ -578,11 +579,11 @@ class _Split:
         stored = self._backend.load(entry.tensor, *place)
         reference_values, recorded = in_one_order(reference_values, entry.pair.reference_view, stored, self._view)
         if not same_elements(replayed.shape, recorded.shape):
-            raise KernelError(f"the replay gives shape {replayed.shape} and the recording has {recorded.shape}")
+            raise KernelError(f"the replay has shape {replayed.shape}, but the recorded tensor has {recorded.shape}")
         part = self._parts.setdefault(sample, self._new_part())
         if (
             self._reference_span != (None, None) and entry.quant is None
-        ):  # where the reference's codes end, it saturates
+        ):  # the reference saturates at the ends of its codes
             replayed, recorded = (np.clip(array, *self._reference_span) for array in (replayed, recorded))
         arithmetic = self._add_parts(part, (reference_values, replayed, recorded), place)
         self._add_judged(part, (replayed, recorded), arithmetic if entry.quant is None else None, place)
@@ -625,7 +626,7 @@ class _Split:
         whole = part.arithmetic if self._replays.as_reference is None else part.introduced
         introduced, propagated = whole.stats(), part.propagated.stats()
         if self._replays.substitute is not None and self._entry.quant is not None:
-            # the reference's weights are not rounded to codes: what a clean node introduces here is not known
+            # The reference has float weights, so the error of a correctly quantized node is unknown.
             return Attribution(introduced=introduced, propagated=propagated)
         arithmetic = part.arithmetic.stats()
         if self._undecided or (self._replays.substitute is not None and self._grid is not None):

@@ -63,7 +63,7 @@ def replay_own(
     with recorded_limits(recording, place):
         result = run_segment(segment.own, pair.backend, recording.graph.opset, partial(read, recording, place), run)
     if result is None:
-        raise KernelError(f"a replay does not give {pair.backend!r}")
+        raise KernelError(f"the replay does not produce {pair.backend!r}")
     return in_reference_order(result, pair.backend_view, shape)
 
 
@@ -97,7 +97,7 @@ def read(recording: Recording, place: tuple[int, int], form: Node, name: str) ->
         raise NotRecordedError(f"Its input {name!r} was not recorded.")
     quant = recording.graph.tensors[name].quant or codes_shared(recording, form, name)
     if quant is None and _needs_scale(recording, form, name):
-        raise NoScaleError(f"No scale was recorded for {name!r}, which it computes with.")
+        raise NoScaleError(f"No scale was recorded for its input {name!r}.")
     row, output_info = operators.of(form.op), recording.graph.tensors.get(form.outputs[0])
     stored = row.takes_codes or (row.casts and output_info is not None and output_info.quant is None)
     return dequantize(recording.load(name, *place), None if stored else quant)

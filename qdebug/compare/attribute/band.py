@@ -202,7 +202,8 @@ def beyond_own_sums(
         return 0
     most = ROUNDING_SUM_FACTOR * (math.sqrt(sum_terms(node, _shapes(values), output.shape)) + 1) * unit
     tiny = _smallest(recorded.dtype) if normal is None else normal
-    if not _count_beyond(recorded, output, output, most, tiny):  # terms are no smaller than their sum
+    # each term is at least as large as the sum, so this bound suffices
+    if not _count_beyond(recorded, output, output, most, tiny):
         return 0
     terms = _magnitudes(node, values, opset)
     if terms is None or terms.shape != output.shape:

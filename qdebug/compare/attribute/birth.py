@@ -112,35 +112,35 @@ class Birth(JsonObject):
     @property
     def sentence(self) -> str:
         """The element and the rule, in one clause."""
-        place = f"element {list(self.index)}" if self.index else "its one element"
-        return f"{place} is {_said(self.value)} since {self._why}"
+        place = f"element {list(self.index)}" if self.index else "the only element"
+        return f"{place} is {_said(self.value)} because {self._why}"
 
     @property
     def _why(self) -> str:
         values = [_said(operand.value) for operand in self.operands]
         size = "an infinity" if self.exact is None else _said(self.exact)
-        beyond = f"beyond {_said(self.largest or 0.0)}, the largest {self.format}"
+        beyond = f"beyond {_said(self.largest or 0.0)}, the largest {self.format} value"
         result = "its exact result" if self.exact is None else f"its exact result {size}"
-        sums = f"its terms add up {beyond}, on the way to {size}"
+        sums = f"a partial sum is {beyond}; the exact result is {size}"
         first = values[0] if values else "an operand"
         last = values[-1] if values else "an operand"
         names = [repr(operand.tensor) for operand in self.operands] or ["an input"]
         return {
             BirthRule.OVERFLOW: f"{result} is {beyond}",
             BirthRule.SUM_OVERFLOW: sums,
-            BirthRule.INSIDE_OVERFLOW: f"exp of {names[0]}, which is {first}, is {beyond}, on the way to {size}",
-            BirthRule.ZERO_BY_ZERO: f"0 is divided by {names[-1]}, which is 0",
-            BirthRule.BY_ZERO: f"{first if len(values) > 1 else '1'} is divided by {names[-1]}, which is 0",
-            BirthRule.INFINITY_BY_INFINITY: "an infinity is divided by an infinity",
-            BirthRule.INFINITIES: "an infinity is subtracted from another",
-            BirthRule.ZERO_TIMES_INFINITY: "0 is multiplied by an infinity",
-            BirthRule.DOMAIN: f"{names[0]} is {first}, which has no finite {self.function}",
-            BirthRule.POWER: f"{names[0]} is {first}, which has no power of {last}",
-            BirthRule.TAKEN: f"it is taken from {names[0]}, and not in the reference",
-            BirthRule.CONSTANT: f"its constant {names[0]} has {first}, and not in the reference",
-            BirthRule.UNDEFINED: "its exact result is no finite number either",
-            BirthRule.ARITHMETIC: f"its node makes it: the exact result is {size}",
-            BirthRule.UNKNOWN: "its node makes it, of finite inputs",
+            BirthRule.INSIDE_OVERFLOW: f"exp of {names[0]} = {first} is {beyond}; the exact result is {size}",
+            BirthRule.ZERO_BY_ZERO: f"0 is divided by {names[-1]} = 0",
+            BirthRule.BY_ZERO: f"{first if len(values) > 1 else '1'} is divided by {names[-1]} = 0",
+            BirthRule.INFINITY_BY_INFINITY: "infinity is divided by infinity",
+            BirthRule.INFINITIES: "infinity is subtracted from infinity",
+            BirthRule.ZERO_TIMES_INFINITY: "0 is multiplied by infinity",
+            BirthRule.DOMAIN: f"the {self.function} of {names[0]} = {first} is not finite",
+            BirthRule.POWER: f"{names[0]} = {first} to the power of {last} is undefined",
+            BirthRule.TAKEN: f"it is copied from {names[0]}; the reference copies a different value",
+            BirthRule.CONSTANT: f"its constant {names[0]} contains {first}; the reference's does not",
+            BirthRule.UNDEFINED: "its exact result is not finite either",
+            BirthRule.ARITHMETIC: f"its node computes it wrongly; the exact result is {size}",
+            BirthRule.UNKNOWN: "its node computes it from finite inputs",
         }[self.rule]
 
 

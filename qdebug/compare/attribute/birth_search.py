@@ -142,7 +142,7 @@ class _Node:
             return None
         arriving = {name: mask for name in self._real if (mask := self._arriving(name)).any()}
         if any(self._graph.tensors[name].quant is not None for name in arriving):
-            return None  # a code that stands for more than float32 holds: another finding says so
+            return None  # a code's real value overflows float32; another finding reports that
         constants = [name for name in arriving if self._graph.is_constant(name)]
         varying = {name: mask for name, mask in arriving.items() if name not in constants}
         if varying:
@@ -191,7 +191,7 @@ class _Node:
         """Tell which elements of an input are not finite; those that the reference has alike do not count."""
         if name in self._theirs:
             return one_sided(self._ours[name], self._theirs[name])
-        unknown = self._graph.is_constant(name)  # without a partner nothing accuses a constant
+        unknown = self._graph.is_constant(name)  # an unpaired constant cannot be accused
         return np.zeros(self._ours[name].shape, bool) if unknown else ~np.isfinite(self._ours[name])
 
     def _constant(self, name: str, wrong: np.ndarray) -> BirthOperand:
@@ -200,7 +200,7 @@ class _Node:
     def _computed(self, values: Mapping[str, np.ndarray]) -> np.ndarray | None:
         """Compute the node in float64; None if it cannot be."""
         if self._row.casts:
-            return values[self._form.inputs[0]]  # before it is rounded to the other format
+            return values[self._form.inputs[0]]  # a cast rounds only afterwards
         try:
             made = run_form(self._node, self._form, self._opset, values)[self._tensor]
         except (KernelError, UsageError):
@@ -273,7 +273,7 @@ class _Node:
             return replace(found, rule=rule, function=row.domain.function)
         read = [self._ours[name] for name in self._real]
         if rule is None and all(np.all(np.isfinite(array)) for array in read):
-            if row.elementwise:  # even float64 has no number for it
+            if row.elementwise:  # the exact result overflows float64
                 largest, name = _format(stored, math.inf)
                 return replace(found, rule=BirthRule.OVERFLOW, exact=None, format=name, largest=largest)
         elif rule is None and _from_infinities(found, read) and row.product:

@@ -106,7 +106,7 @@ def replayed_with(
     with recorded_limits(recording, place):
         results = run_segment(nodes, tensor, recording.graph.opset, load)
     if results is None:
-        raise KernelError(f"A replay does not give {tensor!r}.")
+        raise KernelError(f"The replay does not produce {tensor!r}.")
     return results
 
 

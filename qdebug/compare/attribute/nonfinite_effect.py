@@ -92,4 +92,4 @@ class NonfiniteEffect:
             return False
         signal, error = norm(with_reference), norm(off)
         level = 20 * math.log10(signal / error) if signal and error else -math.inf
-        return not level >= EQUAL_INPUTS_MIN_SQNR  # NaN where the reader hands it on
+        return not level >= EQUAL_INPUTS_MIN_SQNR  # level is NaN if the reader passes the non-finite value on

@@ -168,7 +168,7 @@ class NamedEntries(Generic[_Entry]):
         if nodes:
             raise UsageError(
                 f"{name!r} fits {len(nodes)} nodes: {listed_names(nodes)}.",
-                hint="Give one of these names, or a longer part of one.",
+                hint="Give one of these names, or a longer part of the name.",
             )
         all_names = (each for entry in entries for each in (entry.node, entry.tensor))
         raise UsageError(f"No compared node or tensor is called {name!r}.{near_names(name, all_names)}")

@@ -337,7 +337,7 @@ class ReferenceReplay:
         entry = self.pairs[tensor]
         bare = lacks_scale(self.ref.recording.graph, self.be.recording.graph, entry)
         if bare is not None:
-            raise NoScaleError(f"No scale was recorded for {bare!r}, which it computes with.")
+            raise NoScaleError(f"No scale was recorded for its input {bare!r}.")
         shape = plain_shape(self.ref.recording.load(entry.reference, *place).shape, entry.reference_view)
         shared = in_reference_order(real_values(self.be.recording, tensor, place), entry.backend_view, shape)
         if shared.shape != shape and same_elements(shared.shape, shape):

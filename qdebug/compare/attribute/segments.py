@@ -81,7 +81,7 @@ class SegmentFinder:
 
     def __init__(self, reference: IndexedRecording, backend: IndexedRecording, pairs: Mapping[str, Pair]) -> None:
         self._ref, self._be, self._pairs = reference, backend, pairs
-        self._partners: dict[str, str] = {}  # by root, the first backend tensor of each class of reference tensors
+        self._partners: dict[str, str] = {}  # key: root of a reference class; value: its first backend tensor
         for pair in pairs.values():
             self._partners.setdefault(reference.root(pair.reference), pair.backend)
 

@@ -14,7 +14,7 @@ from qdebug.numerics.stats import ErrorStats
 
 __all__ = ["differing", "elements", "integers", "judged", "steps", "sums"]
 
-_WHOLE = "integers that are not quantized codes, or booleans"
+_NEVER_ROUNDED = "booleans and unquantized integers are never rounded"
 
 
 def judged(measured: Measured) -> Judged | None:
@@ -58,15 +58,14 @@ def steps(measured: Measured) -> Finding | None:
     if amount is None or amount.amount <= DERIVED_LSB + LSB_SLACK:
         return None
     largest = apart(amount.amount, DERIVED_LSB, digits=4)
-    sentence = f"the error of its arithmetic is {largest} LSB, and rounding explains {DERIVED_LSB:g} at most"
+    sentence = f"its arithmetic error is {largest} LSB; rounding explains at most {DERIVED_LSB:g} LSB"
     case = breach(measured, FindingKind.ARITHMETIC, sentence, judged=(amount.amount, DERIVED_LSB, "LSB"), given=False)
     return _as_cost(case, measured) if measured.excused else case
 
 
 def _as_cost(case: Finding, measured: Measured) -> Finding:
     """Return the cost of an arithmetic that gives the same bits."""
-    arithmetic_text = "" if measured.known_arithmetic is None else f"{measured.known_arithmetic}: "
-    sentence = f"{arithmetic_text}a known arithmetic gives the same bits; {case.sentence}"
+    sentence = f"every bit is reproduced by {measured.known_arithmetic or 'a known arithmetic'}; {case.sentence}"
     return replace(case, role=FindingRole.COST, sentence=sentence)
 
 
@@ -75,7 +74,7 @@ def sums(measured: Measured) -> Finding | None:
     amount = _judged_in(measured, "bound")
     if amount is None or amount.amount <= 1:  # dequantized codes may be rounded once
         return None
-    sentence = f"the error of its arithmetic is {apart(amount.amount, 1)} times what rounding explains"
+    sentence = f"its arithmetic error is {apart(amount.amount, 1)} times the rounding bound"
     judged = amount.amount, 1, "times the rounding bound"
     case = breach(measured, FindingKind.ARITHMETIC, sentence, judged=judged, given=False)
     return _as_cost(case, measured) if measured.excused else case
@@ -94,7 +93,7 @@ def elements(measured: Measured) -> Finding | None:
         return None
     stats, beyond = introduced[0], introduced[1].unexplained_elements
     are = "is" if beyond == 1 else "are"
-    sentence = f"{beyond} of {stats.count} elements {are} off by more than rounding their operands explains"
+    sentence = f"{beyond} of {stats.count} elements {are} off by more than rounding of their operands explains"
     return breach(measured, FindingKind.ARITHMETIC, sentence, judged=(beyond, 0, "elements"), given=False)
 
 
@@ -107,14 +106,15 @@ def integers(measured: Measured) -> Finding | None:
     most = attribution.whole_off
     if most is None or not stats.mismatches or (stats.max_abs is not None and stats.max_abs <= most):
         return None
-    sentence = f"{stats.mismatches} of {stats.count} elements {'is' if stats.mismatches == 1 else 'are'} not what its"
+    verb = "differs" if stats.mismatches == 1 else "differ"
+    sentence = f"{stats.mismatches} of {stats.count} elements {verb} from a replay of the node"
     if most:
-        sentence += f" inputs give, by up to {stats.max_abs:g}; {most} is rounding"
+        sentence += f" by up to {stats.max_abs:g}; rounding explains at most {most}"
         amount = math.nan if stats.max_abs is None else stats.max_abs
         return breach(measured, FindingKind.ARITHMETIC, sentence, judged=(amount, most, "integers"), given=False)
     ties = "all" if attribution.tied == stats.mismatches else attribution.tied
-    sentence += f" inputs give, and nothing rounds {_WHOLE}"
-    sentence += f"; a tie: {ties} of these are the index of an equal value" if attribution.tied else ""
+    sentence += f"; {_NEVER_ROUNDED}"
+    sentence += f"; {ties} of these are ties, that is, the index of an equal value" if attribution.tied else ""
     return breach(measured, FindingKind.ARITHMETIC, sentence, judged=(stats.mismatches, 0, "elements"), given=False)
 
 
@@ -131,9 +131,9 @@ def _unequal(measured: Measured) -> Finding | None:
         return None
     if measured.excused and not measured.limits.given:
         return None
-    sentence = f"{differing(stats)}, and nothing rounds {_WHOLE}"
+    sentence = f"{differing(stats)}; {_NEVER_ROUNDED}"
     if measured.unreplayed is not None and not measured.limits.given:
-        sentence += f"; judged with the error of its inputs included, since {measured.unreplayed}"
+        sentence += f"; this includes the error of its inputs, because {measured.unreplayed}"
     return breach(measured, FindingKind.ARITHMETIC, sentence, judged=(stats.mismatches, 0, "elements"), given=False)
 
 

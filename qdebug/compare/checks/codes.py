@@ -14,7 +14,7 @@ from qdebug.numerics.code_loss import CodeLoss
 
 __all__ = ["range_fits", "saturation", "scale_fits"]
 
-_BY_MASK = "the mask takes up its codes"
+_BY_MASK = "the mask value uses up the code range"
 
 
 def range_fits(of: Measured) -> Finding | None:
@@ -25,7 +25,7 @@ def range_fits(of: Measured) -> Finding | None:
         clipped,
         DEFAULT_MIN_SQNR,
         FindingKind.SATURATION,
-        ("cut off at the range of its codes", "that range is too narrow"),
+        ("clipping {} to its code range", "the range is too narrow"),
     )
 
 
@@ -33,7 +33,7 @@ def scale_fits(of: Measured) -> Finding | None:
     """Find a scale so large that rounding to the codes leaves too little of the reference's values."""
     coded = None if of.attribution is None else of.attribution.quantization_error
     return _loss_finding(
-        of, coded, CODES_MIN_SQNR, FindingKind.SCALE, ("rounded to its codes", "its scale is too large")
+        of, coded, CODES_MIN_SQNR, FindingKind.SCALE, ("rounding {} to its codes", "the scale is too large")
     )
 
 
@@ -55,17 +55,17 @@ def _loss_finding(
         return None
     arriving = attribution.arriving or attribution.propagated
     before = None if arriving is None else arriving.rmse
-    values = "the reference's values" + (" that no mask hides" if attribution.hidden else "")
-    level_text = f"{values}, {words[0]}, have an SQNR of {apart(error.sqnr_db, floor)} dB"
-    sentence = f"{level_text}, below {floor:g} dB: {_BY_MASK if attribution.hidden else words[1]}"
+    values = f"the reference's {'unmasked ' if attribution.hidden else ''}values"
+    level_text = f"{words[0].format(values)} leaves an SQNR of {apart(error.sqnr_db, floor)} dB"
+    sentence = f"{level_text}, below {floor:g} dB; {_BY_MASK if attribution.hidden else words[1]}"
     if before is not None and error.rmse is not None and error.rmse <= before:
-        if not own_error.rmse:  # it passes codes on: the loss happened where they were made
-            handed_on = f"{level_text}, but what reaches the node is as far off already"
+        if not own_error.rmse:  # the node only passes codes on, so an earlier node lost the precision
+            handed_on = f"{level_text}, but its inputs already have as large an error"
             return replace(
                 breach(measured, kind, handed_on, judged=(error.sqnr_db, floor, "dB"), given=False),
                 role=FindingRole.EXCUSE,
             )
-        sentence += "; what reaches the node is as far off already"
+        sentence += "; its inputs already have as large an error"
     return replace(
         breach(measured, kind, sentence, judged=(error.sqnr_db, floor, "dB"), given=False), role=FindingRole.COST
     )
@@ -79,5 +79,5 @@ def saturation(measured: Measured) -> Finding | None:
     share = rails.clipped / rails.total
     if not share > most:
         return None
-    sentence = f"{apart(share, most)} of the reference's values are clipped by its codes, more than {most:g}"
+    sentence = f"its code range clips {apart(share, most)} of the reference's values, more than the limit of {most:g}"
     return breach(measured, FindingKind.SATURATION, sentence, judged=(share, most, "of all values"), given=True)

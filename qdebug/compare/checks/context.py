@@ -53,7 +53,7 @@ from qdebug.numerics.stats import ErrorStats, Rails
 
 __all__ = ["NodeContext", "Runs"]
 
-_HALF_KNOWN = "it was replayed with the reference's constants, which are not rounded to codes"
+_HALF_KNOWN = "it was replayed with the reference's unquantized constants"
 
 
 _EQUAL_INPUTS_MIN_SQNR: Mapping[Digits | None, float] = {
@@ -297,7 +297,7 @@ class NodeContext:
         if not graph.alike or self.node is None or not operators.same_family(reference_node, self.node):
             return None
         result = runs.reference_reproducer.reproduce(reference_node, entry.reference_tensor)
-        if result is not None and result.firm:  # that costs less than a replay of all steps
+        if result is not None and result.firm:  # this check is cheaper than replaying all steps
             return None
         alone = reference_self_check(runs.reference, entry)
         own_error = alone.arithmetic_unsaturated
@@ -432,7 +432,7 @@ class NodeContext:
     def _own(self) -> Attribution:
         """The attribution by the recorded operator of the backend's node."""
         if self.comparison.basis != "full":
-            return Attribution(reason="not all of its values were kept")
+            return Attribution(reason="only part of its values was kept")
         if self.graph is None:
             return attribute(self.runs.reference, self.runs.backend, self.entry)
         return self._attribution_of_identical or self.graph.attribution()
@@ -459,7 +459,8 @@ class NodeContext:
             return own, False
         if self._reproduced_firmly and not self._beyond(own, excused=True):
             return own, False
-        if self.is_undefined and self.node is not None:  # it need not do what the reference's nodes do
+        # an unknown operator may compute something other than the reference's nodes
+        if self.is_undefined and self.node is not None:
             return own.unjudged(without_kernel(self.node)), False
         other = self._as_reference(own)
         return (other, True) if other is not None else (self._without_incomplete_replay(own), False)
@@ -500,10 +501,10 @@ class NodeContext:
         if not theirs or not ours or not SELF_CHECK_MIN_ERROR_RATIO <= theirs / ours <= 1 / SELF_CHECK_MIN_ERROR_RATIO:
             return own
         if not self._beyond(alone, excused=False):
-            return own  # it rounds as coarsely, and no more
+            return own  # the reference's node has the same rounding error
         node = graph.producer(self.entry.reference_tensor)
         op = "its node" if node is None else node.op
-        return Attribution(reason=f"the reference's own values are not what {op} makes of its inputs either")
+        return Attribution(reason=f"a replay of {op} does not reproduce the reference's values either")
 
     def _beyond(self, attribution: Attribution | None, *, excused: bool) -> bool:
         """Tell whether the error is beyond a derived limit and finite, if it splits up so."""

@@ -55,8 +55,8 @@ def dead_zone(context: NodeContext) -> Finding | None:
     if min(dropped, kept) < DEAD_ZONE_MIN_ELEMENTS or not rest_is_right:
         return None
     most = f"{zone:.4g}{' LSB' if coded else ''}"
-    said = f"{dropped} of {count} elements are zero where a replay of the node gives up to {most}"
-    said += ", and all that should be larger are right: a dead zone"
+    said = f"dead zone: {dropped} of {count} elements are zero where a replay of the node gives up to {most}"
+    said += "; all larger elements are right"
     return Finding(
         kind=FindingKind.DEAD_ZONE,
         role=FindingRole.CAUSE,
@@ -86,12 +86,12 @@ def dead_channels(context: NodeContext) -> Finding | None:
         return None
     step = float(quant.scale[0])
     many = "channel" if len(dead) == 1 else "channels"
-    said = f"{many} {_ranges(dead)} {'is' if len(dead) == 1 else 'are'} all rounded to zero"
+    said = f"{many} {_ranges(dead)} {'is' if len(dead) == 1 else 'are'} rounded to zero entirely"
     return Finding(
         kind=FindingKind.DEAD_ZONE,
         role=FindingRole.NOTE,
         node=context.name,
-        sentence=f"{said}: the values that arrive there are at most {largest:.3g} in size, and the step is {step:.3g}",
+        sentence=f"{said}; the largest magnitude there is {largest:.3g}, and one LSB is {step:.3g}",
         amount=float(len(dead)),
         limit=0.0,
         unit=f"of {count} channels",
@@ -115,7 +115,7 @@ def _dead(context: NodeContext, node: Node, quant: QuantParams) -> tuple[list[in
         dead &= ~(runs.backend.load(entry.tensor, *place) != quant.zero_point[0]).any(axis=others)
         if not dead.any():
             return [], 0.0, dead.size
-    largest = np.zeros((2, dead.size))  # of what arrives, and of the reference
+    largest = np.zeros((2, dead.size))  # row 0: the node's input; row 1: the reference
     for place in places:
         for row, values in enumerate(
             (
@@ -124,10 +124,10 @@ def _dead(context: NodeContext, node: Node, quant: QuantParams) -> tuple[list[in
             )
         ):
             if values.shape != first.shape:
-                raise KernelError(f"the replay gives shape {values.shape} and the recording has {first.shape}")
+                raise KernelError(f"the replay has shape {values.shape}, but the recorded tensor has {first.shape}")
             largest[row] = np.maximum(largest[row], np.abs(values).max(axis=others, initial=0.0))
     step = float(quant.scale[0])
-    dead &= (largest > 0.0).all(axis=0) & (largest[0] < step)  # what is larger was not rounded to zero
+    dead &= (largest > 0.0).all(axis=0) & (largest[0] < step)  # a larger input cannot round to zero
     return np.flatnonzero(dead).tolist(), float(largest[0][dead].max(initial=0.0)), dead.size
 
 
@@ -154,5 +154,5 @@ def _values(context: NodeContext, node: Node) -> Iterator[tuple[np.ndarray, np.n
         right = np.clip(replayed, *uniform_span(entry.quant)) if entry.quant is not None else replayed
         given = dequantize(backend.load(entry.tensor, sample, step), entry.quant)
         if given.size != right.size:
-            raise KernelError(f"the replay gives {right.size} elements and the recording has {given.size}")
+            raise KernelError(f"the replay has {right.size} elements, but the recorded tensor has {given.size}")
         yield np.asarray(right, np.float64).ravel() / size, np.asarray(given, np.float64).ravel() / size

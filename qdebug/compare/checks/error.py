@@ -24,7 +24,7 @@ def nonfinite(of: Measured) -> Finding | None:
         count = stats.nonfinite
     if not count or of.harmless:
         return None
-    sentence = f"{count} of {stats.count} elements are NaN or infinite on one side only"
+    sentence = f"{count} of {stats.count} elements are NaN or infinite in one run only"
     return breach(of, FindingKind.NONFINITE, sentence, judged=(count, 0, "elements"), given=False)
 
 
@@ -37,14 +37,14 @@ def sqnr(of: Measured) -> Finding | None:
     if not limits.given and of.usual_rms is not None:
         return _sqnr_of_sample(of, stats)
     if not limits.given and stats.max_lsb is not None and stats.max_lsb <= DERIVED_LSB + LSB_SLACK:
-        floor = CODES_MIN_SQNR  # each code is within what a quantized node may introduce
+        floor = CODES_MIN_SQNR  # every code is within the error that one quantized node may introduce
     if floor is None or stats.sqnr_db is None or stats.sqnr_db >= floor or (not limits.given and of.excused):
         return None
     sentence = f"SQNR {apart(stats.sqnr_db, floor)} dB is below {floor:g} dB"
     if of.least_sqnr is not None and not limits.given:
-        sentence += f", though all that it reads is equal; {of.unreplayed}"
+        sentence += f", although its inputs are equal; {of.unreplayed}"
     elif of.unreplayed is not None and not limits.given:
-        sentence += f"; judged with the error of its inputs included, since {of.unreplayed}"
+        sentence += f"; this includes the error of its inputs, because {of.unreplayed}"
     return breach(of, FindingKind.ERROR, sentence, judged=(stats.sqnr_db, floor, "dB"), given=limits.given)
 
 
@@ -57,7 +57,7 @@ def _sqnr_of_sample(of: Measured, stats: ErrorStats) -> Finding | None:
     floor, level = DEFAULT_MIN_SQNR, level_of_sample(stats, of.usual_rms)
     if level is None or level >= floor or of.excused:
         return None
-    sentence = f"its error is {apart(level, floor)} dB below the signal of all samples, and {floor:g} dB is required"
+    sentence = f"its error is only {apart(level, floor)} dB below the signal of all samples; the limit is {floor:g} dB"
     return breach(of, FindingKind.ERROR, sentence, judged=(level, floor, "dB"), given=False)
 
 
@@ -73,10 +73,10 @@ def largest_step(of: Measured) -> Finding | None:
     stats, most = _whole(of), of.limits.max_lsb
     if stats is None or stats.max_lsb is None or most is None:
         return None
-    # Limits are whole and half steps, and so are differences, but for the rounding of real values to float32.
+    # Limits and differences are multiples of half a step, except for float32 rounding of real values.
     if stats.max_lsb <= most * (1 + LSB_SLACK):
         return None
-    sentence = f"a difference of {apart(stats.max_lsb, most, digits=4)} LSB is above {most:g} LSB"
+    sentence = f"the largest error, {apart(stats.max_lsb, most, digits=4)} LSB, is above the limit of {most:g} LSB"
     return breach(of, FindingKind.ERROR, sentence, judged=(stats.max_lsb, most, "LSB"), given=True)
 
 

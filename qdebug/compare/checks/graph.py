@@ -116,8 +116,8 @@ def cast_otherwise(context: NodeContext) -> Finding | None:
     reference_mistake = mistake_of(runs.reference, reference_node, entry.reference_tensor, places)
     if backend_mistake is None or reference_mistake is None or backend_mistake == reference_mistake:
         return None
-    found = f"{backend_mistake}, and in the reference {reference_mistake}"
-    sentence = f"{found}: that reproduces every element, and no standard says what is right"
+    found = f"in the backend, {backend_mistake}; in the reference, {reference_mistake}"
+    sentence = f"{found}. This reproduces every element. No standard defines the right result"
     return Finding(kind=FindingKind.PRECISION, role=FindingRole.DIFFERENCE, node=context.name, sentence=sentence)
 
 
@@ -130,7 +130,7 @@ def mistaken(context: NodeContext) -> Finding | None:
     likely = mistake_of(runs.backend, node, entry.tensor, places)
     if likely is None:
         return None
-    sentence = f"{likely}: that reproduces every element"
+    sentence = f"{likely} (reproduces every element)"
     return Finding(kind=FindingKind.ARITHMETIC, role=FindingRole.CAUSE, node=node.name, sentence=sentence)
 
 
@@ -165,12 +165,12 @@ def harmless(context: NodeContext) -> Finding | None:
     if stats is None or not stats.nonfinite or not context.harmless:
         return None
     count = stats.nonfinite
-    sentence = f"{count} of {stats.count} elements {agreeing(count, 'is')} NaN or infinite on one side only"
+    sentence = f"{count} of {stats.count} elements {agreeing(count, 'is')} NaN or infinite in one run only"
     return Finding(
         kind=FindingKind.NONFINITE,
         role=FindingRole.NOTE,
         node=context.name,
-        sentence=f"{sentence}, and nothing that is made of them changes",
+        sentence=f"{sentence}; no tensor computed from them changes",
         amount=float(count),
         limit=0.0,
         unit="elements",
@@ -205,7 +205,7 @@ def zero_divisor(context: NodeContext) -> Finding | None:
         kind=FindingKind.NONFINITE,
         role=FindingRole.CAUSE,
         node=context.name,
-        sentence=f"its divisor {name!r} has {zeros_text} in {total} elements, the reference's has {zeros[1]}",
+        sentence=f"its divisor {name!r} has {zeros_text} in {total} elements; the reference's has {zeros[1]}",
         amount=float(zeros[0]),
         limit=float(zeros[1]),
         unit="elements",
@@ -238,12 +238,12 @@ def overflow(context: NodeContext) -> Finding | None:
     sample = 0 if context.stats is None else context.stats.worst_sample or 0
     for recording, tensor, side in (
         (runs.backend, entry.tensor, ""),
-        (runs.reference, entry.reference_tensor, " of the reference"),
+        (runs.reference, entry.reference_tensor, "in the reference, "),
     ):
         clause = float32_overflow(recording, recording.graph.producer(tensor), tensor, sample)
         if clause is not None:
             return Finding(
-                kind=FindingKind.SCALE, role=FindingRole.CAUSE, node=entry.node, sentence=clause + side, evidence=tensor
+                kind=FindingKind.SCALE, role=FindingRole.CAUSE, node=entry.node, sentence=side + clause, evidence=tensor
             )
     return None
 
@@ -273,7 +273,7 @@ def placement(context: NodeContext) -> Finding | None:
     ran = "" if context.node is None else context.node.placement.partition(": ")[0]
     if not ran or not isinstance(asked_for, str) or ran == asked_for:
         return None
-    sentence = f"it ran on {ran}, asked for was {asked_for}"
+    sentence = f"it ran on {ran}, although {asked_for} was requested"
     return Finding(
         kind=FindingKind.PLACEMENT, role=FindingRole.NOTE, node=context.name, sentence=sentence, evidence=ran
     )
@@ -302,7 +302,7 @@ def float_weights(context: NodeContext) -> Finding | None:
     dtype = graph.tensors[weight].dtype
     if dtype is None or not is_float(dtype) or _is_quantized(graph, weight) or not _is_quantized(graph, data):
         return None
-    sentence = f"its data are quantized and its weight {weight!r} is {dtype}: the node is computed in float"
+    sentence = f"its data is quantized but its weight {weight!r} is {dtype}, so the node computes in float"
     return Finding(
         kind=FindingKind.WEIGHT, role=FindingRole.NOTE, node=context.name, sentence=sentence, evidence=weight
     )

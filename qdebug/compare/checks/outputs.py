@@ -83,6 +83,6 @@ def _said(backend: Recording, part: JoinedPart, sums: _Sums, floor: float) -> st
     for name in part.way:
         quant = backend.graph.tensors[name].quant
         if quant is not None and not quant.per_channel and float(quant.scale[0]) > sums.largest:
-            step = f"the step {float(quant.scale[0]):.3g} of {name!r} exceeds every value of it"
-            return f"{text} is all zero: {step}, at most {sums.largest:.3g} in the reference"
-    return f"{text} is all zero, and up to {sums.largest:.3g} in the reference"
+            step = f"one LSB of {name!r} is {float(quant.scale[0]):.3g}"
+            return f"{text} is all zero; {step}, and its values reach only {sums.largest:.3g} in the reference"
+    return f"{text} is all zero; its values reach {sums.largest:.3g} in the reference"

@@ -105,7 +105,7 @@ def _overflow_clause(codes: np.ndarray, quant: QuantParams) -> str | None:
         return None
     at = np.unravel_index(int(over.argmax()), over.shape)
     if quant.axis is None or quant.block_size:
-        return f"code {int(codes[at])} at its scale stands for a value beyond float32"
+        return f"code {int(codes[at])} dequantizes to a value beyond the float32 range"
     channel = at[quant.axis]
     zeros = np.broadcast_to(quant.zero_point.ravel(), scales.shape)
     return _clause(int(codes[at]), float(scales[channel]), int(zeros[channel]))
@@ -117,6 +117,6 @@ def _clause(code: int, scale: float, zero: int) -> str:
     digits = next((digits for digits in _DIGITS if f"{real:.{digits}g}" != f"{beyond:.{digits}g}"), _DIGITS[-1])
     about = f" (zero point {zero})" if zero else ""
     return (
-        f"code {code} at scale {scale:.{max(digits, 4)}g}{about} stands for {real:.{digits}g}, "
-        f"beyond the {beyond:.{digits}g} where float32 ends"
+        f"code {code} at scale {scale:.{max(digits, 4)}g}{about} dequantizes to {real:.{digits}g}, "
+        f"beyond the float32 limit of {beyond:.{digits}g}"
     )

@@ -49,7 +49,10 @@ def selection(context: NodeContext) -> Finding | None:
         kind=FindingKind.SELECTION,
         role=FindingRole.NOTE,
         node=context.name,
-        sentence=f"{count}, selected by a difference of {'' if len(found) == 1 else 'up to '}{most:.3g} in {source!r}",
+        sentence=(
+            f"{count}; a difference of {'' if len(found) == 1 else 'up to '}{most:.3g} in {source!r} "
+            "changes the selection"
+        ),
         amount=most,
         evidence=source,
     )

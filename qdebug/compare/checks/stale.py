@@ -33,7 +33,7 @@ def with_bytes_of_another(context: NodeContext) -> Finding | None:
     if not same or np.unique(runs.backend.load(entry.tensor, *place)).size < _FEWEST:
         return None
     more = f" and of {plural(len(same) - 1, 'more tensor')}" if len(same) > 1 else ""
-    said = f"its bytes are those of {same[0]!r}{more}: a buffer that was overwritten, or not written"
+    said = f"its bytes equal those of {same[0]!r}{more}; its buffer was overwritten, or never written"
     return Finding(
         kind=FindingKind.STALE, role=FindingRole.CAUSE, node=context.node.name, sentence=said, evidence=same[0]
     )

@@ -19,7 +19,7 @@ def nonfinite_at_least(context: NodeContext) -> Finding | None:
     if not count:
         return None
     what = "element is" if count == 1 else "elements are"
-    said = f"by the statistics of all values at least {count} {what} NaN or infinite on one side only"
+    said = f"according to the statistics, at least {count} {what} NaN or infinite in one run only"
     return breach(context, FindingKind.NONFINITE, said, judged=(count, 0, "elements"), given=False)
 
 
@@ -58,8 +58,11 @@ def worst_sample(context: NodeContext) -> Finding | None:
         return None
     level, sample = min(beyond)
     more = f" (and of {len(beyond) - 1} more)" if len(beyond) > 1 else ""
-    said = f"the error of sample {sample}{more} is {apart(level, DEFAULT_MIN_SQNR)} dB below the signal of all samples"
-    said += f", and {DEFAULT_MIN_SQNR:g} dB is required; {context.unreplayed}"
+    said = (
+        f"the error of sample {sample}{more} is only {apart(level, DEFAULT_MIN_SQNR)} dB below the signal "
+        "of all samples"
+    )
+    said += f"; the limit is {DEFAULT_MIN_SQNR:g} dB; {context.unreplayed}"
     return breach(context, FindingKind.ERROR, said, judged=(level, DEFAULT_MIN_SQNR, "dB"), given=False)
 
 
@@ -83,7 +86,7 @@ def unjudged(context: NodeContext) -> Finding | None:
         return None
     if context.reproduced is not None and context.reproduced.firm:
         return None
-    why = "the inputs of the two runs differ" if context.runs.different_inputs else "what it reads is as far off"
+    why = "the inputs of the two runs differ" if context.runs.different_inputs else "its inputs have as large an error"
     return _doubt(context, stats.sqnr_db, floor, f"{context.unreplayed}, and {why}")
 
 
@@ -107,7 +110,7 @@ def undecided(context: NodeContext) -> Finding | None:
         return None
     if not context.entry.whole or not stats.mismatches or context.limits.judge_whole(stats):
         return None
-    said = f"{differing(stats)}, for which what it reads may account"
+    said = f"{differing(stats)}, possibly because of its inputs"
     return Finding(
         kind=FindingKind.ARITHMETIC,
         role=FindingRole.EXCUSE,

@@ -18,16 +18,16 @@ def wrong_reference(context: NodeContext) -> Finding | None:
     alone, stats = context.reference_alone, context.stats
     if alone is not None and stats is not None and stats.nonfinite:
         odd = 0 if alone.arithmetic_unsaturated is None else alone.arithmetic_unsaturated.nonfinite
-        said = "the reference's node gives finite values where its recording has none; the backend holds them"
+        said = "a replay of the reference's node gives finite values that the reference lacks and the backend has"
         found = breach(context, FindingKind.REFERENCE, said, judged=(odd, 0, "elements"), given=False)
         return replace(found, role=FindingRole.CAUSE)
     own = None if alone is None else judged(Error(stats=context.stats, attribution=alone, limits=Limits()))
     if own is None:
         return None
-    off = f"{apart(own.amount, own.limit, digits=4)} LSB, and rounding explains {own.limit:g} at most"
+    off = f"{apart(own.amount, own.limit, digits=4)} LSB; rounding explains at most {own.limit:g} LSB"
     if own.unit != "LSB":
-        off = f"{apart(own.amount, own.limit)} times what rounding explains"
-    said = "the reference's tensor is not what its node gives on the inputs that it recorded; the backend's is"
+        off = f"{apart(own.amount, own.limit)} times the rounding bound"
+    said = "a replay of its node does not reproduce the reference's tensor, but it reproduces the backend's"
     return breach(
         context,
         FindingKind.REFERENCE,
@@ -64,8 +64,8 @@ def apart_on_equal_inputs(context: NodeContext) -> Finding | None:
         return None
     most = stats.max_lsb or 0.0
     codes = "1 code" if most == 1 else f"{most:g} codes"
-    ours = "by an arithmetic that is not known" if pair.backend is None else f"by {pair.backend}"
-    both = f"the reference computes by {pair.reference}, the backend {ours}"
+    ours = "an unknown arithmetic" if pair.backend is None else pair.backend
+    both = f"the reference uses {pair.reference}, the backend {ours}"
     said = f"{differing(stats)} on equal inputs, by up to {codes}; {both}"
     return Finding(
         kind=FindingKind.ARITHMETIC,

@@ -64,13 +64,13 @@ A = TypeVar("A")
 OnProgress = Callable[[int, int, str], None]
 """Called with the number of outputs done, their total and the name of the next node."""
 
-_SPARED = "step programs that nobody is known to use were not tried: too many nodes of its operator had none"
+_SPARED = "step programs of no known runtime were not tried, because they failed for too many nodes of this operator"
 _ANY = "any arithmetic"
-_OPEN = "every arithmetic that was tried gives these codes, so that nothing recorded tells them apart"
+_OPEN = "every arithmetic that was tried gives these codes; the recording cannot tell them apart"
 _MOVES = "moved"
 """Kind of a node that gives codes and computes nothing."""
-_AS_ONE = "a quantizer and the node on codes before it, as one"
-_INSIDE = "the inside of fused layers, replayed"
+_AS_ONE = "a quantizer merged with the quantized node before it"
+_INSIDE = "replayed values inside fused layers"
 """The assumption behind an explanation of a fused layer."""
 _ANSWERED = (ExplainStatus.EXPLAINED, ExplainStatus.IN_BAND)
 _NOTHING = MemoryRecording(Graph(()), {})
@@ -151,10 +151,10 @@ class Explainer:
             if not found.matching and any(chain.makes_codes for chain in chains):
                 other = _look(self.unrounded, Units(self.unrounded), node, tensor, unknown=False)
                 if isinstance(other, SearchResult) and other.matching:
-                    return replace(other, inside=f"{_INSIDE}, where numbers are not made codes", unrounded=True)
+                    return replace(other, inside=f"{_INSIDE}, without rounding to codes", unrounded=True)
             if not found.matching and any(chain.sums for chain in chains) and _rounded_otherwise(found):
                 wrong = round((1 - (found.match or 0.0)) * found.elements)
-                off = f"{wrong} of {found.elements} codes are one step off, behind real sums inside the layer"
+                off = f"{wrong} of {found.elements} codes are off by one after float sums inside the layer"
                 answer = _bare(node, tensor, ExplainStatus.IN_BAND, off)
                 return replace(answer, match=found.match, elements=found.elements, assumed=_INSIDE)
             return replace(found, inside=_INSIDE)
@@ -163,7 +163,7 @@ class Explainer:
             if not self._is_rounded(node, tensor):
                 likely = mistake_inside(self.whole, node, tensor, self._whole_units.places(node, tensor))
                 if likely is not None:
-                    reason = f"it is not what its layer gives; likely: {likely}"
+                    reason = f"a replay of its layer does not reproduce it; likely: {likely}"
                     return replace(found, assumed=said, reason=reason)
                 return without if any(chain.sums for chain in chains) else replace(found, assumed=said)
             found = replace(found, status=ExplainStatus.IN_BAND, reason=None)
@@ -289,7 +289,7 @@ def explain_recording(
         producer = said.producer(answer.tensor)
         op = answer.op if producer is None else producer.op
         end = inside.get(answer.node) if answer.status is ExplainStatus.NO_INPUT else None
-        why = f"it is computed inside the layer that ends with {end!r}, which is looked at"
+        why = f"it is computed inside the layer that ends with {end!r}, which is examined as a whole"
         coded = end is None and _is_on_codes(recording.graph, answer.tensor)
         nodes.append(replace(answer, op=op, on_codes=coded, reason=answer.reason if end is None else why))
     classes = [(finding, answers[position].members) for position, finding in findings.items() if finding.matching]
@@ -407,7 +407,7 @@ def wanted(recording: Recording, name: str) -> tuple[str, ...]:
     if nodes:
         raise UsageError(
             f"{name!r} fits {len(nodes)} nodes: {listed_names(nodes)}.",
-            hint="Give one of these names, or a longer part of one.",
+            hint="Give one of these names, or a longer part of the name.",
         )
     raise UsageError(
         f"No node and no computed tensor is called {name!r}.{near_names(name, known)}",
@@ -488,7 +488,7 @@ def _real(recording: Recording, node: Node, tensor: str, at: Sequence[Place]) ->
         and operators.plain(node).rescales
         and _bare_codes(recording, tensor, at[0])
     ):
-        said = f"nothing says how its output {tensor!r} is quantized"
+        said = f"the recording does not say how its output {tensor!r} is quantized"
         return _bare(node, tensor, ExplainStatus.NO_KERNEL, said)
     mistaken = None if found.within else _no_codes(recording, node, tensor, at[0])
     far = not found.within and (found.band.ratio or 0.0) > OUTLIER_ERROR_RATIO
@@ -513,7 +513,7 @@ def _no_codes(recording: Recording, node: Node, tensor: str, place: Place) -> st
         if recording.graph.tensors[name].quant is None or values.dtype.kind != "f":
             continue
         if np.any(values != np.rint(values)):
-            return f"{name!r} was recorded with a scale, as codes are, and holds no whole numbers"
+            return f"{name!r} was recorded with a scale, but its values are not integers"
     return None
 
 
@@ -521,7 +521,7 @@ def _moved(recording: Recording, node: Node, tensor: str, why: str, at: Sequence
     """Hold a node that gives codes and is no unit against a kernel that moves codes as they are."""
     quants = [recording.graph.tensors[name].quant for name in node.inputs if name]
     same = [quant for quant in quants if quant is not None and quant == recording.graph.tensors[tensor].quant]
-    row = operators.plain(node)  # Q and DQ leave nothing open where they are no unit: int32 codes, 8-bit floats, blocks
+    row = operators.plain(node)  # other codes (int32, 8-bit floats, blocks) leave Q and DQ no choice
     defined = same or (row.converts_codes and not_in_codes(node, recording.graph) is None)
     if not has_kernel(node.op, node.domain) or row.rescales or not defined:
         return _bare(node, tensor, ExplainStatus.NO_KERNEL, _clause(why))
@@ -533,16 +533,16 @@ def _moved(recording: Recording, node: Node, tensor: str, why: str, at: Sequence
             replayed = run_node(*completed, recording.graph.opset)[tensor]
         ours = recording.load(tensor, *place)
         if ours.shape != replayed.shape:
-            raise KernelError(f"The replay gives shape {replayed.shape} and the recording has {ours.shape}.")
+            raise KernelError(f"The replay has shape {replayed.shape}, but the recorded tensor has {ours.shape}.")
         equal += int(np.count_nonzero(ours == replayed))
         total += ours.size
     status = ExplainStatus.EXPLAINED if equal == total else ExplainStatus.UNEXPLAINED
-    left = None if equal == total else f"{total - equal} of {total} elements are not what {node.op} gives"
+    left = None if equal == total else f"{total - equal} of {total} elements differ from a replay of {node.op}"
     answer = _bare(node, tensor, status, left)
     return replace(
         answer,
         kind=_MOVES if same else "defined",
-        words="codes moved as they are" if same else "as the operator is defined",
+        words="codes copied unchanged" if same else "as the operator is defined",
         match=equal / max(total, 1),
         elements=total,
         tried=1,
@@ -578,7 +578,7 @@ def _answer(finding: SearchResult, pooled: Pooled, measured: KnownRuntime) -> No
     if not members:
         return answer
     known = measured.variants(finding.kind, finding.dtypes, finding.branch)
-    members = tuple(sorted(members, key=lambda variant: variant not in known))  # the others stay in their order
+    members = tuple(sorted(members, key=lambda variant: variant not in known))  # a stable sort: measured variants first
     names = tuple(map(str, pooled.members))
     answer = replace(answer, variants=tuple(map(str, members)), members=names, words=describe(members[0]))
     if not explained:
@@ -589,11 +589,11 @@ def _answer(finding: SearchResult, pooled: Pooled, measured: KnownRuntime) -> No
         reasons = [reason for reason in given if reason]
         if left is not None:
             answer = _held_against(answer, left, finding)
-            if pooled.fits is not None:  # nothing else is likelier than what reproduces every element
-                left = replace(left, likely=f"{describe(pooled.fits)}: that reproduces every element")
+            if pooled.fits is not None:  # a variant that reproduces every element is the likeliest
+                left = replace(left, likely=f"{describe(pooled.fits)} (reproduces every element)")
         else:
             wrong = finding.elements - round((finding.match or 0.0) * finding.elements)
-            reasons.insert(0, f"{wrong} of {finding.elements} elements are not what {node.op} gives")
+            reasons.insert(0, f"{wrong} of {finding.elements} elements differ from a replay of {node.op}")
         return replace(answer, residual=left, reason="; ".join(reasons) or None)
     if finding.runner_up is None and finding.tried > 1 and len(pooled.members) == finding.tried:
         return replace(answer, words=_ANY, reason="; ".join(filter(None, (_OPEN, answer.reason))))
@@ -623,10 +623,10 @@ def _with_recorded(answer: NodeExplanation) -> NodeExplanation:
     known = answer.recorded
     if known is None:
         return answer
-    far = f"they stand for {known.ratio:.6g} times the quotient of the recorded scales"
-    said = "" if known.reproduces else "no program with the recorded multiplier and shift reproduces it"
+    far = f"their product is {known.ratio:.6g} times the quotient of the recorded scales"
+    said = "" if known.reproduces else "no step program with the recorded multiplier and shift reproduces the codes"
     if abs(known.ratio - 1) > RECORDED_MULTIPLIER_MAX_REL_DIFFERENCE:
-        said = f"{said or 'the recorded multiplier and shift reproduce it, and not the scales'}: {far}"
+        said = f"{said or 'the recorded multiplier and shift reproduce the codes, but the scales do not'}; {far}"
     return replace(answer, reason="; ".join(filter(None, (answer.reason, said))) or None)
 
 
@@ -634,7 +634,7 @@ def _types(dtypes: tuple[str, ...]) -> str:
     return f"{' x '.join(dict.fromkeys(dtypes[:-1]) if len(dtypes) > 3 else dtypes[:-1])} -> {dtypes[-1]}"
 
 
-@lru_cache(maxsize=64)  # siblings share their class
+@lru_cache(maxsize=64)  # sibling nodes usually have the same variants
 def _presets(members: tuple[Variant, ...], kind: str, dtypes: tuple[str, ...], branch: str) -> tuple[PresetMatch, ...]:
     named = dict.fromkeys(name for variant in members for name in names_of(variant, kind, dtypes, branch))
     return tuple(

@@ -224,7 +224,8 @@ class ExplainedRun(JsonObject):
         asked = [node for node in self.nodes if node.variants or node.status is ExplainStatus.UNEXPLAINED]
         fits = Counter(name for node in asked for name in {match.name for match in node.presets})
         measured = {match.name for node in asked for match in node.presets if match.provenance == "measured"}
-        own = {match.name for node in asked for match in node.presets[:1]}  # which is of the run's backend if any is
+        # the first preset is the run's own backend, if that matches
+        own = {match.name for node in asked for match in node.presets[:1]}
         misses = sorted((len(asked) - many, name not in measured, name not in own, name) for name, many in fits.items())
         best = [(name, missed) for missed, _, _, name in misses if 2 * missed < len(asked)]
         return tuple(each for each in best if each[1] == best[0][1])
@@ -251,16 +252,16 @@ class ExplainedRun(JsonObject):
         if self.run.fidelity is Fidelity.DIFFERS and not self.limits.allow_unfaithful:
             found.append("recording changed the result")
         if not self.answered:
-            found.append("nothing that was computed could be looked at")
+            found.append("no computed tensor could be examined")
         lost = tuple(
             Unmatched(side=Side.BACKEND, tensor=node.tensor, kind=UnmatchedKind.LOST, reason=node.reason or "")
             for node in self.not_looked_at
         )
         left, count = self.limits.not_allowed(lost), sum(node.on_codes for node in self.nodes)
         if len(left) > UNJUDGED_MAX_SHARE * count:
-            found.append(f"{len(left)} of {count} nodes on codes were not looked at{_first(left)}")
+            found.append(f"{len(left)} of {count} quantized nodes were not examined{_first(left)}")
             return tuple(found)
-        found += [f"no {op} was looked at{_first(missed)}" for op, missed in self._unseen_operators(left).items()]
+        found += [f"no {op} was examined{_first(missed)}" for op, missed in self._unseen_operators(left).items()]
         return tuple(found)
 
     def _unseen_operators(self, left: Sequence[Unmatched]) -> dict[str, list[Unmatched]]:

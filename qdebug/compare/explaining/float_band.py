@@ -167,7 +167,7 @@ def judge_float(recording: Recording, node: Node, tensor: str, at: Sequence[Plac
     found = FloatFinding(band=band, within=False, match=match, elements=total)
     if odd:
         are = "is" if odd == 1 else "are"
-        said = f"{odd} of {total} elements {are} NaN or infinite in the recording or the replay alone"
+        said = f"{odd} of {total} elements {are} NaN or infinite in the recording or the replay, not in both"
         likely = mistake_of(recording, node, tensor, at)
         reason = f"{said}: {next(filter(None, map(case.odd, at)))}{_likely(likely)}"
         return replace(found, reason=reason, likely=likely)
@@ -182,15 +182,15 @@ def judge_float(recording: Recording, node: Node, tensor: str, at: Sequence[Plac
     likely = mistake_of(recording, node, tensor, at)
     found, cause = replace(found, likely=likely), _likely(likely)
     if _rounds_nothing(node) or not single.allowed:
-        nothing = f"{node.op} rounds nothing" if _rounds_nothing(node) else "its sums are exact"
-        said = f"{total - equal} of {total} elements differ{case.where(at)}, and {nothing}"
+        nothing = f"{node.op} does not round" if _rounds_nothing(node) else "its sums are exact"
+        said = f"{total - equal} of {total} elements differ{case.where(at)}; {nothing}"
         return replace(found, reason=said + cause)
-    said = f"it is off by {single.ratio:.3g} times the rounding bound{case.where(at)}"
+    said = f"its error is {single.ratio:.3g} times the rounding bound{case.where(at)}"
     return replace(found, reason=said + cause)
 
 
 def _likely(mistake: str | None) -> str:
-    return "" if mistake is None else f"; likely: {mistake}: that reproduces every element"
+    return "" if mistake is None else f"; likely: {mistake} (reproduces every element)"
 
 
 def rounded_inputs(recording: Recording, node: Node, tensor: str, place: Place) -> tuple[str, ...]:
@@ -238,7 +238,7 @@ def assumption(recording: Recording, tensor: str, band: Band) -> str | None:
     if band.precision == _ON_CODES:
         node = recording.graph.producer(tensor)
         weights = "weights and " if node is not None and operators.of(node.op).product else ""
-        return f"{weights}results rounded to codes of a scale that nobody stated"
+        return f"{weights}results rounded to codes of an unrecorded scale"
     number, _, what = band.precision.partition(" ")
     name = _SHORT.get(number)
     if name is None:
@@ -312,8 +312,9 @@ class _Case:
         self._recording, self._node, self._tensor = recording, node, tensor
         self._form, self._opset = real_form(node, recording.graph.opset)
         self._short = _format_of(recording, self._form, tensor, at)
-        self._outside: dict[Place, OutOfRange] = {}  # results outside the range of their format
-        self._lone = False  # whether a precision of the inputs leaves few elements wrong: then no other explains them
+        self._outside: dict[Place, OutOfRange] = {}  # results that overflow or underflow their format
+        # True if a reduced input precision explains nearly all elements, so no other cause is needed
+        self._lone = False
 
     def compare(
         self,
@@ -346,7 +347,7 @@ class _Case:
         quant = self._recording.graph.tensors[self._tensor].quant
         ours = dequantize(recorded, quant)
         if ours.shape != replayed.shape:
-            raise KernelError(f"the replay gives shape {replayed.shape} and the recording has {ours.shape}")
+            raise KernelError(f"the replay has shape {replayed.shape}, but the recorded tensor has {ours.shape}")
         if ours.dtype.kind not in "fV" or replayed.dtype.kind not in "fV":
             return ours, replayed, 0.0
         if narrow is not None:
@@ -360,9 +361,9 @@ class _Case:
         short = SINGLE if self._short is None else self._short
         own = unit_roundoff(ours.dtype) if self._short is None else short.unit
         coarse = own > FLOAT32_UNIT_ROUNDOFF
-        # Below the normal numbers, a format's step is the same for all.
+        # The step of a format is constant below its normal numbers.
         steps = np.hypot(own * finite_norm(ours), short.subnormal / 2 * np.sqrt(ours.size)) if coarse else 0.0
-        if operators.of(self._form.op).product:  # sums of products in few digits have a precision of their own
+        if operators.of(self._form.op).product:  # products may be summed in a higher precision than the result's
             sums = allowed_error(self._form, values, replayed, self._opset, FLOAT32_UNIT_ROUNDOFF)
             return ours, replayed, float(np.hypot(sums, steps))
         sums = allowed_error(self._form, values, replayed, self._opset, max(FLOAT32_UNIT_ROUNDOFF, own))
@@ -541,7 +542,7 @@ class _Case:
         said = "".join(f", {place.detail}" for place in shown) or _by_sign(wrong, replayed)
         if np.unique(ours[wrong]).size == 1 and not chance(0.5, many):
             said = said or f", {many} of {wrong.size} elements"
-            said += f", which hold {float(ours[wrong][0]):g}: they may never be written"
+            said += f", all {float(ours[wrong][0]):g} (possibly never written)"
         return said
 
 

@@ -44,7 +44,7 @@ __all__ = ["further_cause", "with_further_cause"]
 
 Place = tuple[int, int]
 _LIKELY = "likely: "
-_EVERY, _ONE_OFF = "that reproduces every element", "that gives every code or the one next to it"
+_EVERY, _ONE_OFF = "reproduces every element", "reproduces every code to within one"
 """What is said of a cause; of codes the second, where rounding is not known well enough for all of them."""
 
 
@@ -66,7 +66,7 @@ def further_cause(recording: Recording, node: Node, tensor: str, places: Sequenc
     try:
         case = _Case(recording, node, tensor, places)
         found = case.cause_of_codes() if coded else case.cause_of_numbers()
-    except NotRecordedError:  # it is the end of a layer
+    except NotRecordedError:  # the node ends a fused layer, whose inner tensors were not recorded
         found = None
     except (KernelError, UsageError):
         return None
@@ -84,7 +84,7 @@ def with_further_cause(left: Residual, finding: SearchResult) -> Residual:
         left: The residual, which no known mistake on codes reproduces.
         finding: The search for the node.
     """
-    if left.reproduces or left.max_lsb <= 1 or left.pattern == "one_code":  # no rounding is further off
+    if left.reproduces or left.max_lsb <= 1 or left.pattern == "one_code":  # rounding alone explains errors of one code
         return left
     source = finding.source
     said = further_cause(with_understood_graph(source.recording), source.node, source.tensor, source.places)
@@ -154,7 +154,7 @@ class _Case:
         """Say what accounts for codes."""
         found = self.mistake() or self.codes_of_a_line()
         if found is None and (count := self.count()) is not None:
-            found = f"{count}: {self._claim()}"
+            found = f"{count} ({self._claim()})"
         return found or self.reading() or self.other_tensor()
 
     def cause_of_numbers(self) -> str | None:
@@ -178,7 +178,7 @@ class _Case:
             with recorded_limits(self._recording, place), np.errstate(all="ignore"):
                 right = run_node(self._form, values, self._opset)[self._form.outputs[0]]
             if right.shape != recorded.shape:
-                raise KernelError(f"The replay gives shape {right.shape} and the recording has {recorded.shape}.")
+                raise KernelError(f"The replay has shape {right.shape}, but the recorded tensor has {recorded.shape}.")
             allowed = 0.0 if self.coded else rounding_of(self._form, values, right, recorded, self._opset)
             slack = OUTLIER_ERROR_RATIO * allowed / math.sqrt(max(right.size, 1))
             if self._quant is not None:
@@ -270,12 +270,13 @@ class _Case:
             return None
         step, zero = 1 / line.factor, line.zero
         stated, stated_zero = float(quant.scale.reshape(-1)[0]), int(quant.zero_point.reshape(-1)[0])
-        if zero == stated_zero and round(stated / step, 2) == 1:  # some other rounding, or range
+        # the recorded scale fits, so only rounding or clamping differs
+        if zero == stated_zero and round(stated / step, 2) == 1:
             return None
         if step < 0:
-            return f"what the codes stand for is about {stated / step:.2g} times what it should be"
-        said = f"of about scale {step:.2g} and zero point {zero}, not of {stated:.4g} and {stated_zero}"
-        return f"{_LIKELY}its codes are {said}, another scale than the graph says: {_ONE_OFF}"
+            return f"the dequantized values are about {stated / step:.2g} times what they should be"
+        actual, stated_text = f"{step:.2g} and zero point {zero}", f"{stated:.4g} and {stated_zero}"
+        return f"{_LIKELY}its codes have a scale of about {actual}, not {stated_text} as the graph says ({_ONE_OFF})"
 
     def reading(self) -> str | None:
         """Say how an operand is read otherwise, if that gives every element of every sample."""
@@ -301,12 +302,12 @@ class _Case:
             for other in islice(fitting, _MOST_TENSORS):
                 values = dequantize(recording.load(other, *place), recording.graph.tensors[other].quant)
                 if values.dtype == array.dtype and not np.array_equal(values, array):
-                    said = f"{other!r} is read in place of {name!r}"
+                    said = f"{other!r} is read instead of {name!r}"
                     yield Mistake(likely=said, node=self._form, values={name: values})
 
     def _said(self, tried: Iterable[Mistake]) -> str | None:
         found = self._that_give(tried, whole=True) if self._telling else []
-        return f"{_LIKELY}{', or '.join(found)}: {self._claim()}" if 0 < len(found) <= _MOST_SAID else None
+        return f"{_LIKELY}{', or '.join(found)} ({self._claim()})" if 0 < len(found) <= _MOST_SAID else None
 
     def _claim(self) -> str:
         return _ONE_OFF if self._one_off else _EVERY
@@ -322,7 +323,7 @@ class _Case:
             return None
         where = wrong_place(self._recording, self._node, self._tensor, self._places)
         place = where or f"{np.count_nonzero(first.wrong)} of {first.wrong.size} elements"
-        return f"{_LIKELY}{found[0]}: that reproduces all wrong elements, {place}"
+        return f"{_LIKELY}{found[0]} (reproduces all wrong elements, {place})"
 
     def _that_give(self, tried: Iterable[Mistake], *, whole: bool) -> list[str]:
         """Return the mistakes, in words, that give all elements, or all wrong ones, of every sample."""

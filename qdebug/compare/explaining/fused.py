@@ -219,9 +219,10 @@ class WithFused(View):
         out = graph.tensors.get(node.outputs[0])
         coded = None if out is None else out.quant
         first = graph.tensors.get(next(iter(node.inputs), ""))
-        chosen = coded is not None and first is not None and coded == first.quant  # codes are handed on
+        # the node passes its input's codes on
+        chosen = coded is not None and first is not None and coded == first.quant
         if coded is not None and not chosen:
-            raise KernelError(f"Node {node.name!r} ({node.op}) gives codes of what is not in codes.")
+            raise KernelError(f"Node {node.name!r} ({node.op}) returns codes, but its input is not quantized.")
         stored = row.takes_codes or row.casts or chosen
         quants = {name: None if stored else graph.tensors[name].quant for name in values}
         wide = row.sums not in (None, Sums.OPERANDS) and any(quant is not None for quant in quants.values())

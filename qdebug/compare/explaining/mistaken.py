@@ -37,7 +37,7 @@ def mistake_of(recording: Recording, node: Node, tensor: str, places: Sequence[t
     form, opset = real_form(node, recording.graph.opset)
     if recording.graph.tensors[tensor].quant is not None or tensor not in form.outputs[:1] or not places:
         return None
-    wanted: dict[str, Mistake] | None = None  # by their words
+    wanted: dict[str, Mistake] | None = None  # key: the text of the mistake
     try:
         for place in places:
             values, recorded = read_inputs(recording, form, place), recording.load(tensor, *place)
@@ -56,7 +56,7 @@ def mistake_of(recording: Recording, node: Node, tensor: str, places: Sequence[t
     except (KernelError, NotRecordedError, UsageError):
         return None
     fitting = list((wanted or {}).values())
-    # One that tells all elements comes before those that tell a part.
+    # Prefer mistakes that explain all elements.
     found = [each for each in fitting if not each.told] or fitting
     one = len(found) == 1 or (len({each.about for each in found}) == 1 and found[0].about)
     return ", or ".join(each.likely for each in found) if one else None
@@ -86,7 +86,7 @@ def mistake_inside(layers: WithFused, node: Node, tensor: str, places: Sequence[
                 return None
     except (KernelError, NotRecordedError, UsageError):
         return None
-    return f"{next(iter(wanted))}: that reproduces every element" if wanted is not None and len(wanted) == 1 else None
+    return f"{next(iter(wanted))} (reproduces every element)" if wanted is not None and len(wanted) == 1 else None
 
 
 def _of_nodes(layers: WithFused, nodes: Sequence[Node], tensor: str, place: tuple[int, int]) -> Iterator[str]:
@@ -182,12 +182,12 @@ def _of_scales(recording: Recording, form: Node, values: Mapping[str, np.ndarray
         bare = weight / _along(scale, axis, weight.ndim)
         for other in range(weight.ndim):
             if other != axis % weight.ndim and weight.shape[other] == scale.size:
-                said = f"the scales of {name!r} are taken along axis {other}, not {axis}"
+                said = f"the scales of {name!r} are applied along axis {other}, not {axis}"
                 yield Mistake(likely=said, node=form, values={name: bare * _along(scale, other, weight.ndim)})
         yield from _of_lanes(form, name, np.rint(bare), _along(scale, axis, weight.ndim))
-        said = f"the first scale of {name!r} is used for all"
+        said = f"the first scale of {name!r} is used for all channels"
         yield Mistake(likely=said, node=form, values={name: np.asarray(bare * scale[0])})
-        said = f"the scales of {name!r} are read one channel off"
+        said = f"the scales of {name!r} are shifted by one channel"
         yield Mistake(likely=said, node=form, values={name: bare * _along(np.roll(scale, 1), axis, weight.ndim)})
 
 

@@ -38,9 +38,9 @@ def _beside(graph: Graph, tensor: str, wrong: set[str], status: dict[str, Explai
     node = graph.producer(tensor)
     given = [name for name in (node.inputs if node else ()) if name in wrong]
     if given:
-        return f"its input {given[0]!r} is unexplained too: if that was recorded wrongly, this follows"
+        return f"its input {given[0]!r} is unexplained too; if that was recorded wrongly, this node may be right"
     judged = (ExplainStatus.EXPLAINED, ExplainStatus.UNEXPLAINED, ExplainStatus.IN_BAND)
     readers = [name for reader in graph.consumers(tensor) for name in reader.outputs if status.get(name) in judged]
     if readers and wrong.issuperset(readers):
-        return "nor is what reads it explained: its values may have been recorded wrongly, and computed rightly"
+        return "the nodes that read it are unexplained too; it may have been computed rightly and recorded wrongly"
     return None

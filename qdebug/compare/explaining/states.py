@@ -25,7 +25,7 @@ def state_read(recording: Recording, node: Node, tensor: str) -> NodeExplanation
     answer = NodeExplanation(node=node.name, op=node.op, tensor=tensor, status=ExplainStatus.NO_INPUT)
     written = _written(recording, node)
     if written is None:
-        return replace(answer, reason="nothing in the graph writes the state that it reads")
+        return replace(answer, reason="no node of the graph writes the state that it reads")
     equal = total = 0
     for sample, step in recording.places(tensor):
         read = recording.load(tensor, sample, step)
@@ -38,14 +38,16 @@ def state_read(recording: Recording, node: Node, tensor: str) -> NodeExplanation
             equal += int(np.count_nonzero(before == read)) if same_shape else 0
             total += read.size
     if not total:
-        return replace(answer, reason=f"what {written!r} was before its first step was not recorded")
-    left = None if equal == total else f"{total - equal} of {total} elements are not what {written!r} was a step before"
+        return replace(answer, reason=f"the value of {written!r} before the first step was not recorded")
+    left = (
+        None if equal == total else f"{total - equal} of {total} elements differ from {written!r} at the previous step"
+    )
     return replace(
         answer,
         status=ExplainStatus.EXPLAINED if left is None else ExplainStatus.UNEXPLAINED,
         reason=left,
         kind="moved",
-        words="what was written to the state at the step before",
+        words="the state written at the previous step",
         match=equal / total,
         elements=total,
         tried=1,

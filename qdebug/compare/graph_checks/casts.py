@@ -32,8 +32,8 @@ class ChangedByCast:
     @property
     def sentence(self) -> str:
         """What the cast changes, in words that begin with the cast."""
-        first = f"{self.before:.6g} became {self.after:.6g}"
-        return f"cast to {self.dtype} changes {self.count} of {self.total} elements: the first of {first}"
+        first = f"{self.before:.6g} to {self.after:.6g}"
+        return f"cast to {self.dtype} changes {self.count} of {self.total} elements, the first from {first}"
 
 
 def changed_by_cast(recording: Recording, node: Node) -> ChangedByCast | None:

@@ -175,7 +175,7 @@ def different_constant(facts: TensorFacts, backend_node: Node, reference_node: N
                 continue
         if not backend_name or not reference_name:
             has, reference_has = "a" if backend_name else "no", "one" if reference_name else "none"
-            sentence = f"it has {has} {title}, the reference has {reference_has}"
+            sentence = f"it has {has} {title}, but the reference has {reference_has}"
             return _finding(backend_node, title, sentence, evidence=backend_name or None)
         transposed = slot == 1 and _have_transposed_weights(backend_node, reference_node)
         finding = _different_elements(
@@ -199,7 +199,7 @@ def _different_elements(
         return None
     backend_values, real = _rounded_constant(facts, operand.name), real_values(facts.reference, reference_name)
     if (backend_values.values.dtype.kind in "iu") != (real.dtype.kind in "iu"):
-        return None  # codes of unknown meaning
+        return None  # integers without a scale cannot be compared with reals
     reference_values = _RoundedValues(real, facts.replays.reference.half_steps(reference_name))
     reference_values = reference_values.transposed() if transposed else reference_values
     backend_values = backend_values.unpadded(reference_values.values.shape)
@@ -232,7 +232,7 @@ def _wrong_elements(
     """
     if backend_values.values.shape != reference_values.values.shape:
         return None
-    # In float64, since they may be masks.
+    # Subtract in float64, because masks are booleans.
     difference = np.abs(np.subtract(backend_values.values, reference_values.values, dtype=np.float64))
     allowed = (1 + LSB_SLACK) * (backend_values.half + reference_values.half) + hair(reference_values.values) + slack
     beyond = difference > allowed
@@ -289,7 +289,7 @@ def different_folded(
     backend_values = _rounded_constant(facts, weight).unpadded(reference_values.values.shape)
     if backend_values.values.shape != reference_values.values.shape:
         return None
-    suffix = f" with its {' and '.join(dict.fromkeys(node.op for node in folded.nodes))} folded in"
+    suffix = f" (its {' and '.join(dict.fromkeys(node.op for node in folded.nodes))} folded in)"
     slack = _folding_error(np.abs(reference_values.values))
     finding = _wrong_elements(
         facts, _Operand(backend_node, "weight", weight), backend_values, reference_values, slack=slack, suffix=suffix
@@ -301,7 +301,7 @@ def _folded_bias(facts: TensorFacts, backend_node: Node, folded: FoldedProduct, 
     bias = operators.titled_input(backend_node, _BIAS_SLOT)
     if not bias:
         is_missing = bool((np.abs(folded.bias) > _folding_error(folded.bias_size)).any())
-        sentence = f"it has no bias, the reference has one{suffix}"
+        sentence = f"it has no bias, but the reference has one{suffix}"
         return _finding(backend_node, "bias", sentence, evidence=None) if is_missing else None
     if not _is_constant(facts.be, bias):
         return None
@@ -352,7 +352,7 @@ def different_weight(facts: TensorFacts) -> Finding | None:
         for run, nodes in ((facts.ref, segment.nodes), (facts.be, segment.own))
     )
     if reference_scalings and backend_scalings and reference_scalings != backend_scalings:
-        return None  # some are folded in, but it is unknown which
+        return None  # some factors are folded into other constants, but which ones is unknown
     if reference_scalings and not backend_scalings:
         finding = different_folded(facts, backend_form, reference_form, segment.beside(product), bias=False)
     else:
@@ -374,7 +374,7 @@ def different_beside(facts: TensorFacts) -> Finding | None:
     reference_constants = _beside_weights(facts.ref, facts.segment.nodes)
     factor_counts = [len(constants.get("factor", ())) for constants in (backend_constants, reference_constants)]
     if reference_constants.get("weight") and factor_counts[0] != factor_counts[1]:
-        return None  # a factor may have been folded into the weight, with a summand
+        return None  # a factor and a summand may have been folded into the weight
     for kind, backend_entries in backend_constants.items():
         reference_entries = reference_constants.get(kind, [])
         if kind == "weight" or len(backend_entries) != 1 or len(reference_entries) != 1:
@@ -440,10 +440,10 @@ def _common_factor(backend_values: _RoundedValues, reference_values: _RoundedVal
         np.abs(constant.values, dtype=np.float64) for constant in (backend_values, reference_values)
     )
     half, slack = backend_values.half, (1 + LSB_SLACK) * reference_values.half + hair(reference_values.values)
-    has_sign = magnitude > half  # smaller values may have either sign
+    has_sign = magnitude > half  # rounding can change the sign of smaller values
     usable = has_sign & (reference_magnitude > slack)
     if np.unique(magnitude[usable]).size < 2 or np.any((backend_values.values * reference_values.values < 0) & usable):
-        return None  # equal values do not separate codes from scale
+        return None  # with equal magnitudes only, a wrong code and a wrong scale look the same
     least = np.max(
         np.divide(
             reference_magnitude - slack, magnitude + half, out=np.zeros_like(magnitude), where=magnitude + half > 0
@@ -466,7 +466,7 @@ def coarse_constant(node: Node, title: str, name: str, used: int, count: int) ->
         kind=FindingKind.SCALE,
         role=FindingRole.DIFFERENCE,
         node=node.name,
-        sentence=f"its {title} {name!r} is rounded far too coarsely: it uses {used} of {count} codes",
+        sentence=f"its {title} {name!r} uses only {used} of {count} codes; its scale is far too large",
         amount=float(used),
         limit=float(count),
         unit="codes in use",
@@ -480,7 +480,7 @@ def _elements_finding(operand: _Operand, wrong: np.ndarray, suffix: str = "") ->
     finding = _finding(
         operand.node,
         operand.title,
-        f"{count} differ from the reference by more than rounding{suffix}",
+        f"{count} differ from the reference{suffix} by more than rounding",
         evidence=operand.name,
     )
     return replace(finding, amount=float(wrong.sum()), limit=0.0, unit="elements")

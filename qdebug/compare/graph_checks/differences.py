@@ -134,7 +134,7 @@ def declared_difference(facts: TensorFacts) -> Finding:
         sentence = f"{backend_text} on {inputs_text} {_CHANGES_VALUES}"
     if same_operators:
         sentence = (
-            f"what lies between {inputs_text} and this was not recorded; {backend_text}, computed exactly, give other "
+            f"nothing between {inputs_text} and this tensor was recorded; computing {backend_text} exactly gives other "
             "values"
         )
     finding = (
@@ -149,7 +149,7 @@ def declared_difference(facts: TensorFacts) -> Finding:
     return replace(finding, sentence=f"{finding.sentence}; {sentence}")
 
 
-_CHANGES_VALUES = "changes values that the reference hands on as they are"
+_CHANGES_VALUES = "changes values that the reference passes on unchanged"
 
 
 def _lossy_cast(facts: TensorFacts) -> Finding | None:
@@ -197,7 +197,7 @@ def _different_operands(facts: TensorFacts, backend_form: Node, reference_form: 
     if not missing or not backend_inputs:
         return None
     inputs_text = " and ".join(map(repr, dict.fromkeys(backend_inputs)))
-    sentence = f"it reads {inputs_text}, and not {missing[0]!r} as the reference does"
+    sentence = f"it reads {inputs_text}, but the reference reads {missing[0]!r}"
     return graph_difference(FindingKind.OPERAND, backend_form, sentence, evidence=missing[0])
 
 
@@ -325,7 +325,9 @@ def _extra_attribute(facts: TensorFacts, reference_text: str) -> Finding | None:
     if len(names) != 1:
         return None
     value = _attribute_text(backend_form.attrs[names[0]])
-    sentence = f"its {names[0]} is {value}, and without it it computes what {reference_text} of the reference does"
+    sentence = (
+        f"its {names[0]} is {value}; without this attribute it computes the same as {reference_text} in the reference"
+    )
     return graph_difference(FindingKind.ATTRIBUTE, facts.node, sentence, evidence=names[0])
 
 
@@ -347,7 +349,7 @@ def _is_equal_without(
 
 
 def _attribute_finding(node: Node, name: str, backend_text: str, reference_text: str) -> Finding:
-    sentence = f"its {name} is {backend_text}, the reference's is {reference_text}"
+    sentence = f"its {name} is {backend_text}; the reference's is {reference_text}"
     return graph_difference(FindingKind.ATTRIBUTE, node, sentence, evidence=name)
 
 
@@ -456,7 +458,7 @@ def _other_operator(segment: Segment) -> Finding | None:
     if len(extra) > 1 or len(missing) > 1 or not (extra or missing):
         return None
     if not missing:
-        sentence = f"{extra[0].op} {extra[0].name!r} is none of the reference's nodes"
+        sentence = f"{extra[0].op} {extra[0].name!r} has no counterpart in the reference"
         return graph_difference(FindingKind.OPERATOR, extra[0], sentence)
     if not extra:
         sentence = f"the reference's {missing[0].op} {missing[0].name!r} is missing"
@@ -494,8 +496,8 @@ def _missing_beside(facts: TensorFacts, main: Node) -> Finding | None:
         if missing and _matches_without(facts, missing):
             names = _operators_text(missing)
             before = " before it" if segment.nodes.index(missing[-1]) < segment.nodes.index(main) else ""
-            sentence = f"the reference's {names}{before} is missing here: "
-            sentence += f"without {names}, the reference's nodes give what is recorded"
+            sentence = f"the reference's {names}{before} is missing here; "
+            sentence += f"without {names}, the reference's nodes reproduce the recorded values"
             return graph_difference(FindingKind.MISSING_NODE, facts.node, sentence, evidence=missing[0].name)
     return None
 
@@ -541,7 +543,9 @@ def missing_before(facts: TensorFacts) -> Finding | None:
         pair = facts.replays.pairs.get(backend_name)
         nodes = () if pair is None else _activations_between(facts, pair.reference, reference_name)
         if pair is not None and nodes and _changes_input(facts, pair, nodes):
-            sentence = f"it reads {backend_name!r}, and the reference's {_operators_text(nodes)} before it is missing"
+            sentence = (
+                f"it reads {backend_name!r} directly; the reference's {_operators_text(nodes)} before it is missing"
+            )
             return graph_difference(FindingKind.MISSING_NODE, node, sentence, evidence=nodes[0].name)
     return None
 

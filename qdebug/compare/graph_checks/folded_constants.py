@@ -89,9 +89,9 @@ def _affine(
     data, made, nodes = main.outputs[0], [np.zeros(shape), np.ones(shape)], list[Node]()
     for node in others:
         form, opset = real_form(node, run.recording.graph.opset)
-        if data not in form.inputs:  # it stands before the product, or on another way
+        if data not in form.inputs:  # the node lies before the product, or on another branch
             if operators.of(form.op).activation:
-                continue  # which nothing can be folded through
+                continue  # no constant can be folded across an activation
             return None
         constants = [name for name in form.inputs if name and name != data]
         if not operators.of(form.op).goes_into_weights or not all(map(run.folds, constants)):

@@ -86,8 +86,10 @@ class OneNode(TensorCheck):
         reference_values = facts.theirs(place)
         backend_values = replay(facts.backend, self.node, entry.tensor, place)
         recorded = facts.backend.load(entry.tensor, *place)
-        if not same_elements(backend_values.shape, recorded.shape):  # some facts of the node were not recorded
-            raise KernelError(f"The replay gives shape {backend_values.shape} and the recording has {recorded.shape}.")
+        if not same_elements(backend_values.shape, recorded.shape):  # the recording lacks attributes of this node
+            raise KernelError(
+                f"The replay has shape {backend_values.shape}, but the recorded tensor has {recorded.shape}."
+            )
         clamp = folded_clamp(facts.reference, facts.backend, entry)
         backend_values = backend_values.reshape(recorded.shape)
         if clamp is not None:
@@ -182,7 +184,7 @@ class OneNode(TensorCheck):
 def unreplayed(facts: TensorFacts, attribution: Attribution) -> str | None:
     """Return why the replay of a node says nothing about its error; None if it does."""
     has_bound = attribution.arithmetic_unsaturated is not None
-    return None if has_bound else attribution.reason or f"no bound of rounding is known for {facts.node.op}"
+    return None if has_bound else attribution.reason or f"no rounding bound is known for {facts.node.op}"
 
 
 def bias_effect(facts: TensorFacts, attribution: Attribution, places: Sequence[tuple[int, int]]) -> Finding | None:
@@ -229,7 +231,7 @@ def _rounding_bound(facts: TensorFacts, place: tuple[int, int]) -> np.ndarray | 
         if facts.be.folds(name):
             values[name] = half_steps(name) if weight_error is None or slot != 1 else weight_error
             rounded = rounded or bool(np.any(values[name]))
-        elif slot > 1 or row.adds:  # the other operand of a sum does not scale the rounding
+        elif slot > 1 or row.adds:  # an addend does not scale the rounding error
             values[name] = np.zeros_like(real_values(facts.backend, name, place))
         else:
             values[name] = np.abs(real_values(facts.backend, name, place))

@@ -53,12 +53,12 @@ class WrongElements:
     def finding(self, last: Node) -> Finding:
         """Return what is said of it in a part that ends with some node."""
         what = "sums" if operators.of(self.node.op).sums_codes else "elements"
-        who = "it" if self.node is last else f"{self.node.op} {self.node.name!r}"
+        who = "the node" if self.node is last else f"{self.node.op} {self.node.name!r}"
         return Finding(
             kind=FindingKind.ARITHMETIC,
             role=FindingRole.DIFFERENCE,
             node=self.node.name,
-            sentence=f"{who} gives {self.wrong} of {self.count} {what} that are not those of its inputs",
+            sentence=f"{self.wrong} of {self.count} {what} differ from a replay of {who} on its recorded inputs",
             amount=float(self.wrong),
             limit=0.0,
             unit="elements",
@@ -188,7 +188,7 @@ def _wrong_codes(
             made = run_node(way, values, recording.graph.opset, arithmetic=arithmetic)[output]
         if made.shape != recorded.shape:
             return 0
-        off = np.nan_to_num(np.abs(minus(made, recorded)), nan=0.0)  # what is not finite is judged before
+        off = np.nan_to_num(np.abs(minus(made, recorded)), nan=0.0)  # an earlier check judges non-finite values
         counts.append(int(np.count_nonzero(off > (0.0 if row.sums_codes else _allowed(way, values, made)))))
     return min(counts)
 

@@ -57,9 +57,7 @@ def bias_in_other_units(recording: Recording, node: Node) -> Finding | None:
         return None
     if np.allclose(own, sums, rtol=SCALE_MAX_REL_DIFFERENCE, atol=0):
         return None
-    said = (
-        f"the codes of its bias {name!r} have scale {_short(own)}, and the sums that they are added to {_short(sums)}"
-    )
+    said = f"its bias {name!r} has scale {_short(own)}, but the accumulator has scale {_short(sums)}"
     return replace(_cause(FindingKind.SCALE, node, said, name, (own, sums)), kind=FindingKind.BIAS)
 
 
@@ -88,11 +86,14 @@ def _by_other_numbers(
 ) -> Finding | None:
     """Find by which numbers a tensor is read, if it was written with others."""
     if not np.allclose(scale, quant.scale, rtol=SCALE_MAX_REL_DIFFERENCE, atol=0):
-        said = f"it reads {tensor!r} by scale {_short(scale)}, and that was written with {_short(quant.scale)}"
+        said = (
+            f"it reads {tensor!r} with scale {_short(scale)}, but {tensor!r} was written with scale "
+            f"{_short(quant.scale)}"
+        )
         return _cause(FindingKind.SCALE, node, said, tensor, (scale, quant.scale))
     if not np.array_equal(zero_point, quant.zero_point):
         found, written = _short(zero_point), _short(quant.zero_point)
-        said = f"it reads {tensor!r} by zero point {found}, and that was written with {written}"
+        said = f"it reads {tensor!r} with zero point {found}, but {tensor!r} was written with zero point {written}"
         return _cause(FindingKind.ZERO_POINT, node, said, tensor, (zero_point, quant.zero_point))
     return None
 
@@ -140,7 +141,7 @@ def _handed_on(recording: Recording, node: Node) -> Finding | None:
         (FindingKind.ZERO_POINT, "zero point", np.array_equal, source.zero_point, target.zero_point),
     ):
         if not same(one, other):
-            said = f"its codes are written with {title} {_short(one)} and read with {_short(other)}"
+            said = f"its codes are written with {title} {_short(one)}, but read with {title} {_short(other)}"
             return _cause(kind, node, said, node.outputs[0], (other, one))
     return None
 

@@ -46,7 +46,7 @@ class SeveralNodes(TensorCheck):
         ours = recorded_values(facts.reference, facts.backend, entry, theirs.shape, place)
         if not one_shape(ours.shape, theirs.shape):
             return declared_difference(facts)
-        theirs = held(theirs, span_before(facts.backend.graph, entry.tensor))  # saturation is said apart
+        theirs = held(theirs, span_before(facts.backend.graph, entry.tensor))  # saturation is reported separately
         difference = minus(theirs, ours.reshape(theirs.shape))
         share, coded = 10 ** (-DEFAULT_MIN_SQNR / 20), has_codes(facts)
         if not coded and not facts.be.reads_undeclared_codes:
@@ -57,7 +57,8 @@ class SeveralNodes(TensorCheck):
             """Tell whether a difference is more than may be left."""
             return finite_norm(off) > share * finite_norm(theirs)
 
-        shown = not coded and bool(facts.replays.telling)  # codes as real values: each node may have rounded to them
+        # these reals are dequantized codes, so each node may have rounded to codes
+        shown = not coded and bool(facts.replays.telling)
         if not is_left(difference) or not exceeds(difference, facts.rounding_noise(place, on_codes=shown)):
             return None
         inside = self._rounding_inside(theirs.shape, place) if coded else None
@@ -91,7 +92,7 @@ class SeveralNodes(TensorCheck):
             kind=FindingKind.ARITHMETIC,
             role=FindingRole.BREACH,
             node=facts.entry.node,
-            sentence=f"its codes are off by up to {most}, and rounding explains {DERIVED_LSB:g} at most",
+            sentence=f"its codes are off by up to {most} LSB; rounding explains at most {DERIVED_LSB:g} LSB",
             amount=float(most),
             limit=DERIVED_LSB,
             unit="LSB",
@@ -129,12 +130,12 @@ class SeveralNodes(TensorCheck):
         off = norm(either_way(ours, theirs))
         if not off <= SUBSTITUTE_REPLAY_MAX_ERROR_RATIO * finite_norm(difference):
             return None
-        said = f"each result rounded to {short.name}, the reference's nodes give what is recorded"
+        said = f"the reference's nodes reproduce the recorded values if each result is rounded to {short.name}"
         name = next(iter(beyond), None)
         maker = None if name is None else facts.reference.graph.producer(name)
         if name is not None and maker is not None:
-            end = f"beyond {short.largest:.6g}, the largest {short.name}"
-            said += f": {maker.op} {maker.name!r} overflows, its result {beyond[name]:.6g} is {end}"
+            end = f"beyond {short.largest:.6g}, the largest {short.name} value"
+            said += f"; {maker.op} {maker.name!r} overflows, because its result {beyond[name]:.6g} is {end}"
         return graph_difference(FindingKind.PRECISION, facts.node, said, evidence=short.name)
 
     def unaccounted(self, sample: int) -> Node | None:

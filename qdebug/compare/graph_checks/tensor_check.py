@@ -43,7 +43,7 @@ from qdebug.replay.real_form import not_in_codes
 
 __all__ = ["Digits", "TensorCheck", "lost_to_rounding", "rounded_first"]
 
-_UNSAID = "nobody said where its inputs are rounded to codes"
+_UNSAID = "the recording does not say where its inputs are rounded to codes"
 _STATED = (
     FindingKind.WEIGHT,
     FindingKind.BIAS,
@@ -99,13 +99,13 @@ class TensorCheck(ABC):
         """Say why a tensor cannot be checked; None if it can, as far as is known beforehand."""
         own, facts = self.segment.own, self.facts
         if not facts.places:
-            return "not all of its values were kept"
+            return "only part of its values was kept"
         if self.segment.wide and (unknown := next(filter(is_undefined, own), None)):
             return without_kernel(unknown)
         if said := next(filter(None, (not_in_codes(each, facts.backend.graph) for each in own)), None):
             return said
         if facts.entry.whole and not all(map(rounds_nothing, (*own[:-1], *self.segment.nodes[:-1]))):
-            return "what it is chosen from was not compared, and rounding that may decide otherwise"
+            return "the values that it selects from were not compared, and rounding them may change the selection"
         return None
 
     def difference(self, attribution: Attribution, comparison: Comparison) -> tuple[Finding | None, str | None]:
@@ -127,7 +127,7 @@ class TensorCheck(ABC):
         if why is None:
             try:
                 found = self.effect(attribution, places)
-            except (KernelError, NotRecordedError) as error:  # what cannot be replayed is judged without this check
+            except (KernelError, NotRecordedError) as error:  # without a replay, only the stated facts can be compared
                 why = error.message[0].lower() + error.message[1:].rstrip(".")
                 found = self._stated(attribution)
         formats = () if found is None else self.rounded_factors()
@@ -151,7 +151,7 @@ class TensorCheck(ABC):
         found = stated_difference(self.facts)
         if found is None or found.kind not in _STATED:
             return None
-        if found.kind is FindingKind.OPERATOR:  # one node may do what several do
+        if found.kind is FindingKind.OPERATOR:  # a fused node may correspond to several reference nodes
             return found if len(self.segment.nodes) == 1 else None
         return found if found.evidence is not None else None
 
@@ -230,7 +230,7 @@ class TensorCheck(ABC):
         stored = facts.backend.load(facts.entry.tensor, *facts.places[0])
         ours = in_reference_order(stored, facts.entry.pair.backend_view, theirs.shape)
         if operators.of(self.node.op).reshapes and sorted(theirs.shape) == sorted(ours.shape):
-            return None  # in another order its extents are right: a runtime that turns tensors writes them so
+            return None  # A runtime that changes the layout also permutes the extents of a reshape.
         return None if one_shape(theirs.shape, ours.shape) else declared_difference(facts)
 
     def unaccounted(self, sample: int) -> Node | None:  # noqa: ARG002  one node has none before it
@@ -256,7 +256,7 @@ class TensorCheck(ABC):
                 return False
             off = minus(theirs, ours.reshape(theirs.shape))
             if np.any(~np.isfinite(theirs) & np.isfinite(ours.reshape(theirs.shape))):
-                return False  # a format whose range does not hold the factors
+                return False  # the factors overflow the backend's format
             return finite_norm(off) <= segment_share(FLOAT32_UNIT_ROUNDOFF) * finite_norm(theirs)
 
         try:
@@ -269,7 +269,7 @@ class TensorCheck(ABC):
 
 def rounded_first(formats: Sequence[str]) -> str:
     """Say in a clause that rounding factors accounts for what a product is off by."""
-    return f"rounding its operands to {' or '.join(formats)} first explains it"
+    return f"rounding its operands to {' or '.join(formats)} first explains the error"
 
 
 def lost_to_rounding(facts: TensorFacts, result: np.ndarray, error: np.ndarray, what: str) -> Finding | None:
@@ -290,7 +290,7 @@ def lost_to_rounding(facts: TensorFacts, result: np.ndarray, error: np.ndarray, 
         kind=FindingKind.SCALE,
         role=FindingRole.COST,
         node=facts.entry.node,
-        sentence=f"with {what} rounded to codes, its result has an SQNR of {level} dB, below {CODES_MIN_SQNR:g} dB",
+        sentence=f"rounding {what} to codes leaves an SQNR of {level} dB, below {CODES_MIN_SQNR:g} dB",
         amount=left,
         limit=CODES_MIN_SQNR,
         unit="dB",

@@ -50,9 +50,9 @@ class _Unheld:
     def sentence(self, short: ShortFormat) -> str:
         """Say what is lost and what it becomes."""
         beyond = abs(self.real) > short.largest
-        end = f"beyond {short.largest:.6g}, the largest {short.name}"
+        end = f"beyond {short.largest:.6g}, the largest {short.name} value"
         if not beyond:
-            end = f"below {short.subnormal:.3g}, the smallest {short.name}"
+            end = f"below {short.subnormal:.3g}, the smallest {short.name} value"
         kind = "attribute" if self.name in self.node.attrs else "constant"
         what = f"{kind} {self.name!r} of {self.node.op} {self.node.name!r}"
         if self.held.size > 1:

@@ -64,17 +64,19 @@ class Places:
     def left_out(self, reference: Recording, backend: Recording, rest: Sequence[ElementComparison] = ()) -> str:
         """Return a clause on what is not compared, beside the elements of the rest."""
         apart = len(self.partly) - sum(part.places for part in rest)
-        lacking = [f"the {side} has none for {count}" for side, count in self.only.items() if count]
-        lacking += [f"not all were kept for {apart}"] if apart else []
+        lacking = [f"the {side} has no values for {count}" for side, count in self.only.items() if count]
+        lacking += [f"only part was kept for {apart}"] if apart else []
         total = len(self.full) + len(self.partly) + sum(self.only.values())
         unit = "samples" if max(reference.steps, backend.steps) == 1 else "steps of all samples"
         clauses = []
         if rest:
             compared, count = sum(part.compared for part in rest), sum(part.count for part in rest)
-            clauses.append(f"and {compared} of {count} elements of {len(self.partly) - apart}")
+            clauses.append(f"and {compared} of {count} elements of {len(self.partly) - apart} more")
         if not lacking and not rest:
             return ""
-        head = f"values of {len(self.full)} of {total} {unit} compared"
+        if not self.full and not rest:
+            return ", ".join(lacking)
+        head = f"compared {len(self.full)} of {total} {unit}"
         return " ".join([head, *clauses]) + (": " + ", ".join(lacking) if lacking else "")
 
     def lacking(self, rest: Sequence[ElementComparison]) -> bool:
@@ -198,7 +200,9 @@ def compare_pair(
         return _partly_compared(found, some_missing(reference, backend, pair))
     if not places.full:
         missing = places.left_out(reference, backend)
-        return _incomparable(f"no sample is held by both sides ({missing})" if missing else "neither side has values")
+        return _incomparable(
+            f"no sample was recorded in both runs ({missing})" if missing else "neither run has values"
+        )
     rest = _compare_partial_samples(reference, backend, pair, places.partly, tolerance)
     bare = lacks_scale(reference.graph, backend.graph, pair)
     quants = _turned_quants(reference, backend, pair) if bare is None else (None, None)
@@ -231,8 +235,8 @@ def compare_pair(
         sides = reference.graph.tensors[pair.reference], backend.graph.tensors[pair.backend]
         coded = any(info.quant is not None for info in sides)
         differ = f"{whole.mismatches} of {whole.count} codes differ, and " if coded else ""
-        return _incomparable(f"{differ}no scale was recorded for {bare!r}, so its codes stand for no real values")
-    if whole.worst_sample in rest:  # else it is an index into the compared elements
+        return _incomparable(f"{differ}no scale was recorded for {bare!r}, so its codes cannot be dequantized")
+    if whole.worst_sample in rest:  # otherwise the index counts within the compared elements
         (worst,) = (each.stats for each in samples if each.sample == whole.worst_sample)
         whole = replace(whole, worst_index=worst.worst_index)
     return Comparison(
@@ -326,7 +330,7 @@ def _mismatch(reference: np.ndarray, backend: np.ndarray) -> str | None:
         why = incomparable_reason(array.dtype)
         if why is not None:
             return f"the {side}'s {why}"
-    turned = reference.ndim == backend.ndim and reference.shape != backend.shape  # another order of dimensions
+    turned = reference.ndim == backend.ndim and reference.shape != backend.shape  # the dimensions are in another order
     if turned or not same_elements(reference.shape, backend.shape):
         return f"the reference has shape {reference.shape} and the backend {backend.shape}"
     return None

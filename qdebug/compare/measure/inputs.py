@@ -62,15 +62,15 @@ def _swapped_plane(values: np.ndarray) -> np.ndarray:
 
 _ORDERS: Mapping[ElementOrder, tuple[str, Callable[[np.ndarray], np.ndarray]]] = {
     ElementOrder.CHANNELS_LAST: (
-        "read with channels last it is the same: say so at the import, with --layout NHWC",
+        "it is equal if read with channels last; import it with --layout NHWC",
         _channels_last,
     ),
     ElementOrder.CHANNELS_SECOND: (
-        "read with channels second it is the same: say so at the import, with --layout NCHW",
+        "it is equal if read with channels second; import it with --layout NCHW",
         _channels_second,
     ),
-    ElementOrder.REVERSED_CHANNELS: ("with its channels in reverse (RGB for BGR) it is the same", _reversed_channels),
-    ElementOrder.SWAPPED_PLANE: ("with its height and width swapped it is the same", _swapped_plane),
+    ElementOrder.REVERSED_CHANNELS: ("it is equal if its channels are reversed (RGB and BGR)", _reversed_channels),
+    ElementOrder.SWAPPED_PLANE: ("it is equal if its height and width are swapped", _swapped_plane),
 }
 
 
@@ -112,10 +112,10 @@ class InputDifference:
             return f"differs: SQNR {apart(self.amount, self.limit)} dB is below {self.limit:g} dB"
         if self.nonfinite:
             count = f"{self.amount:g} {'element' if self.amount == 1 else 'elements'}"
-            return f"is NaN or infinite in {count} of one run alone"
+            return f"has {count} NaN or infinite in one run only"
         if self.unit == "elements":
             return f"differs in {self.amount:g} {'element' if self.amount == 1 else 'elements'}"
-        return f"differs by up to {apart(self.amount, self.limit)} steps, more than {self.limit:g}"
+        return f"differs by up to {apart(self.amount, self.limit)} LSB, more than {self.limit:g} LSB"
 
 
 def different_inputs(reference: Recording, backend: Recording, pairs: Iterable[Pair]) -> Iterator[InputDifference]:

@@ -193,7 +193,7 @@ class PairReader:
             places = [place for place in places if place[0] == sample]
         if not places:
             which = "no sample" if sample is None else f"no values of sample {sample}"
-            raise UsageError(f"Of tensor {self._pair.backend!r} both sides hold {which}.")
+            raise UsageError(f"The two recordings share {which} of tensor {self._pair.backend!r}.")
         if stats is None:
             stats = self._stats(places, cancelled)
         if stats is None:
@@ -307,7 +307,7 @@ class OpenPair:
         axis: int | None = None,
     ) -> None:
         if theirs.size != ours.size:
-            raise UsageError(f"The reference has shape {theirs.shape} and the backend {ours.shape}.")
+            raise UsageError(f"The reference has shape {theirs.shape}, but the backend has {ours.shape}.")
         self._given = theirs, ours, quants, clamps, axis
         self._sides = settled(RealBlocks(theirs, quants[0], clamps[0]), RealBlocks(ours, quants[1], clamps[1]))
         self.shape = ours.shape
@@ -347,7 +347,7 @@ class OpenPair:
 
     def read(self, start: int, stop: int) -> PairedStretch:
         """Return the elements start to stop in C order."""
-        with np.errstate(all="ignore"):  # as where pairs are compared: a code may stand for more than a number can hold
+        with np.errstate(all="ignore"):  # the real value of a code may overflow
             (theirs, their_codes), (ours, our_codes) = (_stretch(side, start, stop) for side in self._sides)
         return PairedStretch(reference=theirs, backend=ours, reference_codes=their_codes, backend_codes=our_codes)
 
@@ -368,7 +368,7 @@ class OpenPair:
 
         names = ("reference", "backend", "reference_codes", "backend_codes")
         theirs, ours, their_codes, our_codes = map(joined, names)
-        if theirs is None or ours is None:  # never; for the types
+        if theirs is None or ours is None:  # unreachable; for the type checker
             raise UsageError("There are no values.")
         return PairedWindow(
             reference=theirs,

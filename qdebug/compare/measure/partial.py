@@ -130,7 +130,7 @@ def some_missing(reference: Recording, backend: Recording, pair: Pair) -> str:
             only[lacking[0]] += 1
     samples, steps = (max(sizes) for sizes in ((reference.samples, backend.samples), (reference.steps, backend.steps)))
     every = f"{samples} samples" if steps == 1 else f"{samples * steps} steps of all samples"
-    return ", ".join(f"the {side} has nothing of {count} of {every}" for side, count in only.items() if count)
+    return ", ".join(f"the {side} has no values for {count} of {every}" for side, count in only.items() if count)
 
 
 def _compare_all_elements(
@@ -157,7 +157,7 @@ def _compare_all_elements(
             first.sums.merge(part.sums)
         stats = first.sums.stats()
         stats = replace(stats, worst_index=dict(samples)[stats.worst_sample or 0].worst_index)
-    note = f"{compared} of {count} elements were kept and compared: what is said of the error holds for them"
+    note = f"{compared} of {count} elements were kept and compared; the error covers these elements only"
     return PartialComparison(basis="elements", samples=samples, stats=stats, note=note)
 
 
@@ -182,10 +182,8 @@ def _compare_statistics(
         samples = tuple((sample, stats) for sample in dict.fromkeys(sample for sample, _ in places))
         return PartialComparison(basis="stats", samples=samples, stats=stats, note="", equal=True)
     least = min(bounds, default=None)
-    bound_text = (
-        f": {clauses[bounds.index(least)]}, so that the SQNR is at most {least:.3g} dB" if least is not None else ""
-    )
-    note = f"only statistics were kept, which never prove that a tensor is right{bound_text}"
+    bound_text = f"; {clauses[bounds.index(least)]}, so the SQNR is at most {least:.3g} dB" if least is not None else ""
+    note = f"only statistics were kept, which cannot prove that a tensor is right{bound_text}"
     return PartialComparison(basis="stats", samples=(), stats=None, note=note, sqnr_at_most=least)
 
 
@@ -241,7 +239,7 @@ def _moments_text(reference_record: Kept, backend_record: Kept) -> str:
         f"{getattr(reference_record.statistics, moment):.4g} and {getattr(backend_record.statistics, moment):.4g}"
         for moment in ("mean", "std")
     )
-    return f"mean {means}, deviation {deviations} of reference and backend"
+    return f"reference and backend have mean {means}, standard deviation {deviations}"
 
 
 def _zero_error(count: int) -> ErrorStats:

@@ -49,7 +49,7 @@ class OneSample(View):
     def __init__(self, recording: Recording, sample: int) -> None:
         if sample >= recording.samples:
             last = recording.samples - 1
-            held = "the sample 0 alone" if last == 0 else f"the samples 0 to {last}"
+            held = "only sample 0" if last == 0 else f"samples 0 to {last}"
             raise UsageError(
                 f"There is no sample {sample}: the recording of {recording.info.backend!r} holds {held}.",
                 hint=f"Give --sample N with N at most {last}.",
@@ -80,7 +80,7 @@ class OneSample(View):
         """
         if sample != 0:
             raise RecordingError(
-                f"Only sample {self._sample} of {self.info.backend!r} is looked at; it is number 0 here.",
+                f"This view holds only sample {self._sample} of {self.info.backend!r}, under number 0.",
                 hint="Ask for sample 0.",
             )
         return super().load(tensor, self._sample, step)
@@ -193,7 +193,7 @@ def _turned(info: TensorInfo, order: _Order) -> TensorInfo:
     axis = None if quant is None else quant.axis
     if order is None:
         if shape is None or shape[0] is None or shape[1] is None:
-            raise ValueError(f"the extents of {info.name!r} are not known")
+            raise ValueError(f"the shape of {info.name!r} is not known")
         axis = None if axis is None else max(axis % len(shape) - 1, 0)
         shape = (shape[0] * shape[1], *shape[2:])
     else:

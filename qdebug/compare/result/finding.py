@@ -143,7 +143,8 @@ def apart(amount: float, limit: float, *, digits: int = 3) -> str:
         digits: Significant digits at least.
     """
     text = f"{amount:.{digits}g}"
-    while amount != limit and float(text) == float(f"{limit:g}") and digits < 17:  # 17 tell any two apart
+    # 17 digits distinguish any two float64 numbers
+    while amount != limit and float(text) == float(f"{limit:g}") and digits < 17:
         digits += 1
         text = f"{amount:.{digits}g}"
     return text

@@ -62,4 +62,4 @@ def nan_input_sentence(given: NodeResult, first: NodeResult) -> str:
     """Return a sentence that an input holds NaN, and where the runs first differ because of it."""
     finding = _nan_finding(given)
     detail = "" if finding is None else f": {finding.sentence}"
-    return f"The input {given.tensor!r} holds NaN{detail}. The two runs handle that differently at {first.node!r}."
+    return f"The input {given.tensor!r} holds NaN{detail}. The two runs handle NaN differently at {first.node!r}."

@@ -79,7 +79,7 @@ def from_columns(
     reader = _Reader(columns)
     rows: list[T] = reader.rows(kind, "", count, omit, given or {})
     if reader.left:
-        raise ValueError(f"there is a column {min(reader.left)!r} that nobody asked for")
+        raise ValueError(f"unexpected column {min(reader.left)!r}")
     return rows
 
 
@@ -138,7 +138,7 @@ class _Writer:
 
     def _indices(self, values: Sequence[Any], name: str) -> np.ndarray:
         if not all(isinstance(value, str) for value in values):
-            raise ValueError(f"{name!r} holds something that is not text")
+            raise ValueError(f"{name!r} holds a value that is not text")
         texts = self.texts
         return np.array([texts.setdefault(str(value), len(texts)) for value in values], np.int64)
 
@@ -146,7 +146,7 @@ class _Writer:
 def _numbers(values: Sequence[Any], hint: type, name: str) -> np.ndarray:
     # An int where a float is declared would come back as a float, and read differently in JSON.
     if not all(isinstance(value, hint) and (hint is not int or not isinstance(value, bool)) for value in values):
-        raise ValueError(f"{name!r} holds something that is not {hint.__name__}")
+        raise ValueError(f"{name!r} holds a value that is not {hint.__name__}")
     try:
         return np.array(values, _NUMBERS[hint])
     except OverflowError as error:
@@ -171,7 +171,7 @@ class _Reader:
         self, kind: type, name: str, count: int, omit: frozenset[str], given: Mapping[str, Sequence[Any]]
     ) -> list[Any]:
         """Make `count` objects of a dataclass without `__post_init__`, field by field."""
-        columns: dict[str, Any] = {}  # all are checked before any object is made
+        columns: dict[str, Any] = {}  # check every column before the first object is made
         for field, hint in _hints_of(kind).items():
             if field in given:
                 columns[field] = given[field]
@@ -205,7 +205,7 @@ class _Reader:
     def _text(self, hint: type[str], name: str, count: int) -> list[str]:
         indices = self._column(name, np.int64, count)
         if count and not 0 <= int(indices.min()) <= int(indices.max()) < len(self._texts):
-            raise ValueError(f"column {name!r} names a text that there is not")
+            raise ValueError(f"column {name!r} refers to a missing text")
         texts: Any = self._texts
         if issubclass(hint, StrEnum):
             texts = {index: hint(self._texts[index]) for index in np.unique(indices).tolist()}
@@ -214,7 +214,7 @@ class _Reader:
     def _flags(self, name: str, count: int) -> list[int]:
         column = self._column(name, np.uint8, count)
         if count and int(column.max()) > 1:
-            raise ValueError(f"column {name!r} holds something that is neither yes nor no")
+            raise ValueError(f"column {name!r} holds a value other than 0 and 1")
         return list(column.tolist())
 
     def _lengths(self, name: str, count: int | None) -> list[int]:
@@ -226,7 +226,7 @@ class _Reader:
     def _column(self, name: str, dtype: type, count: int | None) -> np.ndarray:
         column = self.left.pop(name, None)
         if column is None:
-            raise ValueError(f"there is no column {name!r}")
+            raise ValueError(f"column {name!r} is missing")
         if column.ndim != 1 or column.dtype != dtype or (count is not None and column.size != count):
             raise ValueError(f"column {name!r} is {column.dtype} {column.shape}, not {count} values")
         return column
@@ -281,12 +281,12 @@ def kept_results(
     remaining = dict(columns)
     output_count = remaining.pop("outputs", np.empty(0, np.int64))
     if output_count.dtype != np.int64 or output_count.size != 1 or not 0 <= int(output_count[0]) <= len(planned):
-        raise ValueError("there is no number of outputs")
+        raise ValueError("the number of outputs is missing")
     parts: dict[str, Columns] = {"nodes": {}, "outputs": {}}
     for name, column in remaining.items():
         part, _, column_name = name.partition("/")
         if part not in parts:
-            raise ValueError(f"there is a column {name!r} that nobody asked for")
+            raise ValueError(f"unexpected column {name!r}")
         parts[part][column_name] = column
     outputs = from_columns(parts["outputs"], OutputRanking, int(output_count[0]))
     given = {name: [getattr(entry, name) for entry in planned] for name in _FROM_PLAN}

@@ -72,11 +72,13 @@ def check_bounds(entry: object, names: Sequence[str] = BOUNDS) -> None:
             continue
         number = math.nan if isinstance(value, bool) or not isinstance(value, Real) else float(value)
         if math.isnan(number):
-            raise UsageError(f"The limit {name} is {value!r} and must be a number.", hint=f"Give one: {name}=1.")
+            raise UsageError(f"The limit {name} must be a number, but is {value!r}.", hint=f"Give one: {name}=1.")
         if name not in DECIBELS and number < 0:
-            raise UsageError(f"The limit {name} is {value!r} and must be at least 0.", hint=f"Give more: {name}=1.")
+            raise UsageError(f"The limit {name} must be at least 0, but is {value!r}.", hint=f"Give more: {name}=1.")
         if name == "max_saturation" and number > 1:
-            raise UsageError(f"The limit {name} is {value!r} and must be a share.", hint="Give 0.01 for one per cent.")
+            raise UsageError(
+                f"The limit {name} must be a share from 0 to 1, but is {value!r}.", hint="Give 0.01 for 1 %."
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -201,12 +203,12 @@ def unused_entries(
     used = {id(finder.find(entry)) for entry in entries}
     nodes = {entry.node for entry in entries}
     said = [
-        f"rule {number} ({', '.join(f'{name} = {value!r}' for name, value in rule.patterns.items())}) holds for nothing"
+        f"rule {number} ({', '.join(f'{name} = {value!r}' for name, value in rule.patterns.items())}) matches no tensor"
         for number, rule in enumerate(rules, 1)
         if id(rule) not in used
     ]
     return said + [
-        f"there is no node {entry.node!r} to acknowledge" for entry in acknowledged if entry.node not in nodes
+        f"the acknowledged node {entry.node!r} does not exist" for entry in acknowledged if entry.node not in nodes
     ]
 
 
@@ -366,7 +368,7 @@ def checked_limits(limits: Limits | None) -> Limits:
     """
     if limits is not None and not isinstance(limits, Limits):
         raise UsageError(
-            f"limits is a {type(limits).__name__} and no Limits.",
-            hint="Make them, qdebug.Limits(max_lsb=1), or read a file, qdebug.load_limits(path).",
+            f"limits must be a qdebug.Limits, but is a {type(limits).__name__}.",
+            hint="Create limits with qdebug.Limits(max_lsb=1), or read a file with qdebug.load_limits(path).",
         )
     return limits or Limits()

@@ -145,7 +145,7 @@ def costliest(
     known = [each for each in (() if contributing is None else contributing.nodes) if each.how == "exact"]
     first = of[of.rows[known[0].tensor]] if known else None
     if first is not None and first.quant is not None and floor is not None and known[0].sqnr_db < floor:
-        return first  # a float node within its limit only rounds: nobody chose a scale for it
+        return first  # choosing a better scale only helps quantized nodes
     found = next((by_tensor[each.tensor] for each in known if each.tensor in by_tensor), None)
     return found or next(iter(costs), None)
 
@@ -205,7 +205,7 @@ def way_upwards(
         start: Where to start.
         candidates: Whether each row is one where the way may end.
     """
-    # In a large net the way is long, and entries of lists are read several times faster than those of arrays.
+    # The path may have thousands of nodes, and indexing a list is much faster than indexing an array.
     chosen, carried, rows = candidates.tolist(), of.carried.tolist(), of.rows
     below = downstream(graph, (of[row].tensor for row in np.flatnonzero(candidates)))
     at, way = start, [start]

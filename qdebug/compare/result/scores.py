@@ -48,13 +48,15 @@ def winner_rank(reference: np.ndarray, backend: np.ndarray) -> Rank | None:
         ValueError: The two are not of one shape with one dimension.
     """
     if reference.ndim != 1 or reference.shape != backend.shape:
-        raise ValueError(f"scores need one shape with one dimension, found {reference.shape} and {backend.shape}")
+        raise ValueError(
+            f"scores must be one-dimensional and of equal length, but have shapes {reference.shape} and {backend.shape}"
+        )
     if reference.size < 2 or np.isnan(reference).any():
         return None
     winners = reference == reference.max()
     if winners.all():
         return None
-    best = backend[winners].max()  # NaN if one of them is NaN: then nothing is strictly below it
+    best = backend[winners].max()  # a NaN winner makes every comparison below false
     others = backend[~winners]
     return Rank(rank=int(np.count_nonzero(~(others < best))), tied=bool((others == best).any()))
 

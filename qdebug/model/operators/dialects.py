@@ -139,7 +139,7 @@ def _lite_conv(foreign: ForeignNode) -> Translated:
 
 def _lite_fully_connected(foreign: ForeignNode) -> Translated:
     """Data of any rank are rows of the weight's width; the result keeps their dimensions, or is a matrix."""
-    if foreign.optional(0, "weights_format"):  # the weight is not in rows
+    if foreign.optional(0, "weights_format"):  # the weight is in a shuffled format
         raise UntranslatableError
     data_extents, weight, output_extents = (
         foreign.extents(name) for name in (*foreign.node.inputs[:2], foreign.node.outputs[0])

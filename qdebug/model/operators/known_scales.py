@@ -176,7 +176,7 @@ def _slots(node: Node) -> tuple[_Slot, ...]:
     if form.sums is Sums.FILTER:
         axes = (None, 0)
     elif form.sums is Sums.MATRIX:
-        matrix = (None, 0 if node.attrs.get("transB", 0) else 1)  # of two dimensions, as a bias tells
+        matrix = (None, 0 if node.attrs.get("transB", 0) else 1)  # an operator with a bias has a 2-D weight
         axes = (-2, -1) if row.bias is None else matrix
     slots = (_Slot(at, at + 1, at + 2, axis=axis) for at, axis in zip(data, axes, strict=True))
     return (_Slot(0, row.real.out, row.real.out + 1, output=True), *slots)

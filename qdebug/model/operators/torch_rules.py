@@ -222,7 +222,7 @@ def _indexed(foreign: ForeignNode) -> Translated:
         raise UntranslatableError
     index = indices[given[0]]
     if not is_integer(foreign.graph.tensors[index].dtype or ""):
-        raise UntranslatableError  # truth values pick as many places as are true
+        raise UntranslatableError  # a boolean mask selects a number of elements known only at run time
     return foreign.as_onnx("Gather", {"axis": given[0]}, inputs=(data, index))
 
 

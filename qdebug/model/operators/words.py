@@ -46,7 +46,7 @@ def kinds_of(nodes: Iterable[Node]) -> Iterator[Node]:
     for node in nodes:
         kind = node.op, id(node.attrs)
         if kind not in attrs_of_kind:
-            attrs_of_kind[kind] = node.attrs  # kept alive, so that no other object gets its address
+            attrs_of_kind[kind] = node.attrs  # keep a reference, so that no other object reuses this id
             yield node
 
 

@@ -55,18 +55,20 @@ def _title(report: AccuracyReport) -> Title:
     if worse:
         pair, loss = max(worse, key=lambda each: each[1].value)
         said = f"{safe_text(pair.backend.file)} loses {_amount(loss, loss.value)} of {safe_text(loss.name)}"
-        return Title("WORSE", f"{said}, and {_amount(loss, loss.margin)} is allowed", "bold red")
+        return Title("WORSE", f"{said}; the margin is {_amount(loss, loss.margin)}", "bold red")
     if open_:
         needed = [loss.needed for _, loss in open_]
         known = [each for each in needed if each is not None]
         enough = len(known) == len(needed)
-        said = f"{numbers.grouped(max(known))} samples needed" if enough else "no number of samples like these decides"
+        said = f"{numbers.grouped(max(known))} samples needed" if enough else "more samples like these would not decide"
         return Title(
-            "NOT DECIDED", f"{len(open_)} of {_count(report)} losses include their margin: {said}", "bold yellow"
+            "NOT DECIDED",
+            f"{len(open_)} of {_count(report)} losses have the margin inside their interval: {said}",
+            "bold yellow",
         )
     if report.pairs:
-        return Title("WITHIN", f"all {_count(report)} losses lie below their margin", "bold green")
-    return Title("ACCURACY", "one recording: nothing to compare it with", "bold")
+        return Title("WITHIN", f"all {_count(report)} losses are below their margins", "bold green")
+    return Title("ACCURACY", "only one recording, so nothing to compare", "bold")
 
 
 def _count(report: AccuracyReport) -> int:
@@ -168,13 +170,13 @@ def history_document(found: History, *, everything: bool = False) -> Document:
     if worse:
         count = plural(len(worse), "result")
         blocks.append(
-            Title("WORSE", f"{count} of {len(found.movements)} got worse beyond the margin; {runs}", "bold red")
+            Title("WORSE", f"{count} of {len(found.movements)} got worse by more than the margin; {runs}", "bold red")
         )
         blocks.append(FactList.of(each for movement in worse[:_BLAMED] for each in _blamed(movement)))
         more = len(worse) - _BLAMED
         blocks.append(Items.of([f"and {numbers.grouped(more)} more, see the table"] if more > 0 else []))
     else:
-        blocks.append(Title("STEADY", f"nothing got worse beyond its margin; {runs}", "bold green"))
+        blocks.append(Title("STEADY", f"nothing got worse by more than its margin; {runs}", "bold green"))
     shown = [each for each in found.movements if everything or each.moved or not each.name]
     options = {each.backend for each in found.movements}
     alike = Counter(backend.partition(":")[0] for backend in options)
@@ -200,7 +202,7 @@ def history_document(found: History, *, everything: bool = False) -> Document:
         )
     )
     still = len(found.movements) - len(shown)
-    blocks.append(Items.of([f"{numbers.grouped(still)} results did not move: --all lists them"] if still else []))
+    blocks.append(Items.of([f"{numbers.grouped(still)} results did not change; --all lists them"] if still else []))
     blocks.append(Items.of([f"processors: {', '.join(cpus)}"] if len(cpus := _processors(found)) > 1 else []))
     return blocks
 

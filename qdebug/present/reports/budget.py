@@ -41,18 +41,20 @@ def _output_blocks(output: OutputBudget, *, rest: str, only: bool) -> Iterator[B
         yield Section(f"Output {name!r}")
     places = f"over {output.samples} samples" if output.samples != 1 else "in 1 sample"
     if output.steps != output.samples:
-        places += f", {output.steps} steps in all"
+        places += f", {output.steps} steps in total"
     if math.isnan(output.sqnr_db):
-        yield Title("NOT FINITE", f"output {name!r} has NaN or infinite values {places}: it has no budget", "bold red")
+        yield Title(
+            "NOT FINITE", f"output {name!r} has NaN or infinite values {places}, so it has no budget", "bold red"
+        )
         return
     if not output.nodes and not output.below and not output.unknown:
-        yield Title("NO ERROR", f"output {name!r} is as in the reference {places}", "bold green")
+        yield Title("NO ERROR", f"output {name!r} equals the reference {places}", "bold green")
         return
     top = output.nodes[0] if output.nodes else None
     said = f"output {name!r} has an SQNR of {numbers.number(output.sqnr_db)} dB {places}"
     if top is not None:
         share = f"{_percent(top.share)} of that error"
-        said += f"; the own error of {top.op} {safe_text(top.node)!r} alone makes {share}"
+        said += f"; {top.op} {safe_text(top.node)!r} alone causes {share}"
     yield Title("BUDGET", said, "bold")
     parts = [part for part in PARTS if any(node.parts.get(part) for node in output.nodes)]
     together = ["together"] if any(node.together is not None for node in output.nodes) else []
@@ -79,29 +81,31 @@ def _output_blocks(output: OutputBudget, *, rest: str, only: bool) -> Iterator[B
 def _notes(output: OutputBudget, rest: str) -> Iterator[str]:
     added = _percent(output.shares)
     if output.unknown:
-        yield f"the shares that are known add up to {added} of the error"
+        yield f"the known shares add up to {added} of the error"
     elif output.shares > 1 + _UNLIKE:
-        yield f"the shares add up to {added} of the error: some errors cancel each other at the output"
+        yield f"the shares add up to {added} of the error, so some errors cancel each other at the output"
     elif output.shares < 1 - _UNLIKE:
-        yield f"the shares add up to {added} of the error: some errors amplify each other at the output"
+        yield f"the shares add up to {added} of the error, so some errors amplify each other at the output"
     else:
-        yield f"the shares add up to {added} of the error: the errors are nearly independent of each other"
+        yield f"the shares add up to {added} of the error, so the errors are nearly independent"
     if any(node.parts and abs(sum(node.parts.values()) - node.share) > _UNLIKE * node.share for node in output.nodes):
-        yield "each part of a share was replayed alone: parts that cancel each other do not add up to it"
+        yield "each part of a share was replayed alone; parts that cancel each other do not add up to the share"
     if output.below:
         one = output.below == 1
-        not_summed, make = ("is not summed", "makes") if one else ("each are not summed", "each make")
+        not_summed, make = (
+            ("is not included in the sum", "makes") if one else ("each are not included in the sum", "each make")
+        )
         together = not_summed if output.below_share is None else f"{make} {_percent(output.below_share)}"
         some = "they" if output.pruned == output.below else f"{output.pruned} of them"
         pruned = f"; {some} were replayed only together" if output.pruned > 1 else ""
         others = f"{'' if not output.nodes else 'other '}node{'' if one else 's'}"
         yield f"{output.below} {others} with less than {_percent(output.least)} {together}{pruned}"
     if output.left is None:
-        yield "a replay of all errors at once is not possible, so what is missing is not known"
+        yield "all errors together cannot be replayed, so the unexplained part is not known"
     elif output.left >= output.least:
-        yield f"with all known errors in place, {_percent(output.left)} of the error is left: something is not known"
+        yield f"all known errors together leave {_percent(output.left)} of the error unexplained"
     if output.unknown:
-        yield f"the own error of {len(output.unknown)} nodes is not known, and not in the table:"
+        yield f"the own error of {len(output.unknown)} nodes is not known; they are not in the table:"
         listed = list(output.unknown.items())
         for node, reason in listed[:_REASONS] if rest else listed:
             yield f"{safe_text(node)!r}: {safe_text(reason)}"

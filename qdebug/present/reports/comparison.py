@@ -125,8 +125,8 @@ def diff_markdown(result: RunComparison, *, limit: int = MARKDOWN_LIMIT) -> str:
     lines = markdown_table([known[key].title for key in _KEYS], ())
     lines += [rows[position] for position in kept]
     if len(kept) < len(rows):
-        cut = f"{len(rows) - len(kept)} of {len(rows)} nodes are cut"
-        lines += ["", f"**{cut}, the best ones first, to stay under {limit} bytes.**"]
+        cut = f"{len(rows) - len(kept)} of {len(rows)} nodes are left out"
+        lines += ["", f"**{cut}, starting with the best, to stay under {limit} bytes.**"]
     return head + _lines(lines) + tail
 
 
@@ -150,7 +150,7 @@ def _fitted(lines: Sequence[str], budget: int) -> list[str]:
     for position, line in enumerate(lines):
         used += len(line.encode()) + 1
         if used > budget:
-            return [*lines[:position], "", f"**{len(lines) - position} lines are cut; the JSON has them all.**"]
+            return [*lines[:position], "", f"**{len(lines) - position} lines are left out; the JSON has them all.**"]
     return list(lines)
 
 

@@ -214,6 +214,6 @@ def _reasons(nodes: Sequence[NodeResult]) -> list[RenderableType]:
     ]
     if len(unusual) > _REASONS_SHOWN:
         more = len(unusual) - _REASONS_SHOWN
-        items.append(Item(f"{more} more with a reason; --node NAME or -f json says it", style="dim"))
+        items.append(Item(f"{more} more with a reason; --node NAME or -f json shows it", style="dim"))
     said = [*items, *remarks(nodes).items]
     return [Text(""), terminal([Items(said)])] if said else []

@@ -59,7 +59,7 @@ def detail_section(detail: NodeDetail, *, prefix: str, shown: frozenset[int], op
     if result.reason:
         inside.append(element("p", result.reason))
     if result.index in shown:
-        inside.append(element("p", element("a", "Its row in the table", href=f"#{prefix}{result.index}")))
+        inside.append(element("p", element("a", "Row of this node in the table", href=f"#{prefix}{result.index}")))
     inside.extend(elements([FactList(node_facts(detail))]))
     if detail.around is not None and detail.around.edges:
         caption = (
@@ -118,7 +118,8 @@ def _pictures(detail: NodeDetail) -> Element:
         made.append(_figure(histogram(errors, title=caption), caption))
     if profile.channels is not None and profile.channels.sqnr_db.size > 1:
         caption = (
-            f"SQNR of each channel along axis {profile.channels.axis}; a strong colour is bad (0 dB), a faint one good."
+            f"SQNR of each channel along axis {profile.channels.axis}; a strong colour is bad (0 dB), a "
+            "faint colour is good."
         )
         made.append(_figure(channel_map(profile.channels), caption))
     said = profile_facts(profile)
@@ -325,19 +326,19 @@ def _plots(result: RunComparison, prefix: str, shown: frozenset[int]) -> Element
     marked = frozenset(node.index for node in result.nodes if node.tensor in costly)
     plot = error_profile(result.nodes, prefix=prefix, shown=shown, floor=floor, marked=marked)
     clicks = " A click on a dot leads to its row." if plot.find("a") is not None else ""
-    caption = f"SQNR in dB of each tensor along the net; higher is better.{clicks}"
+    caption = f"SQNR in dB of each tensor along the network; higher is better.{clicks}"
     if isinstance(floor, int | float):
         caption += f" The dashed line is the limit{'' if own is not None else ' of the outputs'}, {floor:g} dB."
     together = nodes_together(result.nodes)
     if together > 1:
-        caption += f" The band goes from the worst to the best of each {together} neighbours, the line along the worst."
+        caption += f" The band spans the worst and the best of each {together} neighbours; the line shows the worst."
     if marked:
         caption += " Red dots are the first nodes of the diagnosis."
     made.append(_figure(plot, caption))
     parts = parts_plot(result.nodes)
     if parts is not None:
         caption = (
-            "Error relative to the signal (rel L2): what the node adds itself, and what reaches it; lower is better."
+            "Error relative to the signal (rel L2): introduced by the node, and propagated to it; lower is better."
             f"{f' The largest of each {together} neighbours.' if together > 1 else ''}"
         )
         made.append(_figure(parts, caption))
@@ -365,7 +366,7 @@ def _sample_map(result: RunComparison, samples: Sequence[int]) -> Element:
     some = f"{len(chosen)} of {len(samples)} samples{' (the worst)' if len(chosen) < len(samples) else ''}"
     caption = (
         f"SQNR of the {len(rows)} worst of {len(result.nodes)} tensors, in topological order, for {some}; "
-        "a strong colour is bad (0 dB), a faint one good."
+        "a strong colour is bad (0 dB), a faint colour is good."
     )
     return _figure(sample_map(rows, chosen), caption)
 
@@ -376,14 +377,14 @@ def _node_part(result: RunComparison, shown: Sequence[NodeResult], anchors: Mapp
     made = element("section", element("h3", "Nodes"), aria_label="nodes")
     fail = any(breaks_limit(node) or node.status is Status.INCOMPARABLE for node in result.nodes if node.index in about)
     many = f"{numbers.grouped(len(about))} {'node' if len(about) == 1 else 'nodes'}"
-    which = f"{many} that {'fail' if len(about) > 1 else 'fails'}" if fail else f"{many} that the verdict names"
+    which = f"{many} that {'fail' if len(about) > 1 else 'fails'}" if fail else f"{many} named in the verdict"
     if 0 < len(about) < len(result.nodes):
         made.append(element("input", type="checkbox", id=f"{prefix}only", class_="only"))
         made.append(element("label", f"only the {which}", for_=f"{prefix}only"))
     table = _node_table(result, shown, about, anchors, prefix)
     table.set("tabindex", "0")
     table.set("role", "region")
-    table.set("aria-label", "table of nodes, scrolls")
+    table.set("aria-label", "table of nodes, scrollable")
     made.append(table)
     stand = "stands" if len(about) == 1 else "stand"
     order = f"The {which} {stand} first, then all others" if 0 < len(about) < len(result.nodes) else "All nodes"
@@ -394,7 +395,7 @@ def _node_part(result: RunComparison, shown: Sequence[NodeResult], anchors: Mapp
     )
     left = len(result.nodes) - len(shown)
     if left:
-        said += f" {numbers.grouped(left)} more nodes, less wrong than these, are left out; the JSON has them all."
+        said += f" {numbers.grouped(left)} more nodes with smaller errors are left out; the JSON has them all."
     made.append(element("p", said, class_="faint"))
     if len(shown) > _ON_PAPER:
         made.append(element("p", f"On paper the table ends after {_ON_PAPER} rows.", class_="onpaper"))
@@ -456,12 +457,16 @@ def _pairs(result: RunComparison) -> Element:
     others = [node for node in result.nodes if node.index not in known]
     made = element("div", element("h3", "How tensors were paired"))
     if named:
-        made.append(element("p", f"{numbers.grouped(len(named))} of {numbers.grouped(len(result.nodes))} by one name."))
+        made.append(
+            element("p", f"{numbers.grouped(len(named))} of {numbers.grouped(len(result.nodes))} by their common name.")
+        )
     if others:
         shown = others[:_PAIRS_SHOWN]
         rows = [(node.tensor, node.reference_tensor, sentences.pair_words(node)) for node in shown]
-        pairs = element("details", element("summary", f"{numbers.grouped(len(others))} pairs with how they were made"))
-        pairs.append(table(("backend tensor", "reference tensor", "how it was made, and its layout"), rows))
+        pairs = element(
+            "details", element("summary", f"{numbers.grouped(len(others))} pairs that were made in another way")
+        )
+        pairs.append(table(("backend tensor", "reference tensor", "how it was paired, and its layout"), rows))
         if len(shown) < len(others):
             pairs.append(element("p", f"{len(others) - len(shown)} more pairs; the JSON has them all"))
         made.append(pairs)

@@ -300,7 +300,7 @@ def parts_plot(nodes: Sequence[NodeResult]) -> Element | None:
         x = _LEFT + at * 190
         frame.root.append(element("rect", class_=class_, x=x, y=10, width=14, height=14))
         frame.root.append(element("text", label, x=x + 22, y=23))
-    frame.root.append(element("text", "a gap: no error, or not known", x=_LEFT, y=_HEIGHT - 4))
+    frame.root.append(element("text", "gap: no error, or unknown", x=_LEFT, y=_HEIGHT - 4))
     return frame.root
 
 

@@ -34,7 +34,7 @@ def lint_document(report: LintReport, *, everything: bool = False) -> Document:
 
 
 def _title(report: LintReport) -> Title:
-    places = f"{numbers.grouped(report.parts)} {'part' if report.parts == 1 else 'parts'} looked at"
+    places = f"{numbers.grouped(report.parts)} {'part' if report.parts == 1 else 'parts'} examined"
     if report.undecided:
         places += f", {numbers.grouped(len(report.undecided))} not decided"
     if report.bad:
@@ -43,9 +43,9 @@ def _title(report: LintReport) -> Title:
     if report.exit_code:
         return Title("NOT DECIDED", places, "bold yellow")
     if report.findings:
-        return Title("ALLOWED", f"{len(report.findings)} rewrites only round otherwise; {places}", "bold green")
+        return Title("ALLOWED", f"{len(report.findings)} rewrites change only rounding; {places}", "bold green")
     if not report.parts and report.after is None:
-        return Title("CLEAN", "nothing in it is an integer code, so there is nothing to look at", "bold green")
+        return Title("CLEAN", "it has no integer codes, so there is nothing to check", "bold green")
     return Title("CLEAN", f"nothing was found; {places}", "bold green")
 
 
@@ -56,9 +56,9 @@ def _facts(finding: LintFinding, *, alone: bool) -> Iterator[Fact]:
     if finding.detail:
         yield Fact("detail", safe_text(finding.detail, limit=200))
     yield Fact("meant" if alone else "before", _side(finding.before, finding.span_before))
-    yield Fact("as it is" if alone else "after", _side(finding.after, finding.span_after))
+    yield Fact("actual" if alone else "after", _side(finding.after, finding.span_after))
     places = ", ".join(map(str, shown.index))
-    instead = "and in truth" if alone else "before and"
+    instead = "and should be" if alone else "before and"
     said = f"element ({places}) is {_number(shown.before)} {instead} {_number(shown.after)}{'' if alone else ' after'}"
     yield Fact("witness", said)
     for each in shown.tensors:
@@ -67,7 +67,7 @@ def _facts(finding: LintFinding, *, alone: bool) -> Iterator[Fact]:
     steps = f", {numbers.number(shown.largest / finding.step)} steps" if finding.step else ""
     yield Fact("largest", f"difference {_number(shown.largest)}{steps}")
     if not shown.reached:
-        yield Fact("", "not seen with the inputs that the network was run with", "dim")
+        yield Fact("", "does not occur with the inputs that the network was run with", "dim")
 
 
 def _number(value: float) -> str:

@@ -120,5 +120,5 @@ def _table(grid: Grid) -> list[str]:
     ]
     lines = markdown_table([markdown_text(title) for title in grid.titles], rows)
     if len(rows) < len(grid.rows):
-        lines += ["", f"**{len(grid.rows) - len(rows)} more rows are cut; the JSON has them all**"]
+        lines += ["", f"**{len(grid.rows) - len(rows)} more rows are left out; the JSON has them all**"]
     return lines

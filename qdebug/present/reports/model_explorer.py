@@ -281,7 +281,7 @@ def _way(result: RunComparison, graph: Graph, ids: Mapping[str, str], label: str
     if not edges:
         return {}
     overlay = {"name": "from the origin to the worst output", "edgeColor": "#d32f2f", "edgeWidth": 4, "edges": edges}
-    data = [{"type": "edge_overlays", "name": "way of the error", "overlays": [overlay]}]
+    data = [{"type": "edge_overlays", "name": "path of the error", "overlays": [overlay]}]
     return {"edgeOverlaysDataListLeftPane": data, "edgeOverlaysDataListRightPane": data}
 
 

@@ -79,7 +79,7 @@ def node_numbers(detail: NodeDetail) -> list[Grid]:
             right=frozenset(range(1, last)),
             dim=frozenset({last}),
             wide=_DEFINITIONS_FROM if last > 2 else 0,
-            instead="qdebug diff --explain-metrics says what each of them means",
+            instead="qdebug diff --explain-metrics explains each metric",
         ),
         Grid(titles=("codes", "elements"), rows=rail_facts(detail.result.saturation), right=frozenset({1})),
     ]

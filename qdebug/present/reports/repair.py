@@ -40,14 +40,14 @@ def _title(repair: Repair) -> Title:
     name, goal = repair.metric.name, _value(repair, repair.goal)
     count = "1 edit brings" if len(repair.edits) == 1 else f"{len(repair.edits)} edits bring"
     if repair.refuted:
-        reached = f"{name} is {_value(repair, repair.search.after)} on the samples that were searched"
+        reached = f"{name} is {_value(repair, repair.search.after)} on the samples used for the search"
         return Title("NOT PROVED", f"{reached}, but {' and '.join(_refuted(repair))}", "bold yellow")
     if repair.reached and not repair.edits:
         return Title("NOTHING TO DO", f"{name} is {_value(repair, repair.search.before)} already", "bold green")
     moved = f"{name} from {_value(repair, repair.search.before)} to {_value(repair, repair.search.after)}"
     if repair.reached:
         return Title("REPAIRED", f"{count} {moved}; the goal is {goal}", "bold green")
-    return Title("NOT REACHED", f"{count} {moved}; the goal of {goal} is missed", "bold red")
+    return Title("NOT REACHED", f"{count} {moved}, short of the goal of {goal}", "bold red")
 
 
 def _refuted(repair: Repair) -> Iterator[str]:
@@ -58,9 +58,9 @@ def _refuted(repair: Repair) -> Iterator[str]:
         if name in repair.refuted and score is not None:
             yield f"{_value(repair, score.after)} {where} (goal {_value(repair, repair.goal_of(score))})"
         elif name in repair.refuted:
-            yield "not known of the changed model"
+            yield "not known for the changed model"
     if "replay" in repair.refuted:
-        yield f"the replay is only within {_value(repair, repair.faithful)} of the backend (goal {goal})"
+        yield f"the replay reproduces the backend to only {_value(repair, repair.faithful)} (goal {goal})"
 
 
 def _facts(repair: Repair) -> Iterator[tuple[str, str]]:
@@ -73,7 +73,7 @@ def _facts(repair: Repair) -> Iterator[tuple[str, str]]:
         yield "cost", cost_words(repair.edits)
     same = faithful_words(repair.faithful)
     if repair.replayed is not None:
-        same += f"; {repair.metric.name} is {_value(repair, repair.replayed)} then, and as recorded"
+        same += f"; {repair.metric.name} is {_value(repair, repair.replayed)} in that replay, recorded"
         same += f" {_value(repair, repair.search.before)}"
     yield "replay", f"{repair.replays} sets of edits tried (arithmetic: {safe_text(repair.arithmetic)}); {same}"
 
@@ -102,14 +102,16 @@ def faithful_words(sqnr_db: float) -> str:
     Args:
         sqnr_db: As `faithful` of `qdebug.repair.find` returns it.
     """
-    same = "gives the recorded outputs of the first sample bit for bit"
+    same = "reproduces the recorded outputs of the first sample bit for bit"
     if math.isnan(sqnr_db):
-        same = "is not known: a node that no edit reaches cannot be computed, or no output was recorded"
+        same = "cannot be checked: a node outside all edits cannot be computed, or no output was recorded"
     elif sqnr_db == -math.inf:
-        same = "gives other outputs than those recorded of the first sample, which are zero or not finite"
+        same = "differs from the recorded outputs of the first sample, which are zero or not finite"
     elif math.isfinite(sqnr_db):
         near = numbers.number(sqnr_db)
-        same = f"gives the recorded outputs of the first sample to {near} dB: part of a gain may be its own"
+        same = (
+            f"reproduces the recorded outputs of the first sample to {near} dB; a gain may partly come from the replay"
+        )
     return f"without edits the replay {same}"
 
 
@@ -132,15 +134,15 @@ def _notes(repair: Repair) -> Iterator[str]:
     for kind in dict.fromkeys(edit.kind for edit in repair.edits):
         yield f"{kind}: {KINDS[kind]}"
     if repair.edits and repair.minimal:
-        yield "without any one of these edits the goal is missed"
+        yield "every edit is needed: without any of them the goal is missed"
     if repair.stopped:
         yield f"the search ended early: {safe_text(repair.stopped)}"
     elif not repair.reached:
-        yield "no edit that is allowed and was tried brings the outputs nearer to the goal"
+        yield "no further allowed edit brings the outputs closer to the goal"
     if "held out" in repair.refuted:
-        yield "on the samples that were held out the goal is missed: record more samples and search again"
+        yield "the goal is missed on the held-out samples; record more samples and search again"
     if "replay" in repair.refuted:
-        yield "the backend computes otherwise than the replay: run the changed model, with --write-model, to prove it"
+        yield "the backend differs from the replay; run the changed model with --write-model to prove the repair"
     if repair.refuted == ("model run",) and not repair.failed:
-        yield "the changed model runs otherwise than the replay: see `qdebug explain`, and --arithmetic"
+        yield "the changed model differs from the replay; see `qdebug explain` and --arithmetic"
     yield from map(safe_text, repair.notes)

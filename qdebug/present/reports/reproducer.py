@@ -137,12 +137,12 @@ def test_a_known_runtime_is_within_one_step_of_the_reference():
 '''
 
 RUNS = (
-    "The recording is checked. Give the output of your device in run_backend() to check that instead: the test passes "
-    "once it is right."
+    "The recorded output is checked. Return the output of your device from run_backend() to check it instead; the "
+    "test passes once the output is right."
 )
 """What the head says of a file."""
 RUNS_THERE = (
-    "With onnx and onnxruntime installed the node runs there as a model of its own; else the recording is checked. "
+    "If onnx and onnxruntime are installed, the node runs there as a separate model; else the recording is checked. "
     "For another device, change run_backend()."
 )
 """What the head says of a file that runs its node on the runtime that it was recorded from."""
@@ -440,11 +440,11 @@ def reference():
 def _sentences(found: Reproducer, *, there: bool) -> list[str]:
     """Return the description of the file."""
     held = f"which reproduces {found.siblings} other nodes of its kind in the run" if found.siblings else ""
-    wrong = f"{found.wrong} of {found.elements} codes are not what the arithmetic {plain(found.variant)} gives"
+    wrong = f"{found.wrong} of {found.elements} codes differ from the arithmetic {plain(found.variant)}"
     return [
         f"Node {quoted(found.node.name)} ({plain(found.node.op)}){where_run(found.run)}.",
         f"Sample {found.place[0]}: {wrong}{', ' + held if held else ''}.",
-        f"Of the whole node, this file holds {plain(found.kept)}." if found.kept else "",
+        f"This file holds a part of the node: {plain(found.kept)}." if found.kept else "",
         f"{plain(found.reference)}." if found.reference else "",
         RUNS_THERE if there else RUNS,
     ]
@@ -481,7 +481,8 @@ def _known_good(found: Reproducer, pool: ArrayPool) -> str | None:
         return None
     small = all(operand.codes.dtype.itemsize == 1 for operand in unit.operands)
     scales = (*(operand.scale for operand in unit.operands), unit.out.scale)
-    single = all(np.array_equal(scale, scale.astype(np.float32)) for scale in scales)  # it takes no others
+    # the integer form supports float32 scales only
+    single = all(np.array_equal(scale, scale.astype(np.float32)) for scale in scales)
     if (
         not single
         or not small
@@ -558,7 +559,7 @@ def test_the_backend_is_as_near_the_replay_as_rounding_allows():
     finite = np.isfinite(right)
     same = (ours == right) | (np.isnan(ours) & np.isnan(right))
     odd = np.where(finite, ~np.isfinite(ours), ~same)
-    assert not odd.any(), f"{source}: {odd.sum()} of {odd.size} elements are NaN or infinite on one side alone"
+    assert not odd.any(), f"{source}: {odd.sum()} of {odd.size} elements are NaN or infinite on one side only"
     gap = np.where(finite, ours, 0) - np.where(finite, right, 0)
     error = float(np.sqrt(np.sum(gap**2)))
     worst = tuple(map(int, np.unravel_index(np.abs(gap).argmax(), gap.shape))) if gap.size else ()
@@ -592,17 +593,19 @@ def float_reproducer_text(found: FloatReproducer, path: Path) -> str:
 def _float_sentences(found: FloatReproducer, *, there: bool) -> list[str]:
     """Return the description of the file, with the source of its tolerance."""
     if found.allowed:
-        held = f"; {found.siblings} other {plain(found.node.op)} nodes of the run have that" if found.siblings else ""
+        held = (
+            f"; {found.siblings} other {plain(found.node.op)} nodes of the run are within it" if found.siblings else ""
+        )
         source = f"the rounding bound of its sums in {plain(found.precision)}{held}"
     else:
-        source = f"none, since {plain(found.node.op)} rounds nothing"
+        source = f"none, because {plain(found.node.op)} does not round"
     times = f", {found.error / found.allowed:.3g} times that" if found.allowed else ""
     return [
         f"Node {quoted(found.node.name)} ({plain(found.node.op)}){where_run(found.run)}.",
         "EXPECTED is a replay of the node in numpy on the recorded inputs, computed when this file was made.",
         f"The tolerance is a norm of {found.allowed:.4g}: {source}.",
         f"Sample {found.place[0]}: the recorded output is off by {found.error:.4g}{times}.",
-        f"There {plain(found.outside)}: EXPECTED has that too." if found.outside else "",
+        f"In EXPECTED as well, {plain(found.outside)}." if found.outside else "",
         f"{plain(found.reference)}." if found.reference else "",
         RUNS_THERE if there else RUNS,
     ]

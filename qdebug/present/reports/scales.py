@@ -87,7 +87,7 @@ def _profile_facts(profile: ScaleProfile) -> list[tuple[str, str]]:
         facts.append(("nonfinite", f"{len(odd)} tensors have NaN or infinite values, first {safe_text(odd[0])!r}"))
     coarse = sum(tensor.histogram.coarse for tensor in profile.tensors.values())
     if coarse:
-        facts.append(("statistics", f"{coarse} tensors have them alone; {RANGE_ALONE}"))
+        facts.append(("statistics", f"{coarse} tensors have statistics only; {RANGE_ALONE}"))
     if profile.left_out:
         name, why = next(iter(profile.left_out.items()))
         more = f" and {len(profile.left_out) - 1} more" if len(profile.left_out) > 1 else ""
@@ -159,7 +159,7 @@ def _notes(chosen: ChosenScales) -> list[str]:
         notes.append(f"left out {len(chosen.left_out)}, first {safe_text(name)!r}: {safe_text(why)}")
     scheme = chosen.scheme
     notes.append(
-        f"columns: SQNR in dB of the values held to each choice ({scheme.kind}, rule {scheme.rule}); "
+        f"columns: SQNR in dB of the values with each choice ({scheme.kind}, rule {scheme.rule}); "
         "scales of each: --node NAME, or --json"
     )
     return notes
@@ -277,7 +277,8 @@ def _trial_facts(trial: ScaleTrial) -> list[tuple[str, str]]:
     if replay.samples:
         against = replay.outputs[0].against if replay.outputs else "nothing"
         told = (
-            f"{replay.samples} samples, arithmetic {safe_text(replay.arithmetic)}; outputs against the {against} ones"
+            f"{replay.samples} samples, arithmetic {safe_text(replay.arithmetic)}; outputs compared with "
+            f"the {against} outputs"
         )
         facts.append(("replay", told))
     return facts

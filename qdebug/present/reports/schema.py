@@ -27,7 +27,7 @@ def load_schema(name: str) -> dict[str, Any]:
     """
     if name not in SCHEMAS:
         raise UsageError(
-            f"There is no JSON schema {name!r}; known are: {', '.join(SCHEMAS)}.", hint="Give one of these names."
+            f"Unknown JSON schema {name!r}; known schemas are {', '.join(SCHEMAS)}.", hint="Give one of these names."
         )
     schema: dict[str, Any] = json.loads((FOLDER / f"{name}{_ENDING}").read_text(encoding="utf-8"))
     return schema

@@ -166,7 +166,7 @@ def _remaining_share(result: RunComparison) -> tuple[float, str] | None:
             (in_float.gain_db[name] for each in result.diagnosis for name in each.share if name in in_float.gain_db),
             0.0,
         )
-        return 10 ** (-gain / 10), f"left with the first {in_float.nodes} in float"
+        return 10 ** (-gain / 10), f"left if the first {in_float.nodes} are in float"
     together = result.verdict.together
     if together is None or together.left is None:
         return None
@@ -176,7 +176,7 @@ def _remaining_share(result: RunComparison) -> tuple[float, str] | None:
         return (1 - together.left, f"the first {len(together.nodes)} together") if apart else None
     others = len(result.verdict.contributors) - len(together.nodes)
     if others:
-        return together.left, f"not of the first {len(together.nodes)}"
+        return together.left, f"from nodes after the first {len(together.nodes)}"
     return together.left, "not attributed"
 
 
@@ -248,7 +248,8 @@ def _rows(result: RunComparison, positions: Sequence[int]) -> Grid:
         cells = node_row(node).cells
         mark = ">" if node.index == first else ""
         texts = [cells[key].text for key in _COLUMNS]
-        is_in_verdict = node.index == first and result.first_divergence is not None  # by the verdict
+        # the verdict already states this reason
+        is_in_verdict = node.index == first and result.first_divergence is not None
         reason = "" if is_in_verdict else safe_text(node.reason or "", limit=_REASON)
         rows.append([f"{mark}{texts[0]}", *texts[1:], reason])
         styles.append(STYLES[node.status] if breaks_limit(node) and not is_excused(node) else "")
@@ -317,7 +318,7 @@ def _coverage(result: RunComparison, rest: str, *, terse: bool = False) -> list[
     elif len(samples) > 1:
         clauses.append(f"{numbers.grouped(len(samples))} samples")
     elif samples - {0}:
-        clauses.append(f"sample {min(samples)} alone")
+        clauses.append(f"sample {min(samples)} only")
     facts = [Fact("coverage", ", ".join(clauses), "bold yellow" if lost else "")]
     facts += [
         Fact("", f"LOST {entry.side} {safe_text(entry.tensor, limit=80)}: {safe_text(entry.said)}", "bold yellow")
@@ -345,7 +346,7 @@ def _notes_on_runs(result: RunComparison, rest: str, counted: int = 0, hidden: i
         if not info.complete:
             clauses.setdefault("INCOMPLETE, the run did not finish", []).append(side)
         if info.borrowed_order:
-            clauses.setdefault("it states no graph: order, inputs and outputs are the reference's", []).append(side)
+            clauses.setdefault("it has no graph; order, inputs and outputs come from the reference", []).append(side)
     bad = any(info.fidelity is Fidelity.DIFFERS or not info.complete for info in sides.values())
     for clause, named in clauses.items():
         facts.append(Fact("" if facts else "runs", f"{' and '.join(named)}: {clause}", "bold yellow" if bad else ""))

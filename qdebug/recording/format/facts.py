@@ -64,7 +64,7 @@ def _encode(value: Any) -> tuple[str, Any]:
             return code, value
     if isinstance(value, float):
         return "f", _encode_float(value)
-    raise TypeError(f"its type {type(value).__name__} has no place in a recording")
+    raise TypeError(f"its type {type(value).__name__} cannot be stored in a recording")
 
 
 def _encode_list(values: list[Any] | tuple[Any, ...]) -> tuple[str, Any]:

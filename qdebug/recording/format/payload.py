@@ -304,7 +304,7 @@ def _unzstd(data: bytes, nbytes: int) -> bytes:
     zstd = zstd_module()
     try:
         if zstd.frame_content_size(data) > nbytes + _CHECKSUM_BYTES:
-            raise ValueError("a chunk is larger than it may be")
+            raise ValueError("a chunk is too large")
         plain: bytes = zstd.ZstdDecompressor().decompress(data, max_output_size=nbytes + _CHECKSUM_BYTES)
     except zstd.ZstdError as exc:
         raise ValueError(f"a chunk is damaged: {exc}") from None

@@ -34,7 +34,7 @@ def damaged(path: Path, fault: Exception | str, *, at: str = "") -> RecordingErr
     cut = _CUT.search(str(fault))
     if cut is not None:
         return RecordingError(
-            f"{str(path)!r} is cut off: {int(cut[1]):,} of its {int(cut[2]):,} bytes are there.",
+            f"{str(path)!r} is truncated: only {int(cut[1]):,} of its {int(cut[2]):,} bytes are there.",
             hint="Copy the file again, or record the run again.",
         )
     lines = str(fault).splitlines()
@@ -61,7 +61,7 @@ class _Shortage(NamedTuple):
 _SHORTAGES = (
     _Shortage(
         "there is not enough memory",
-        "Close other programs, or look at one sample: --sample N.",
+        "Close other programs, or compare one sample only: --sample N.",
         (errno.ENOMEM,),
         MemoryError,
     ),

@@ -106,8 +106,8 @@ class Container:
             _check_finished(path)
             if path.name.endswith(".part") and not journal_of(path.with_suffix("")).exists():
                 raise RecordingError(
-                    f"{str(path)!r} is what a run left that did not finish, and its journal is missing.",
-                    hint="Put the journal back beside it, or record the run again.",
+                    f"{str(path)!r} belongs to an unfinished run, and its journal is missing.",
+                    hint="Put the journal back into the same folder, or record the run again.",
                 ) from None
             raise damaged(path, exc) from None
         except BaseException:
@@ -204,7 +204,7 @@ class Container:
         if extent.nbytes > MAX_TABLE_RATIO * self.room:
             raise ValueError(f"/{name} declares {extent.nbytes} bytes; the file takes {self.room} on the disk")
         if extent.dtype.itemsize != extent.itemsize:
-            raise ValueError(f"/{name} has elements of a foreign type")
+            raise ValueError(f"/{name} has elements of an unexpected type")
         raw = np.empty(extent.nbytes, np.uint8)
         if extent.nbytes:
             read_bytes(self.fd, int(extent.offset or 0), raw)
@@ -262,7 +262,7 @@ class Container:
 def _changed(path: Path) -> RecordingError:
     return RecordingError(
         f"{str(path)!r} was changed while it was in use.",
-        hint="Run the command again once nobody writes to the file; to replace a recording, give the new one its name.",
+        hint="Run the command again when no program writes to the file. Replace a recording by renaming the new file.",
     )
 
 
@@ -284,7 +284,7 @@ def _open_recording(path: Path) -> int:
         _check_finished(path)
         if start.lstrip()[:1] == b"{":
             raise NotARecordingError(
-                f"{str(path)!r} is JSON, such as a manifest, and no recording file.",
+                f"{str(path)!r} is a JSON file, such as a manifest, not a recording.",
                 hint="Give the recordings that it names.",
             )
         if start.startswith(JOURNAL_MAGIC):
@@ -299,9 +299,8 @@ def _lone_journal(path: Path) -> RecordingError:
     part = part_of(target_of(path))
     if has_suffix and not part.exists():
         return RecordingError(
-            f"{str(path)!r} is the journal of a run that did not finish; {str(part)!r}, which holds the values, is "
-            "missing.",
-            hint=f"Put that file back beside it, then: {recover_command(path)}.",
+            f"{str(path)!r} is the journal of an unfinished run; {str(part)!r}, which holds the values, is missing.",
+            hint=f"Put that file back into the same folder, then run {recover_command(path)}.",
         )
     out = "" if has_suffix else " -o OUT.h5"
     return RecordingError(
@@ -321,11 +320,11 @@ def _check_finished(path: Path) -> None:
         return
     holder = lock_holder(target)
     if holder == str(os.getpid()) and target is not path:
-        return  # the writer itself, verifying its file
+        return  # this process is the writer, and verifies its file
     if holder:
         raise RecordingError(
             f"{str(target)!r} is being written by process {holder}.",
-            hint="Wait for it, or look at it while it grows: qdebug tui REF BACKEND --follow "
+            hint="Wait for it to finish, or follow it: qdebug tui REF BACKEND --follow "
             "(in Python: qdebug.open_recording(path, follow=True)).",
         )
     raise RecordingError(f"The run that recorded to {str(target)!r} did not finish.", hint=recover_hint(target))
@@ -346,5 +345,5 @@ def _known_fields(name: str, table: np.ndarray, dtype: np.dtype[Any]) -> np.ndar
             raise ValueError(f"/{name} has a field {field} of type {table.dtype[field]}")
         result[field] = table[field]
     if name == "index" and (missing := set(columns_of_index(result)) - set(table.dtype.names or ())):
-        raise ValueError(f"/index lacks {', '.join(sorted(missing))} of rows that have statistics")
+        raise ValueError(f"/index lacks {', '.join(sorted(missing))} for rows with statistics")
     return result

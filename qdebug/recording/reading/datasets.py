@@ -167,7 +167,7 @@ class DatasetPayloads:
         axes, shape, itemsize = extent.shape[: len(lead)], extent.shape[len(lead) :], extent.itemsize
         check_extent(extent, shape, expected)
         if any(at >= size for at, size in zip(lead, axes, strict=True)):
-            raise ValueError(f"it has shape {extent.shape}, which is not what the index says")
+            raise ValueError(f"its shape {extent.shape} differs from the index")
         nbytes = expected.nbytes
         check_room(nbytes, self.room)
         if nbytes == 0:
@@ -190,7 +190,7 @@ class DatasetPayloads:
         if not extent.filters and chunk == shape and math.prod(outer) == 1:
             return Location(shape, itemsize, stored[0][0])
         if nbytes > MAX_RATIO * sum(size for _, size, _ in stored):
-            raise ValueError(f"it declares {nbytes} bytes out of {sum(size for _, size, _ in stored)} stored ones")
+            raise ValueError(f"it declares {nbytes} bytes, but stores {sum(size for _, size, _ in stored)} bytes")
         return Location(shape, itemsize, None, chunk, extent.filters, find, outer, inside)
 
 

@@ -21,7 +21,7 @@ from qdebug.recording.target import journal_of, lock_holder, part_of, target_of
 
 __all__ = ["FollowState", "FollowedRecording"]
 
-_ANEW, _TRUNCATED, _REMOVED = "was written anew", "was truncated", "was removed"
+_ANEW, _TRUNCATED, _REMOVED = "was rewritten", "was truncated", "was removed"
 
 
 class FollowState(StrEnum):
@@ -121,7 +121,7 @@ class FollowedRecording(Recording, Closable):
         This object then shows the past; opening the path again shows the present.
 
         Returns:
-            "was written anew", "was truncated", "was removed" or "".
+            "was rewritten", "was truncated", "was removed" or "".
         """
         reader = self._reader
         if reader is None:

@@ -202,11 +202,11 @@ def _check_dataset(dataset: Any, name: bytes, *, file_size: int, sparse: bool) -
     if chunk is None:
         missing = extent.nbytes > 0 and (extent.offset is None or stored != extent.nbytes)
         if missing or (extent.offset or 0) + extent.nbytes > file_size:
-            raise _broken(name, f"declares {extent.nbytes} bytes that the file does not have")
+            raise _broken(name, f"declares {extent.nbytes} bytes, more than the file has")
     elif sparse:
         return extent
     elif math.prod(chunk) * extent.itemsize > MAX_CHUNK_BYTES or extent.nbytes > MAX_RATIO * min(stored, file_size):
-        raise _broken(name, f"declares {extent.nbytes} bytes out of {stored} stored ones")
+        raise _broken(name, f"declares {extent.nbytes} bytes, but stores {stored} bytes")
     return extent
 
 
@@ -221,7 +221,7 @@ def _check_storage(dataset: Any, name: bytes) -> tuple[tuple[int, ...] | None, t
     if layout not in (h5d.CONTIGUOUS, h5d.CHUNKED):
         raise _broken(name, "is virtual or compact")
     if plist.get_external_count():
-        raise _broken(name, "keeps its data in another file")
+        raise _broken(name, "stores its data in another file")
     filters = tuple(int(plist.get_filter(number)[0]) for number in range(plist.get_nfilters()))
     if refused := refused_filters(filters):
         raise _broken(name, f"needs the HDF5 filters {refused}")
@@ -246,7 +246,7 @@ def _checked_type(kind: Any, name: bytes) -> np.dtype[Any]:
         try:
             dtype = kind.dtype
         except (TypeError, NotImplementedError):  # numpy has no such type
-            raise _broken(name, "has elements of a foreign type") from None
+            raise _broken(name, "has elements of an unexpected type") from None
         if len(_TYPES) < _MOST_TYPES:
             _TYPES[encoded] = dtype
     return dtype
@@ -270,7 +270,7 @@ def _check_members(kind: Any, name: bytes, depth: int = 0) -> None:
     if depth < _MAX_DEPTH and group == h5t.ARRAY:
         _check_members(kind.get_super(), name, depth + 1)
         return
-    raise _broken(name, "has elements of variable length or of a foreign type")
+    raise _broken(name, "has elements of variable length or of an unexpected type")
 
 
 def read_text_attribute(holder: Any, name: bytes) -> str | None:
@@ -305,7 +305,7 @@ def read_integer_attribute(holder: Any, name: bytes) -> int:
 
 
 def _broken(name: bytes, fault: str) -> ValueError:
-    return ValueError(f"{_title(name)} {fault}, which no recording has")
+    return ValueError(f"{_title(name)} {fault}, which is not allowed in a recording")
 
 
 def _title(name: bytes) -> str:

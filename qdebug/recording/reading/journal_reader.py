@@ -122,10 +122,10 @@ class JournalReader:
             event = decode_event(frame.body)
             self._rows += 1
             if self._rows > MAX_ROWS:
-                raise ValueError("it has more events than a recording can have")
+                raise ValueError("it has too many events for a recording")
             if event.where is PayloadLocation.INLINE:
                 if frame.inline != int(event.row["nbytes"]):
-                    raise ValueError(f"the values of {event.name!r} are not as many as it says")
+                    raise ValueError(f"the number of values of {event.name!r} differs from its header")
                 event = replace(event, offset=frame.payload)
             elif event.where is PayloadLocation.PART:
                 self._payloads = max(self._payloads, event.offset + int(event.row["nbytes"]))
@@ -190,7 +190,7 @@ class JournalReader:
     def _values(self, event: JournalEvent) -> np.ndarray:
         raw = self._read(event, event.offset, event.shape, event.dtype)
         if not _has_hash(event, raw):
-            raise ValueError(f"the values of {event.name!r} are not those recorded")
+            raise ValueError(f"the values of {event.name!r} differ from the recorded hash")
         array = from_physical(raw, event.dtype)
         array.flags.writeable = False
         return array
@@ -202,7 +202,7 @@ class JournalReader:
             values = self._read(event, where.values, (where.size,), event.dtype)
             check_positions(positions, int(event.row["count"]))
             if array_hash(positions) != where.check or array_hash(values) != where.digest:
-                raise ValueError(f"the kept elements of {event.name!r} are not those recorded")
+                raise ValueError(f"the kept elements of {event.name!r} differ from the recorded hash")
             values = from_physical(values, event.dtype)
         return Kept(
             dtype=event.dtype,
@@ -304,10 +304,10 @@ class Account:
         role = Role.CONSTANT if event.constant else None
         self.builder.note(event.name, event.shape, NodeFacts(), dtype=event.dtype, role=role)
         self.names.setdefault(event.name)
-        self._skipped.pop(event.name, None)  # the last word holds
+        self._skipped.pop(event.name, None)  # a later put overrides a skip
         self._skip_causes.pop(event.name, None)
         place = event.name, int(event.row["sample"]), int(event.row["step"])
-        self.events.pop(place, None)  # an interrupted put is repeated
+        self.events.pop(place, None)  # an interrupted put is recorded again; pop keeps the new order
         self.events[place] = event
         for tensor in (event.name, *(() if event.constant else (None,))):
             self._places.setdefault(tensor, {})[place[1:]] = None

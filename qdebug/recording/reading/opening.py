@@ -76,7 +76,9 @@ def read_manifest(path: Path) -> tuple[Part, ...]:
     except (ValueError, RecursionError):
         is_valid = False
     if not is_valid:
-        raise NotARecordingError(f"{str(path)!r} is JSON and no manifest of recordings.", hint="Give a recording.")
+        raise NotARecordingError(
+            f"{str(path)!r} is a JSON file, but not a manifest of recordings.", hint="Give a recording."
+        )
     if plain.get("version") != VERSION:
         raise RecordingError(
             f"{str(path)!r} is a manifest of version {plain.get('version')!r}; this qdebug reads {VERSION}.",
@@ -86,11 +88,11 @@ def read_manifest(path: Path) -> tuple[Part, ...]:
         parts = tuple(_part(path, entry) for entry in plain["parts"])
     except (KeyError, TypeError, ValueError, AttributeError) as exc:
         raise RecordingError(
-            f"The manifest {str(path)!r} is damaged: {exc}.", hint="Make it anew: qdebug file join."
+            f"The manifest {str(path)!r} is damaged: {exc}.", hint="Create it again: qdebug file join."
         ) from None
     if not 0 < len(parts) <= _MOST_PARTS:
         raise RecordingError(
-            f"The manifest {str(path)!r} names {len(parts)} recordings.", hint="Make it anew: qdebug file join."
+            f"The manifest {str(path)!r} names {len(parts)} recordings.", hint="Create it again: qdebug file join."
         )
     return parts
 
@@ -98,13 +100,13 @@ def read_manifest(path: Path) -> tuple[Part, ...]:
 def _part(path: Path, entry: Mapping[str, Any]) -> Part:
     name, prefix, first = entry["path"], entry.get("prefix", ""), entry.get("first_sample", 0)
     if not isinstance(name, str) or not isinstance(prefix, str) or type(first) is not int or not 0 <= first < 2**32:
-        raise ValueError("a part has a path, prefix or first sample of a wrong kind")
+        raise ValueError("a part has a path, prefix or first sample of the wrong type")
     relative = PurePosixPath(name)
     if relative.is_absolute() or ".." in relative.parts or not relative.parts or "\0" in name:
         raise ValueError(f"{name!r} is outside its folder")
     part, folder = path.parent / relative, os.path.realpath(path.parent)
     if os.path.commonpath([folder, os.path.realpath(part)]) != folder:
-        raise ValueError(f"{name!r} leads out of its folder")
+        raise ValueError(f"{name!r} points outside its folder")
     return Part(path=part, prefix=prefix, first_sample=first)
 
 
@@ -164,8 +166,8 @@ def _relative(path: Path, out: Path) -> str:
         return Path(os.path.realpath(path)).relative_to(folder).as_posix()
     except ValueError:
         raise UsageError(
-            f"The recording {str(path)!r} is not below the folder of {str(out)!r}.",
-            hint="Put the manifest beside the recordings, or above them.",
+            f"The recording {str(path)!r} is not in or below the folder of {str(out)!r}.",
+            hint="Put the manifest into the folder of the recordings, or above it.",
         ) from None
 
 
@@ -399,8 +401,8 @@ def _opened(part: Part, path: Path, graphs: KnownGraphs) -> FileRecording:
         return FileRecording(part.path, graphs=graphs)
     except NotARecordingError as exc:
         raise RecordingError(
-            f"{str(path)!r} stands for {str(part.path)!r} too, which cannot be read: {exc.message}",
-            hint="Put that recording back, or join the others anew: qdebug file join.",
+            f"{str(path)!r} includes {str(part.path)!r}, which cannot be read: {exc.message}",
+            hint="Put that recording back, or join the others again: qdebug file join.",
         ) from None
 
 
@@ -435,10 +437,12 @@ def _joined_graph(parts: Sequence[tuple[Part, FileRecording]]) -> Graph:
             opset=first.opset,
         )
     except GraphError as exc:
-        raise RecordingError(f"The recordings do not make one graph: {exc.message}", hint=exc.hint or _PREFIX) from None
+        raise RecordingError(
+            f"The graphs of the recordings cannot be joined: {exc.message}", hint=exc.hint or _PREFIX
+        ) from None
 
 
-_PREFIX = "Tell them apart by prefixes: qdebug file join --prefix."
+_PREFIX = "Distinguish them by prefixes: qdebug file join --prefix."
 
 
 def _renamed_node(node: Node, prefix: str) -> Node:
@@ -455,7 +459,8 @@ def _renamed_node(node: Node, prefix: str) -> Node:
 def _add(nodes: dict[str, Node], node: Node, part: Part) -> None:
     if nodes.setdefault(node.name, node) != node:
         raise RecordingError(
-            f"{str(part.path)!r} says other things of node {node.name!r} than the recordings before it.", hint=_PREFIX
+            f"Node {node.name!r} is described differently in {str(part.path)!r} than in the recordings before it.",
+            hint=_PREFIX,
         )
 
 
@@ -469,7 +474,8 @@ def _add_tensor(tensors: dict[str, TensorInfo], info: TensorInfo, part: Part) ->
         info.dtype,
     ):
         raise RecordingError(
-            f"{str(part.path)!r} says other things of tensor {info.name!r} than the recordings before it.", hint=_PREFIX
+            f"Tensor {info.name!r} is described differently in {str(part.path)!r} than in the recordings before it.",
+            hint=_PREFIX,
         )
     better = info if existing.dtype is None else existing
     shape = (

@@ -167,7 +167,7 @@ def check_extent(extent: Extent, shape: tuple[int, ...], expected: Expected) -> 
     is_same_shape = len(shape) == expected.ndim and shape[:INDEX_DIMS] == expected.shape
     itemsize = physical_dtype(expected.dtype).itemsize
     if not (is_same_shape and extent.itemsize == itemsize and math.prod(shape) * itemsize == expected.nbytes):
-        raise ValueError(f"it has shape {extent.shape}, which is not what the index says")
+        raise ValueError(f"its shape {extent.shape} differs from the index")
     if not extent.kind.equal(hdf5_type(expected.dtype)):
         raise ValueError(f"it does not have the type of {expected.dtype} elements")
 
@@ -190,7 +190,7 @@ def check_room(nbytes: int, room: int) -> None:
         ValueError: The payload is too large.
     """
     if nbytes > MAX_RATIO * room:
-        raise ValueError(f"it declares {nbytes} bytes; the file takes {room} on the disk")
+        raise ValueError(f"it declares {nbytes} bytes, but the file has {room} bytes")
 
 
 class PlacedPayloads:
@@ -223,7 +223,7 @@ class PlacedPayloads:
         shape = expected.shape if expected.ndim <= INDEX_DIMS else self._long_shape(expected)
         nbytes = math.prod(shape) * itemsize
         if nbytes != expected.nbytes:
-            raise ValueError(f"it has shape {shape}, which is not what the index says")
+            raise ValueError(f"its shape {shape} differs from the index")
         check_room(nbytes, self.room)
         if nbytes == 0:
             return Location(shape, itemsize)
@@ -231,7 +231,7 @@ class PlacedPayloads:
         if offset == NOWHERE:
             return self._locate_chunks(number, shape, itemsize)
         if offset + nbytes > self.size:
-            raise ValueError(f"it declares {nbytes} bytes that the file does not have")
+            raise ValueError(f"it declares {nbytes} bytes, more than the file has")
         return Location(shape, itemsize, offset)
 
     def _long_shape(self, expected: Expected) -> tuple[int, ...]:
@@ -240,13 +240,13 @@ class PlacedPayloads:
             raise ValueError("its shape is missing")
         shape: tuple[int, ...] = tuple(row["shape"][: expected.ndim].tolist())
         if shape[:INDEX_DIMS] != expected.shape:
-            raise ValueError(f"it has shape {shape}, which is not what the index says")
+            raise ValueError(f"its shape {shape} differs from the index")
         return shape
 
     def _locate_chunks(self, number: int, shape: tuple[int, ...], itemsize: int) -> Location:
         row = self._packed.get(number)
         if row is None or self._chunks is None or len(shape) > INDEX_DIMS:
-            raise ValueError("it is nowhere")
+            raise ValueError("it has no location")
         chunk = tuple(row["chunk"][: len(shape)].tolist())
         filters = tuple(filter(None, row["filters"].tolist()))
         if refused := refused_filters(filters):
@@ -261,7 +261,7 @@ class PlacedPayloads:
         rows = self._chunks[first : first + count]
         stored = int(rows["size"].sum(dtype=np.uint64))
         if nbytes > MAX_RATIO * min(stored, self.size):
-            raise ValueError(f"it declares {nbytes} bytes out of {stored} stored ones")
+            raise ValueError(f"it declares {nbytes} bytes, but stores {stored} bytes")
         if not bool((rows["offset"] <= self.size - rows["size"].astype(np.int64)).all()):
             raise ValueError("its chunks lie outside the file")
 
@@ -277,7 +277,7 @@ def _by_payload(rows: np.ndarray | None) -> dict[int, Any]:
     """Return the rows of a table by their payload."""
     by_payload = {} if rows is None else dict(zip(rows["payload"].tolist(), rows, strict=True))
     if rows is not None and len(by_payload) < len(rows):
-        raise ValueError("two rows say where one payload lies")
+        raise ValueError("two rows give the location of one payload")
     return by_payload
 
 
@@ -357,7 +357,7 @@ def _chunks(fd: int, where: Location) -> Iterator[tuple[tuple[int, ...], np.ndar
     """List the place and the elements of each chunk, as raw bytes."""
     chunk, find = where.chunk, where.find
     if chunk is None or find is None:
-        raise ValueError("it is nowhere")
+        raise ValueError("it has no location")
     whole = (*where.outer, *chunk)
     nbytes = math.prod(whole) * where.itemsize
     raw = np.dtype(f"V{where.itemsize}")

@@ -166,7 +166,7 @@ class _ArrayCache:
     def __init__(self) -> None:
         self._known: WeakValueDictionary[int, np.ndarray] = WeakValueDictionary()
         self._last: OrderedDict[int, np.ndarray] = OrderedDict()
-        self._bytes = 0  # of all in _last
+        self._bytes = 0  # total size of the arrays in _last
         self._spilled: deque[np.ndarray] = deque(maxlen=_HELD_SPILLED)
         self._lock = Lock()
 
@@ -453,7 +453,7 @@ class FileRecording(Recording, Closable):
         container = self._open_container()
         for recorded, names in ((container.graph_hash, GRAPH_TABLES), (container.tables_hash, ())):
             if recorded is not None and recorded != container.hash_tables(names):
-                raise damaged(self.path, "its graph and index are not those that were written")
+                raise damaged(self.path, "its graph and index differ from what was written")
         return container.tables_hash is not None
 
     def check_datasets(self) -> None:
@@ -471,7 +471,7 @@ class FileRecording(Recording, Closable):
             try:
                 if datasets.agrees(container.payloads, row, what, expected):
                     continue
-                raise ValueError("its dataset does not show the values of the index")
+                raise ValueError("its dataset does not have the values of the index")
             except BAD_FILE as exc:
                 raise damaged(self.path, exc, at=f"payload {expected.number}: ") from None
 
@@ -546,7 +546,7 @@ def mismatch(path: Path, tensors: Sequence[str]) -> PayloadMismatchError:
     shown = ", ".join(map(repr, tensors[:_SHOWN]))
     more = f" and {len(tensors) - _SHOWN} more" if len(tensors) > _SHOWN else ""
     return PayloadMismatchError(
-        f"The bytes of tensor{'s' if len(tensors) > 1 else ''} {shown}{more} in {str(path)!r} are not what was "
+        f"The bytes of tensor{'s' if len(tensors) > 1 else ''} {shown}{more} in {str(path)!r} differ from what was "
         "recorded.",
         hint="Copy the file again, or record the run again.",
     )

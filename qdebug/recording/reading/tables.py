@@ -67,10 +67,11 @@ def check_runs(title: str, offsets: np.ndarray, lengths: np.ndarray, size: int) 
         ValueError: A run is invalid, or they are too many.
     """
     lengths = lengths.astype(np.uint64)
-    if bool(np.any(offsets > np.uint64(size) - np.minimum(lengths, size))):  # of longer ones the sum tells
+    # lengths above `size` fail the check of the sum below
+    if bool(np.any(offsets > np.uint64(size) - np.minimum(lengths, size))):
         raise ValueError(f"{title} point outside their pool")
     if float(lengths.sum(dtype=np.float64)) > size:
-        raise ValueError(f"{title} are more than their pool together")
+        raise ValueError(f"{title} exceed their pool")
 
 
 def check_rows(title: str, rows: np.ndarray, size: int, *, lowest: int = 0) -> None:
@@ -177,7 +178,7 @@ def check_positions(positions: np.ndarray, count: int) -> None:
     if positions.size and not (int(positions[0]) >= 0 and int(positions[-1]) < count):
         raise ValueError("kept elements lie outside their tensor")
     if bool(np.any(np.diff(positions) <= 0)):
-        raise ValueError("kept elements are in no order")
+        raise ValueError("kept elements are not in order")
 
 
 def _check_optional(tables: Mapping[str, np.ndarray], index: np.ndarray) -> None:
@@ -188,7 +189,7 @@ def _check_optional(tables: Mapping[str, np.ndarray], index: np.ndarray) -> None
     """
     flags = index["flags"]
     if bool((((flags & PARTLY) != 0) != (index["payload"] == NO_PAYLOAD)).any()):
-        raise ValueError("the index does not say of which events all values were kept")
+        raise ValueError("the index does not say which events have all values")
     for name, flag in (("samples", Flag.SAMPLED), ("exponents", Flag.HISTOGRAM)):
         needed = (flags & int(flag)).nonzero()[0]
         if not (np.array_equal(np.sort(tables[name]["event"]), needed) if name in tables else not len(needed)):
@@ -318,12 +319,12 @@ def _placements(run: Mapping[str, Any], count: int) -> dict[int, str]:
     """
     places = run["graph"].get("placements", {})
     if not isinstance(places, dict) or not all(isinstance(rows, list) for rows in places.values()):
-        raise ValueError("where nodes ran cannot be decoded")
+        raise ValueError("the placements of nodes cannot be decoded")
     place_of_row = {
         row: place for place, rows in places.items() for row in rows if type(row) is int and 0 <= row < count
     }
     if len(place_of_row) != sum(map(len, places.values())):
-        raise ValueError("where nodes ran is said of nodes that do not exist, or twice")
+        raise ValueError("placements refer to missing nodes, or to a node twice")
     return place_of_row
 
 
@@ -365,7 +366,7 @@ def decode_quants(tables: Tables) -> list[QuantParams]:
         quant = _decode_quant(row, tables)
         used += sum(part.size for part in (quant.zero_point, quant.multiplier, quant.shift) if part is not None)
         if used > len(tables["integers"]):
-            raise ValueError("quantizations are more than their pool together")
+            raise ValueError("quantizations exceed their pool")
         quants.append(quant)
     return quants
 

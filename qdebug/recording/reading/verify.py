@@ -75,8 +75,8 @@ def verify(path: Path, *, memory: int = MEMORY_LIMIT, timeout: float | None = No
     """
     if memory < _LEAST_MEMORY:
         raise UsageError(
-            f"{memory >> 20} MB are too little memory to read any recording in.",
-            hint=f"Give at least {_LEAST_MEMORY >> 20}: qdebug file verify --memory {_LEAST_MEMORY >> 20}.",
+            f"--memory {memory >> 20} is too small to read any recording.",
+            hint=f"Give at least {_LEAST_MEMORY >> 20} MB: qdebug file verify --memory {_LEAST_MEMORY >> 20}.",
         )
     parts = [part.path for part in read_manifest(path)] if is_manifest(path) else [path]
     return _verify_files(path, list({os.path.realpath(part): part for part in parts}.values()), memory, timeout)
@@ -119,7 +119,7 @@ def _verify_files(path: Path, parts: Sequence[Path], memory: int, timeout: float
 
 
 def _refused(path: Path, why: str) -> RecordingError:
-    return RecordingError(f"{str(path)!r} is not safe to read: {why}.", hint="Ask whoever made it for another copy.")
+    return RecordingError(f"{str(path)!r} is not safe to read: {why}.", hint="Ask the sender for another copy.")
 
 
 def _end_of(code: int) -> str:
@@ -135,10 +135,10 @@ def main() -> None:
     path = Path()
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + _GRACE))
-    if sys.platform == "linux":  # elsewhere it does not hold, or hits the loader
+    if sys.platform == "linux":  # other systems ignore this limit, or it stops the loader
         resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
     sys.dont_write_bytecode = True  # the limit would cut off a .pyc, and later imports would fail
-    resource.setrlimit(resource.RLIMIT_FSIZE, (memory, memory))  # of what is made in temporary files instead
+    resource.setrlimit(resource.RLIMIT_FSIZE, (memory, memory))  # also limits temporary files
     parts = []
     try:
         for path in map(Path, json.load(sys.stdin)):

@@ -251,7 +251,8 @@ def tree_bytes(kind: int, keys: np.ndarray, children: np.ndarray, at: int, *, mo
         part["entries"]["child"][:, places // most, places % most] = children
         behind = np.minimum(np.arange(1, len(sizes) + 1) * most, children.shape[1])
         part["end"] = keys[:, behind]
-        for number in np.flatnonzero(np.asarray(sizes) < most).tolist():  # the key behind the last child comes at once
+        # in a node that is not full, the end key follows its last child directly
+        for number in np.flatnonzero(np.asarray(sizes) < most).tolist():
             if sizes[number]:
                 part["entries"]["key"][:, number, sizes[number]] = keys[:, behind[number]]
         keys = keys[:, [*range(0, children.shape[1], most), children.shape[1]]]

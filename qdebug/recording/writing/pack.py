@@ -86,10 +86,10 @@ def pack(
         RecordingError: The recording is damaged, or the file cannot be written; then everything is as it was.
     """
     if codec not in CODECS:
-        raise UsageError(f"There is no codec {codec!r}; known are {', '.join(CODECS)}.", hint="Use gzip.")
+        raise UsageError(f"Unknown codec {codec!r}; known codecs are {', '.join(CODECS)}.", hint="Use gzip.")
     if not 1 <= level <= _MOST_LEVEL:
         raise UsageError(
-            f"There is no level {level}; the levels are 1 to {_MOST_LEVEL}.",
+            f"Invalid level {level}; levels are 1 to {_MOST_LEVEL}.",
             hint="Give 9 for the smallest file: qdebug file pack FILE --level 9.",
         )
     if codec == "zstd":
@@ -283,4 +283,4 @@ def _check(path: Path, scratch: Path) -> None:
                 old.check_payload(event)  # raises if the old file is the damaged one
                 raise
         if old.content_hash != new.content_hash:
-            raise RecordingError(f"{str(path)!r} could not be packed: the result is another recording.")
+            raise RecordingError(f"{str(path)!r} could not be packed: the result differs from the recording.")

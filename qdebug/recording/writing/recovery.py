@@ -83,8 +83,8 @@ def recover(
     if journal is None:
         _check_unfinished(path)
         raise NotARecordingError(
-            f"No unfinished run lies at {str(path)!r}.",
-            hint="Give the name that the run was told, or that of its journal.",
+            f"There is no unfinished run at {str(path)!r}.",
+            hint="Give the output path of the run, or the path of its journal.",
         )
     target = target_of(journal) if journal.name.endswith(".journal") else None
     if out is None and target is None:
@@ -171,7 +171,7 @@ def _check_unfinished(path: Path) -> None:
             raise _finished(target)
     if part_of(target).is_file():
         raise NotARecordingError(
-            f"{str(part_of(target))!r} lies there without its journal, and nothing can be read without it.",
+            f"The journal of {str(part_of(target))!r} is missing, and the file cannot be read without it.",
             hint="Put the journal back beside it, or record the run again.",
         )
 
@@ -197,7 +197,7 @@ def _rebuilt(
             account.take(entry)
         if not account.events:
             raise NotARecordingError(
-                f"{str(journal)!r} tells of no tensor: the run did not get far.", hint="Record the run again."
+                f"{str(journal)!r} lists no tensor; the run ended before it recorded any.", hint="Record the run again."
             )
         writer = RecordingWriter(out, force=force, sync_every=math.inf, source=source)
         try:
@@ -205,7 +205,7 @@ def _rebuilt(
             if not writer.events:
                 part = journal.with_suffix(".part")
                 is_part_gone = journal.suffix == ".journal" and not part.exists()
-                reason = f", since {str(part)!r}, which held the values, is gone" if is_part_gone else ""
+                reason = f", because {str(part)!r}, which held the values, is missing" if is_part_gone else ""
                 raise RecordingError(
                     f"No tensor of {str(journal)!r} can be read{reason}.", hint="Record the run again."
                 )

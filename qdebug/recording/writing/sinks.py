@@ -112,7 +112,7 @@ class MemorySink:
         self, name: str, array: Values, place: At = (0, 0), *, constant: bool = False, quant: QuantParams | None = None
     ) -> None:
         """Copy the values of a tensor, or store their partial record."""
-        del constant  # the graph knows
+        del constant  # the graph already states the role
         self._check_open()
         if isinstance(array, Kept):
             self._partly[name, *place] = array

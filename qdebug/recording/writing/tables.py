@@ -243,7 +243,7 @@ def check_quants(graph: Graph) -> None:
             if tensor.quant is not None:
                 tensor.quant.check_zero_point()
         except ValueError as exc:
-            raise RecordingError(f"The quantization of tensor {tensor.name!r} makes no sense: {exc}.") from None
+            raise RecordingError(f"The quantization of tensor {tensor.name!r} is invalid: {exc}.") from None
 
 
 class _Encoder:
@@ -267,7 +267,7 @@ class _Encoder:
             name, shape, dtype = tensor.name, tensor.shape, tensor.dtype
             if dtype is not None and dtype not in DTYPE_CODES:
                 raise RecordingError(
-                    f"Tensor {name!r} of the graph has dtype {dtype!r}, which a recording does not know.",
+                    f"Tensor {name!r} of the graph has dtype {dtype!r}, which a recording does not support.",
                     hint="Leave its dtype out (None).",
                 )
             row = (
@@ -288,12 +288,12 @@ class _Encoder:
         if (extents := self._shapes.get(shape)) is None:
             if len(shape) >= UNKNOWN or not all(map(_is_extent, shape)):
                 raise RecordingError(
-                    f"Tensor {tensor!r} of the graph has shape {str(shape)[:80]}; an extent is a number or None.",
+                    f"Tensor {tensor!r} of the graph has shape {str(shape)[:80]}; an extent must be a number or None.",
                     hint="Give None for an extent that varies.",
                 )
             extents = self._shapes[shape] = [-1 if extent is None else extent for extent in shape]
         dims = self._pools["dims"]
-        dims += extents  # each tensor has a run of its own: readers refuse runs that are more than their pool together
+        dims += extents  # Do not share equal runs: readers refuse tables whose runs add up to more than the pool.
         return len(dims) - len(extents)
 
     def add_nodes(self, nodes: Iterable[Node], rows: Mapping[str, int]) -> None:
@@ -381,5 +381,5 @@ def _signed(limit: int | None, dtype: str, tensor: str) -> int:
     if limit is None:
         return 0
     if not low <= limit <= high:
-        raise RecordingError(f"Tensor {tensor!r} has a code limit {limit} that {dtype} codes cannot reach.")
+        raise RecordingError(f"Tensor {tensor!r} has a code limit {limit} outside the range of {dtype} codes.")
     return limit - 2**64 if limit >= 2**63 else limit

@@ -50,10 +50,11 @@ class Ticker:
                 return
             with contextlib.suppress(RecordingError):  # the writer reports it at the next call
                 writer.sync()
-            del writer  # otherwise it could not be freed while this thread waits
+            del writer  # a reference here would keep the writer alive while the thread waits
 
     def stop(self) -> None:
         """Stop for good; returns when no sync is running."""
         self._stopped.set()
-        if self._thread is not threading.current_thread():  # which may be the last to let go of the writer
+        # this thread itself may drop the last reference to the writer
+        if self._thread is not threading.current_thread():
             self._thread.join()

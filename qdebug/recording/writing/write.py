@@ -134,7 +134,7 @@ def give_name(part: Path, path: Path, *, force: bool, durable: bool) -> None:
                 sync_finished(part, path)  # otherwise a power cut could lose both the old file and the new one
             part.replace(path)
     except FileExistsError:
-        raise exists(path, f"The recording is in {str(part)!r}: give it another name.") from None
+        raise exists(path, f"The recording is in {str(part)!r}; rename this file.") from None
 
 
 _MAX_NUMBER = 2**32 - 1
@@ -179,7 +179,7 @@ class RecordingWriter:
         source: Path | None = None,
     ) -> None:
         self._pid = os.getpid()
-        self._open = False  # until there is something to let go of
+        self._open = False  # nothing to release yet
         try:
             self.path = Path(os.path.realpath(path))
             check_target(self.path, force=force)
@@ -213,13 +213,14 @@ class RecordingWriter:
     def _start(self, info: RunInfo, graph: Graph | None) -> None:
         if not self._force and self._source is None and unfinished(self.path):
             raise RecordingError(
-                f"A run that recorded to {str(self.path)!r} did not finish; what it recorded is still there.",
-                hint=f"{recover_hint(self.path)[:-1]}, or write over it: --force (in Python: force=True).",
+                f"A run that recorded to {str(self.path)!r} did not finish; its partial recording still exists.",
+                hint=f"{recover_hint(self.path)[:-1]}, or overwrite it: --force (in Python: force=True).",
             )
         left = self._part, self._journal_path  # left by a dead process; the lock proves that it has no owner
         for name in left:
             check_recorder_file(name)
-        tables = None if graph is None else encode_tables(graph, info, (), samples=1, steps=1)[0]  # or it is refused
+        # raises for a graph that cannot be stored, before files are deleted
+        tables = None if graph is None else encode_tables(graph, info, (), samples=1, steps=1)[0]
         for name in left:
             name.unlink(missing_ok=True)
         mode = mode_of(self.path)
@@ -272,7 +273,9 @@ class RecordingWriter:
         self._check_usable()
         sample, step = place
         if not (0 <= sample < _MAX_NUMBER and 0 <= step < _MAX_NUMBER):
-            raise RecordingError(f"Tensor {name!r} is put at sample {sample}, step {step}, which no file can hold.")
+            raise RecordingError(
+                f"Tensor {name!r} was put at sample {sample}, step {step}, beyond what a file can hold."
+            )
         dtype = array.dtype if isinstance(array, Kept) else storable_dtype(name, array)
         where = self._index.place(name, sample, step, constant=constant)
         partly = offset = None
@@ -320,7 +323,7 @@ class RecordingWriter:
             to_disk(self._payloads.file.fd)
             to_disk(self._journal.fd)
         except OSError as exc:
-            self.failure = f"What was recorded so far could not be written to {str(self._part)!r}: {cause(exc)}."
+            self.failure = f"The recording so far could not be written to {str(self._part)!r}: {cause(exc)}."
             raise RecordingError(self.failure, hint="Free some space, or record to another disk.") from None
 
     def _sync_last(self) -> None:
@@ -395,7 +398,7 @@ class RecordingWriter:
 
     def _cannot_finish(self, reason: str) -> RecordingError:
         is_recoverable = self.events > 0 and self._part.exists()
-        remainder = " What was recorded is kept beside it." if is_recoverable else ""
+        remainder = " The partial recording is kept in the same folder." if is_recoverable else ""
         error = RecordingError(
             f"{str(self.path)!r} cannot be finished: {reason}.{remainder}",
             hint=recover_hint(self.path) if is_recoverable or self._source is not None else self._instead(),
@@ -404,23 +407,23 @@ class RecordingWriter:
         return error
 
     def _not_durable(self, exc: OSError) -> RecordingError:
-        self.failure = f"{str(self.path)!r} is finished, but may not outlive a power cut: {cause(exc)}."
+        self.failure = f"{str(self.path)!r} is finished, but may not survive a power failure: {cause(exc)}."
         return RecordingError(self.failure, hint="Copy it to another disk.")
 
     def _gone(self) -> str:
         if self._journal_path.exists():
             return f"somebody removed {str(self._part)!r}"
-        return f"{str(self._part)!r} and the journal are gone, or the folder has another name now"
+        return f"{str(self._part)!r} and the journal are missing, or their folder was renamed"
 
     def _instead(self) -> str:
         if self.events and not self._journal_path.exists():
             return "If the folder was renamed, rebuild the recording in it: qdebug file recover FILE."
-        return "Record the run again, to a disk that has room."
+        return "Record the run again to a disk with enough space."
 
     def _end(self, *, complete: bool) -> None:
         """Tell followers that the recording is finished."""
         self._journal.add(FrameKind.END, encode_json({"complete": complete, "events": self.events}))
-        with contextlib.suppress(OSError):  # the file is: whoever opens it now needs no journal
+        with contextlib.suppress(OSError):  # the file itself is complete, so nobody needs the journal
             self._journal.commit()
 
     def leave(self) -> None:
@@ -472,8 +475,8 @@ class RecordingWriter:
     def _check_usable(self, *, failed: bool = False) -> None:
         if self._pid != os.getpid():
             raise RecordingError(
-                f"{str(self.path)!r} is being written by process {self._pid}; this is a child that it forked.",
-                hint="Open a recorder of its own, on another file, in each process.",
+                f"{str(self.path)!r} is being written by process {self._pid}, the parent of this process.",
+                hint="Open a separate recorder, with another file, in each process.",
             )
         if not self._open:
             raise RecordingError(f"The recording {str(self.path)!r} is closed.", hint="Open a new one.")

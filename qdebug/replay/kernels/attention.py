@@ -36,7 +36,7 @@ _MASKED = -10000.0
 
 
 def _refuse(call: Call, reason: str) -> KernelError:
-    return KernelError(f"Node {call.node!r} ({call.op}) {reason}, which is not computed here.")
+    return KernelError(f"Node {call.node!r} ({call.op}) {reason}, which qdebug does not support.")
 
 
 def _heads(x: np.ndarray, heads: int) -> np.ndarray:
@@ -167,7 +167,7 @@ def _grouped_cost(call: Call) -> Cost:
 def _attention(call: Call) -> tuple[np.ndarray, ...]:
     """Project x (B, S, H) to queries, keys and values, and attend; output 1 is the cache (2, B, N, T, h)."""
     if call.integer("do_rotary") or call.integer("past_present_share_buffer") or call.optional(6) is not None:
-        raise _refuse(call, "rotates its heads or shares the buffer of what it keeps")
+        raise _refuse(call, "rotates its heads or shares its key-value buffer")
     x, weight, bias = widen(call.array(0)), widen(call.array(1)), call.optional(2)
     projected = np.matmul(x, weight) if bias is None else np.matmul(x, weight) + widen(bias)
     added = partial(_score_biases, call, call.optional(3))
@@ -201,7 +201,7 @@ def coded_attention(call: Call, data: np.ndarray, weight: np.ndarray) -> tuple[n
         weight: Codes of its weight less their zero point, in the same type.
     """
     if call.integer("do_rotary") or call.integer("past_present_share_buffer"):
-        raise _refuse(call, "rotates its heads or shares the buffer of what it keeps")
+        raise _refuse(call, "rotates its heads or shares its key-value buffer")
     scale = call.array(4).astype(np.float32).reshape(-1) * call.array(3).astype(np.float32).reshape(())
     projected = np.matmul(data, weight).astype(np.float32) * scale + call.array(2).astype(np.float32)
     without_mask = replace(call, inputs=call.inputs[:5])  # input 5 is a mask here, and a bias there
@@ -260,7 +260,7 @@ def _projected(call: Call) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 def _multi_head_attention(call: Call) -> tuple[np.ndarray, ...]:
     """Attend with projected queries, keys and values; outputs 1 and 2 are the cache."""
     if call.optional(8) is not None or call.optional(9) is not None or call.outputs > 3:
-        raise _refuse(call, "shares the buffer of what it keeps, or gives its scores")
+        raise _refuse(call, "shares its key-value buffer, or returns its scores")
     q, k, v = _projected(call)
     past = [call.optional(6), call.optional(7)]
     k, v = (
@@ -317,11 +317,11 @@ def _rotary_embedding(call: Call) -> np.ndarray:
 def _check_grouped(call: Call) -> None:
     for slot in range(11, len(call.inputs)):
         if call.optional(slot) is not None:
-            raise _refuse(call, f"has an input {slot}")
+            raise _refuse(call, f"has input {slot}")
     if any(call.text(f"{side}_quant_type", "NONE") != "NONE" for side in "kv"):
-        raise _refuse(call, "keeps what it attends to in codes")
+        raise _refuse(call, "quantizes its keys or values")
     if call.integer("smooth_softmax") > 0 or not call.integer("causal", 1) or call.outputs > 3:
-        raise _refuse(call, "smoothes its softmax, looks ahead, or gives its scores")
+        raise _refuse(call, "smooths its softmax, looks ahead, or returns its scores")
 
 
 def _grouped_parts(call: Call) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

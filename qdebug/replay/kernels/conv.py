@@ -87,7 +87,7 @@ def conv_transpose(call: Call) -> np.ndarray:
     strides, dilations, begin, out_shape, reach = _transposed_geometry(call)
     samples, channels = x.shape[:2]
     if weight.shape[0] != channels:
-        raise ValueError(f"filters of {weight.shape[0]} channels do not fit an input of {channels}")
+        raise ValueError(f"filters of {weight.shape[0]} channels do not fit an input of {channels} channels")
     per_group = weight.shape[1]
     matrix = weight.astype(dtype, copy=False).reshape(groups, channels // groups, -1).transpose(0, 2, 1)
     total = np.zeros((samples, groups * per_group, *reach), dtype=dtype)

@@ -67,11 +67,11 @@ def _activated(call: Call, x: np.ndarray) -> np.ndarray:
         return np.asarray(np.float32(0.5) * x * (1 + np.tanh(inner)))
     if name != "swiglu":
         if name not in _ACTIVATIONS:
-            raise ValueError(f"the activation {name!r} is not computed here")
+            raise ValueError(f"the activation {name!r} is not supported")
         return activate(x, _ACTIVATIONS[name])
     layout = call.integer("swiglu_fusion")
     if layout not in (1, 2):
-        raise ValueError("gates are not beside the values that they open")
+        raise ValueError("gates and values are not in one tensor")
     gate, value = (x[..., ::2], x[..., 1::2]) if layout == 1 else np.split(x, 2, axis=-1)
     limit = call.real("swiglu_limit", np.inf)
     gate, value = np.minimum(gate, np.float32(limit)), np.clip(value, -np.float32(limit), np.float32(limit))
@@ -83,7 +83,7 @@ def _shares(call: Call) -> tuple[np.ndarray, np.ndarray]:
     """Return the experts of each token, those with the largest router values, and their weights."""
     logits, given, count = widen(call.array(1)), call.optional(14), call.integer("k", 1)
     if not 1 <= count <= logits.shape[-1]:
-        raise ValueError(f"{count} of {logits.shape[-1]} experts are asked for")
+        raise ValueError(f"{count} of {logits.shape[-1]} experts are requested")
     places = np.arange(logits.shape[-1])
     order = np.lexsort((-np.broadcast_to(places, logits.shape), -logits), axis=-1)[:, :count]
     if given is not None:
@@ -106,7 +106,9 @@ def mixed_experts(call: Call, moved: _Moved) -> np.ndarray:
         moved: Applied first to the codes of the weight at a position.
     """
     if call.text("quant_type", "int") != "int" or call.optional(8) is not None:
-        raise KernelError(f"Node {call.node!r} has weights of float formats, or a third layer, not computed here.")
+        raise KernelError(
+            f"Node {call.node!r} has weights in float formats or a third layer, which qdebug does not support."
+        )
     x = widen(call.array(0)).reshape(-1, call.shape(0)[-1])
     order, shares = _shares(call)
     first, second = (_weights(call, layer, moved) for layer in (1, 2))

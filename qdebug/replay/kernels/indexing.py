@@ -232,7 +232,7 @@ def _top_k(call: Call) -> tuple[np.ndarray, ...]:
     x, count = call.array(0), _asked(call)
     axis = call.axis(x.ndim, -1)
     if not 0 <= count <= x.shape[axis]:
-        raise ValueError(f"{count} elements of {x.shape[axis]} are asked for")
+        raise ValueError(f"{count} of {x.shape[axis]} elements are requested")
     order = widen(x)
     if call.integer("largest", 1):
         order = np.flip(order, axis)

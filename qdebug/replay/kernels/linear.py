@@ -167,5 +167,5 @@ def _einsum(call: Call) -> np.ndarray:
         if "." not in term and len(term) != operand.ndim:
             raise ValueError(f"{term!r} does not name the axes of an operand of {list(operand.shape)}")
     if common_dtype(*operands).kind == "V":
-        raise ValueError(f"products of {operands[0].dtype} are not summed")
+        raise ValueError(f"sums of {operands[0].dtype} products are not supported")
     return narrow(np.asarray(np.einsum(equation, *operands, optimize=True)), call.array(0).dtype)

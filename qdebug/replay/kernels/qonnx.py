@@ -93,7 +93,7 @@ def _multi_threshold(call: Call) -> np.ndarray:
     layout = call.text("data_layout") or _LAYOUTS.get(x.ndim, "")
     axis = layout.index("C") if "C" in layout else 1
     if thresholds.ndim != 2 or thresholds.shape[0] not in (1, x.shape[axis]):
-        raise ValueError(f"{list(thresholds.shape)} thresholds are not those of {x.shape[axis]} channels")
+        raise ValueError(f"thresholds of shape {list(thresholds.shape)} do not fit {x.shape[axis]} channels")
     turned = np.moveaxis(x, axis, -1)
     counts = np.zeros(turned.shape, np.float32)
     for threshold in np.sort(thresholds, axis=1).T:  # one at a time: all at once may be far larger than the result

@@ -166,7 +166,7 @@ def _quantize(call: Call) -> np.ndarray | tuple[np.ndarray, ...]:
     """Compute QuantizeLinear; to float formats it has no scale, and is not computed here."""
     x, scale, zero = (call.array(position) for position in range(3))
     if not is_integer(logical_name(zero.dtype)):
-        raise ValueError(f"codes of {zero.dtype} are not computed here")
+        raise ValueError(f"codes of {zero.dtype} are not supported")
     if zero.dtype.itemsize <= _ONNX_CODE_BYTES:
         return quantize_linear(call)
     axis, info = call.integer("axis", 1), np.iinfo(zero.dtype)

@@ -58,7 +58,7 @@ _RAILS = {
     "reference below range": "below range",
     "reference above range": "above range",
     "codes at qmin": "at qmin",
-    "of these a Relu's zero": "Relu's zero",
+    "of these, zeros of a Relu": "Relu's zero",
     "codes at qmax": "at qmax",
 }
 _NOTHING = "nothing of the reference"

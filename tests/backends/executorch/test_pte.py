@@ -110,7 +110,7 @@ def test_a_number_that_stands_in_place_of_a_tensor_is_a_constant(tmp_path):
 def test_an_operator_that_pytorch_does_not_know_must_be_registered(tmp_path):
     path = program(tmp_path, module(several))
     path.write_bytes(path.read_bytes().replace(b"aten::sin", b"aten::sim"))
-    with pytest.raises(BackendError, match="'aten::sim' of the program is not known") as caught:
+    with pytest.raises(BackendError, match="'aten::sim' of the program is not registered") as caught:
         record(tmp_path, path, ROWS[0], taps="outputs")
     assert caught.value.hint.startswith("Register it and its kernel")
 
@@ -131,7 +131,7 @@ def test_state_is_kept_over_steps_and_forgotten_between_samples(tmp_path):
     path = program(tmp_path, module(add, total=torch.zeros(1, 4, 6)))
     summary, recording = record(tmp_path, path, np.stack([ROWS, ROWS]), samples=2, steps=3)
     assert summary.fidelity == "bit_equal"
-    assert list(summary.skipped.values()) == ["ExecuTorch shows no values of a state before a run"]
+    assert list(summary.skipped.values()) == ["ExecuTorch does not show the values of a state before a run"]
     (out,) = recording.graph.outputs
     for sample in range(2):
         for step in range(3):

@@ -127,7 +127,7 @@ def test_an_arithmetic_out_of_a_file_is_recorded_with_what_it_says(tmp_path):
 
 @pytest.mark.parametrize(
     ("options", "named"),
-    [({"arithmetic": "up"}, "no arithmetic 'up'.*nown are"), ({"threads": "4"}, "no option 'threads'")],
+    [({"arithmetic": "up"}, "no arithmetic 'up'.*nown arithmetics are"), ({"threads": "4"}, "no option 'threads'")],
 )
 def test_wrong_options_are_named(options, named):
     with pytest.raises(UsageError, match=named):
@@ -236,7 +236,7 @@ def recorded(run, feed):
 @pytest.mark.parametrize(
     ("backend", "seen", "nodes"),
     [("npu", ("y",), 1), ("npu", ("y", "real"), 3), ("interpreter", ("y", "real"), 1)],
-    ids=["fused", "computed apart", "replayed node by node"],
+    ids=["fused", "use another arithmetic", "replayed node by node"],
 )
 def test_what_a_backend_computed_apart_its_twin_computes_apart(backend, seen, nodes):
     chain = [

@@ -42,7 +42,7 @@ def test_every_tensor_is_recorded_and_the_outputs_are_those_of_a_plain_run(tmp_p
     summary, recording = record(tmp_path, digits_inputs, form=form, kernels=kernels)
     assert summary.fidelity == "bit_equal"
     assert summary.skipped == {}
-    ways = "without fusion and with no memory reused" if kernels == "xnnpack" else "with no memory reused"
+    ways = "without fusion and without memory reuse" if kernels == "xnnpack" else "without memory reuse"
     assert summary.fidelity_detail.endswith(f"the same {ways}")
     assert set(recording.graph.tensors) == set(recording.names)
     assert all(recording.has(name, 3) for name in recording.names if not recording.graph.is_constant(name))
@@ -173,7 +173,7 @@ def test_what_ran_is_recorded(tmp_path, digits_inputs):
     ("options", "named"),
     [
         ({"kernels": "gpu"}, "xnnpack, builtin, reference"),
-        ({"threads": "0"}, "whole number from 1"),
+        ({"threads": "0"}, "an integer of at least 1"),
         ({"delegate": "gpu"}, "no option 'delegate'"),
     ],
 )

@@ -59,7 +59,7 @@ def test_a_lower_level_is_recorded_and_said(net, tmp_path, capsys, taps):
     assert main(words) == 0
     options = qdebug.open_recording(out).info.options
     assert (options["opt"], options["graph_optimization_level"]) == ("none", "ORT_DISABLE_ALL")
-    said = "opt=none was used instead of opt=all, whose graph ONNX Runtime itself refuses: "
+    said = "opt=none was used, because ONNX Runtime refuses its own graph at opt=all: "
     assert options["note"].startswith(said)
     assert "Round" in options["note"]
     assert f"note: {options['note']}" in capsys.readouterr().err

@@ -250,7 +250,7 @@ def test_edits_are_written_together_and_leave_alone_what_they_do_not_change(tmp_
     np.testing.assert_allclose(
         after - before, np.broadcast_to(np.float32([1, 2])[:, None, None], (1, 2, 3, 3)), atol=0.01
     )
-    with pytest.raises(BackendError, match="made by Conv, which takes no other codes"):
+    with pytest.raises(BackendError, match="computed by Conv, which does not support other codes"):
         edit(model, [NodeEdit(tensor="y", quant=other)], tmp_path / "none.onnx")
 
 
@@ -421,4 +421,4 @@ def test_a_model_is_written_of_a_run_that_the_runtime_rewrote(nets, tmp_path, ca
     assert "opt=none" in err
     assert found["proof"]["after"] > found["proof"]["before"] + 3
     onnx.checker.check_model(onnx.load("out.onnx"))
-    assert any(note.startswith("with weights per channel in all 3 nodes") for note in found["notes"])
+    assert any(note.startswith("per-channel weights in all 3 nodes") for note in found["notes"])

@@ -68,7 +68,7 @@ def test_what_cannot_be_written_is_said(tmp_path):
     for nodes, changes, said in (
         (linear(), {"shape": None}, "the input 'x' has no dtype or no shape"),
         (linear(op="aten.no_such_thing.default"), {}, "no_such_thing"),
-        (linear(op="aten.relu.default"), {}, "aten.relu.default of node 'l' has no place for real"),
+        (linear(op="aten.relu.default"), {}, "aten.relu.default of node 'l' does not accept real"),
         (linear(op="aten.avg_pool2d.default"), {}, "node 'l' lacks the argument 'kernel_size'"),
     ):
         with pytest.raises(BackendError, match=f"cannot be written as an exported program: .*{said}"):

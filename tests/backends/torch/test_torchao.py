@@ -56,7 +56,7 @@ def test_int8_weights_and_int8_activations_have_a_part_of_the_error_each(ao, lin
     reference = recorded(make(), x)
     backend = recorded(quantized(ao, make(), ao.Int8DynamicActivationInt8WeightConfig()), x)
     assert backend.info.fidelity is Fidelity.BIT_EQUAL
-    assert "0.weight is a Int8Tensor, which torch.export takes apart" in backend.info.options["way"]
+    assert "0.weight is a Int8Tensor, which torch.export decomposes" in backend.info.options["way"]
     codes = backend.graph.tensors["0.weight"]
     assert (codes.dtype, codes.quant.axis, codes.quant.scale.shape) == ("int8", 0, (64,))
     result = qdebug.diff(reference, backend)
@@ -172,7 +172,7 @@ def test_a_pt2e_program_is_said_to_be_run_in_float(dynamic, ao, seeded, export, 
     record_run(export(model, x), backend="torch", inputs=feed, out=tmp_path / "float.h5")
     record_run(path, backend="torch", inputs=feed, out=tmp_path / "int8.h5")
     ours = qdebug.open_recording(tmp_path / "int8.h5")
-    assert "run as they are, in float" in ours.info.options["note"]
+    assert "nodes run in float" in ours.info.options["note"]
     assert ours.info.fidelity is Fidelity.BIT_EQUAL
     quant = quant_of(ours, "quantize_per_tensor")
     assert (quant.dtype, quant.qmin, quant.qmax, quant.scale.shape) == ("uint8", 0, 255, (1,))

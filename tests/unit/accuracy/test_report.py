@@ -73,7 +73,7 @@ def test_equal_scores_are_ordered_as_argmax_does_and_what_that_hides_is_said():
     (top1, top5) = report.runs[0].measures
     assert top1.value == np.mean(rows.argmax(axis=1) == LABELS)
     assert (top1.ties, top5.value) == ((0.0, 1.0), 0.5)
-    assert "top-1 lies between 0.00 % and 100.00 %" in report.notes[0]
+    assert "top-1 is between 0.00 % and 100.00 %" in report.notes[0]
 
 
 def test_a_row_with_a_nan_has_no_winner():
@@ -94,15 +94,15 @@ def test_few_classes_have_no_top_5_and_extents_of_1_are_no_classes():
 @pytest.mark.parametrize(
     ("labels", "said"),
     [
-        (LABELS[:399], "There are 399 labels, and 'run0' has 400 rows"),
+        (LABELS[:399], "There are 399 labels, but 'run0' has 400 rows"),
         (np.append(LABELS, 1), "There are 401 labels"),
-        (np.where(LABELS == 3, 10, LABELS), "Label 10 of row 3 is none of the 10 classes"),
+        (np.where(LABELS == 3, 10, LABELS), "Label 10 of row 3 is not one of the 10 classes"),
         (np.where(LABELS == 3, -1, LABELS), "Label -1 of row 3"),
         (np.where(LABELS == 3, np.nan, LABELS), "Label nan of row 3"),
         (LABELS + 0.5, "Label 0.5 of row 0"),
         (np.eye(10)[LABELS], "There are 4000 labels"),
         (LABELS.astype(str), "are not class numbers"),
-        (None, "Top-k is counted against labels"),
+        (None, "Top-k accuracy needs labels"),
     ],
 )
 def test_labels_that_do_not_fit_are_refused(labels, said):
@@ -111,10 +111,10 @@ def test_labels_that_do_not_fit_are_refused(labels, said):
 
 
 def test_runs_of_other_samples_are_refused_or_told():
-    with pytest.raises(UsageError, match="There are 400 labels, and 'run1' has 399 rows of scores"):
+    with pytest.raises(UsageError, match="There are 400 labels, but 'run1' has 399 rows of scores"):
         measured(run(scores()), run(scores()[:399]))
     report = measured(run(scores()), run(scores(), fed=7))
-    assert "are these the same samples in the same order?" in " ".join(report.notes)
+    assert "check that both have the same samples in the same order" in " ".join(report.notes)
     assert not measured(run(scores()), run(scores())).notes[1:]
 
 
@@ -141,7 +141,7 @@ def test_any_function_is_a_measure_with_an_interval_of_its_loss(tmp_path):
     one = measured(run(scores()[:1]), run(scores()[:1]), labels=LABELS[:1], metric=f"{path}:share")
     assert one.verdict == "undecided"
     jsonschema.validate(one.to_dict(), load_schema("accuracy"))
-    with pytest.raises(UsageError, match="'run1' has 399 samples, and 'run0' has 400"):
+    with pytest.raises(UsageError, match="'run1' has 399 samples, but 'run0' has 400"):
         measured(run(scores()), run(scores()[:399]), labels=None, metric="output-sqnr")
 
 

@@ -34,7 +34,7 @@ def test_a_function_has_its_own_line(tmp_path):
     found = read_arithmetic(write(tmp_path, text))
     assert found.arithmetic.variants["lookup.HardSwish"] == own
     assert found.arithmetic.variants["lookup.HardSwish:int8,int8"] == own
-    with pytest.raises(UsageError, match="'look' names no kind"):
+    with pytest.raises(UsageError, match="unknown kind of unit 'look'"):
         read_arithmetic(write(tmp_path, text.replace("lookup.", "look.")))
 
 
@@ -85,14 +85,14 @@ GOOD = 'format = "qdebug.arithmetic"\n'
         ("a = 1", "its format is None"),
         ('format = "other"', "its format is 'other'"),
         (GOOD + "version = 2", "version 2"),
-        (GOOD + "colour = 2", "the key 'colour'"),
+        (GOOD + "colour = 2", "an unknown key 'colour'"),
         (GOOD + "fused = 1", "fused is 1"),
         (GOOD + 'base = "nobody"', "no arithmetic 'nobody'"),
-        (GOOD + "[variants]\nconv = 3", "is 3, not a text"),
-        (GOOD + '[variants]\n"conv:uint8,int9" = ""', "a type 'int9'"),
-        (GOOD + '[variants]\n"conv:" = ""', "a type ''"),
-        (GOOD + '[variants]\nconvolution = ""', "'convolution' names no kind"),
-        (GOOD + '[variants]\nconv = "steps=sideways"', "no step 'sideways'"),
+        (GOOD + "[variants]\nconv = 3", "must be a string, but is 3"),
+        (GOOD + '[variants]\n"conv:uint8,int9" = ""', "an unknown type 'int9'"),
+        (GOOD + '[variants]\n"conv:" = ""', "an unknown type ''"),
+        (GOOD + '[variants]\nconvolution = ""', "unknown kind of unit 'convolution'"),
+        (GOOD + '[variants]\nconv = "steps=sideways"', "unknown step 'sideways'"),
     ],
 )
 def test_what_is_no_arithmetic_is_refused(tmp_path, text, said):

@@ -46,8 +46,12 @@ def anywhere(values):
 @pytest.mark.parametrize(
     ("made", "of_a_table", "of_none"),
     [
-        (product, "the sums are right, and what makes codes of them is not: each of ", " sums give more than one code"),
-        (pool, "another function of the code, as a table of its own: each of ", " input codes give more than one code"),
+        (
+            product,
+            "the sums are right, but their conversion to codes is wrong; each of ",
+            " sums give more than one code",
+        ),
+        (pool, "another function of the code, such as another table; each of ", " input codes give more than one code"),
     ],
 )
 def test_a_table_of_its_own_is_told_from_wrong_sums_and_never_explained(made, of_a_table, of_none):

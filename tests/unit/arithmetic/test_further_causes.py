@@ -54,9 +54,9 @@ TALL = {"x": real(2, 3, 5, 6)}
         (DENSE, SQUARE, lambda y, v: 2 * y - 3, "2 times what it should be, plus -3"),
         (DENSE, SQUARE, lambda y, v: np.abs(y), "the magnitude of what it should be"),
         (DENSE, SQUARE, lambda y, v: np.floor(y), "rounded down from what it should be"),
-        (DENSE, SQUARE, lambda y, v: np.clip(y, -2, 2), "cut off below -2 and above 2"),
+        (DENSE, SQUARE, lambda y, v: np.clip(y, -2, 2), "clipped below -2 and above 2"),
         (DENSE, SQUARE, lambda y, v: y[::-1], "in reverse along axis 0"),
-        (DENSE, SQUARE, lambda y, v: np.roll(y, 2, 1), "moved by 2 places on along axis 1"),
+        (DENSE, SQUARE, lambda y, v: np.roll(y, 2, 1), "shifted forward by 2 places along axis 1"),
         (node("Neg", "x"), TALL, lambda y, v: y.transpose(0, 2, 3, 1).reshape(y.shape), "axes in the order 0, 2, 3, 1"),
         (node("Neg", "x"), TALL, lambda y, v: RNG.permutation(y.reshape(-1)).reshape(y.shape), "in another order"),
         (
@@ -65,7 +65,7 @@ TALL = {"x": real(2, 3, 5, 6)}
             lambda y, v: v["x"] + 2 * v["x2"],
             "'x2' counts 2 times, not 1",
         ),
-        (node("Mul", "x x2"), {"x": real(4, 8), "x2": real(4, 8)}, lambda y, v: v["x"], "it hands on 'x' as it is"),
+        (node("Mul", "x x2"), {"x": real(4, 8), "x2": real(4, 8)}, lambda y, v: v["x"], "it returns 'x' unchanged"),
         (
             node("Conv", "x w b"),
             {"x": real(1, 3, 6, 6), "w": real(4, 3, 1, 1), "b": real(4)},
@@ -107,7 +107,7 @@ def apart(array, pitch):
             node("Attention", "x k v mask", q_num_heads=2, kv_num_heads=2),
             HEADS,
             {"mask": lambda a: np.where(np.arange(24) < 16, a, 0)},
-            "'mask' counts as 0 from place 16 on along axis 3",
+            "'mask' counts as 0 from index 16 on along axis 3",
         ),
         (
             node("PRelu", "x slope"),
@@ -125,7 +125,7 @@ def apart(array, pitch):
             node("GatherElements", "x i", axis=1),
             {"x": real(6, 9), "i": RNG.integers(0, 9, (6, 9))},
             {"i": lambda a: np.broadcast_to(a[:1], a.shape)},
-            "the first place of 'i' along axis 0 is read for all",
+            "the first element of 'i' along axis 0 is read for all positions",
         ),
     ],
 )
@@ -135,7 +135,7 @@ def test_an_operand_that_is_read_otherwise_is_named(right, values, changed, said
     diff, explain = said_of(right, values, made)
     assert said in diff
     assert f"likely: {said}" in explain or said in explain
-    assert "that reproduces every element" in explain
+    assert "(reproduces every element)" in explain
 
 
 def test_a_mistake_in_a_part_is_named_with_its_place():
@@ -145,7 +145,7 @@ def test_a_mistake_in_a_part_is_named_with_its_place():
     made[:, 16:] -= values["b"][16:]
     for told in said_of(right, values, made):
         assert "the bias is dropped" in told or "'b' counts as 0" in told
-        assert "features 16 to 23" in told or "last 8 features" in told or "'b' counts as 0 from place 16" in told
+        assert "features 16 to 23" in told or "last 8 features" in told or "'b' counts as 0 from index 16" in told
 
 
 PACKED = RNG.integers(0, 256, (32, 2, 16)).astype(np.uint8)
@@ -156,8 +156,8 @@ WEIGHT = node("MatMulNBits", "x q s", "com.microsoft", K=64, N=32, bits=4, block
 @pytest.mark.parametrize(
     ("codes", "said"),
     [
-        (lambda low, high: np.concatenate([low, high], -1), "as its low codes and then its high ones"),
-        (lambda low, high: np.stack([high, low], -1).reshape(32, 2, 32), "two codes of each byte of 'q' are exchanged"),
+        (lambda low, high: np.concatenate([low, high], -1), "as all low codes and then all high codes"),
+        (lambda low, high: np.stack([high, low], -1).reshape(32, 2, 32), "two codes of each byte of 'q' are swapped"),
         (lambda low, high: np.stack([low, high], -1).reshape(32, 2, 32) ^ 8, "in two's complement"),
         (lambda low, high: np.stack([low, high], -1).reshape(32, 2, 32) + 1.0, "zero point of the weight is 7, not 8"),
     ],
@@ -184,7 +184,7 @@ def test_a_choice_that_is_taken_for_another_is_named():
     values = {"x": real(1, 3, 9, 9), "g": (RNG.random((1, 7, 7, 2)) * 2.8 - 1.4).astype(np.float32)}
     made = run_node(replace(right, attrs={**right.attrs, "padding_mode": "border"}), values, OPSET)["y"]
     (told,) = qdebug.explain(recorded(right, values, made)).nodes
-    assert "padding_mode is taken for border, not reflection" in told.reason
+    assert "it uses padding_mode = border, not reflection" in told.reason
 
 
 CODED = {
@@ -218,9 +218,9 @@ CONVOLVED = (("x", "sx", "zx", "uint8"), ("w", "sw", "zw", "int8"), ("y", "sy", 
     ("changed", "said"),
     [
         ({"x": lambda a: a.reshape(1, 5, 7, 6).transpose(0, 3, 1, 2)}, "'x' is read as if its axes were stored in the"),
-        ({"x": lambda a: np.where(np.arange(7) < 4, a, np.uint8(120))}, "'x' counts as 0 from place 4 on along axis 3"),
+        ({"x": lambda a: np.where(np.arange(7) < 4, a, np.uint8(120))}, "'x' counts as 0 from index 4 on along axis 3"),
         ({"w": lambda a: a.reshape(6, 4, 3, 3).swapaxes(0, 1)}, "'w' is read as if its axes were stored in the order"),
-        ({"w": lambda a: np.roll(a, 1, 1)}, "'w' is read one place before the right one along axis 1"),
+        ({"w": lambda a: np.roll(a, 1, 1)}, "'w' is read one position before the right one along axis 1"),
     ],
 )
 def test_operands_of_codes_that_are_read_otherwise(changed, said):
@@ -229,7 +229,7 @@ def test_operands_of_codes_that_are_read_otherwise(changed, said):
     made = run_node(right, other, OPSET)["y"]
     (told,) = qdebug.explain(coded(right, CODED, made, *CONVOLVED)).nodes
     assert said in told.residual.likely
-    assert "that reproduces every element" in told.residual.likely
+    assert "(reproduces every element)" in told.residual.likely
 
 
 def test_an_operand_that_counts_twice():
@@ -247,9 +247,7 @@ def test_filters_that_are_dealt_out_to_groups():
     order = np.arange(12).reshape(2, 6).T.reshape(-1)
     made = run_node(right, {**values, "w": values["w"][order]}, OPSET)["y"][:, np.argsort(order)]
     (told,) = qdebug.explain(recorded(right, values, made)).nodes
-    assert (
-        "the places of 'w' along axis 0, and those of the result, are taken to be dealt out to 2 blocks" in told.reason
-    )
+    assert "'w' along axis 0, and the result, are treated as if they were interleaved in 2 blocks" in told.reason
 
 
 def test_heads_of_queries_that_are_dealt_out_to_heads_of_keys():
@@ -258,7 +256,7 @@ def test_heads_of_queries_that_are_dealt_out_to_heads_of_keys():
     order = np.arange(32).reshape(4, 8)[[0, 2, 1, 3]].reshape(-1)
     made = run_node(right, {**values, "x": values["x"][..., order]}, OPSET)["y"][..., np.argsort(order)]
     (told,) = qdebug.explain(recorded(right, values, made)).nodes
-    assert "the places of 'x' along axis 2, and those of the result, are taken to be dealt out" in told.reason
+    assert "'x' along axis 2, and the result, are treated as if they were interleaved" in told.reason
 
 
 @pytest.mark.parametrize(
@@ -296,13 +294,13 @@ def test_codes_that_borrow_from_their_neighbours():
 @pytest.mark.parametrize(
     ("factor", "zero", "said"),
     [
-        (-1 / 3, 128, "what the codes stand for is about -0.33 times what it should be"),
+        (-1 / 3, 128, "the dequantized values are about -0.33 times what they should be"),
         (
             0.7,
             100,
-            "its codes are of about scale 0.043 and zero point 100, not of 0.03 and 128",
+            "its codes have a scale of about 0.043 and zero point 100, not 0.03 and 128",
         ),
-        (0.75, 128, "its codes are of about scale 0.04 and zero point 128, not of 0.03 and 128"),
+        (0.75, 128, "its codes have a scale of about 0.04 and zero point 128, not 0.03 and 128"),
     ],
 )
 def test_codes_of_another_scale_and_zero_point(factor, zero, said):
@@ -327,8 +325,8 @@ def test_a_softmax_in_fixed_point_has_one_scale():
     powers = np.exp(x * 0.05)
     made = np.clip(np.rint(powers / powers.sum(-1, keepdims=True) * 256), 0, 255).astype(np.uint8)
     (told,) = qdebug.explain(coded(right, values, made, ("x", "sx", "zx", "uint8"), ("y", "sy", "zy", "uint8"))).nodes
-    assert "its codes are of about scale 0.0039" in told.residual.likely
-    assert "zero point 0, not of 0.007843 and 128" in told.residual.likely
+    assert "its codes have a scale of about 0.0039" in told.residual.likely
+    assert "zero point 0, not 0.007843 and 128" in told.residual.likely
 
 
 def test_scales_inside_a_layer_that_ends_in_codes():
@@ -350,15 +348,20 @@ def test_scales_inside_a_layer_that_ends_in_codes():
     real_result = run_node(node("Conv", "x w", pads=(1, 1, 1, 1)), {"x": x, "w": other}, OPSET)["y"]
     made = np.clip(np.rint(real_result / np.float32(0.1)) - 5, -128, 127).astype(np.int8)
     told = qdebug.explain(MemoryRecording.single(graph, {"x": x, **constants, "y": made})).nodes[-1]
-    assert "the scales of 'w' are taken along axis 0, not 1 in 'conv' (Conv), inside the layer" in told.residual.likely
+    assert (
+        "the scales of 'w' are applied along axis 0, not 1 in 'conv' (Conv), inside the layer" in told.residual.likely
+    )
 
 
 @pytest.mark.parametrize(
     ("changed", "said"),
     [
-        ({"x": lambda a: np.tile(a[:, :2], (1, 2, 1, 1))}, "the first 2 places of 'x' along axis 1 are read again"),
-        ({"x": lambda a: np.roll(a, 2, 1)}, "the halves of 'x' along axis 1 are exchanged"),
-        ({"x": lambda a: np.where(np.arange(4)[:, None, None] < 3, 0, a)}, "'x' counts as 0 before place 3"),
+        (
+            {"x": lambda a: np.tile(a[:, :2], (1, 2, 1, 1))},
+            "the first 2 elements of 'x' along axis 1 are read repeatedly",
+        ),
+        ({"x": lambda a: np.roll(a, 2, 1)}, "the halves of 'x' along axis 1 are swapped"),
+        ({"x": lambda a: np.where(np.arange(4)[:, None, None] < 3, 0, a)}, "'x' counts as 0 before index 3"),
     ],
 )
 def test_parts_of_an_operand_that_are_read_otherwise(changed, said):
@@ -381,7 +384,7 @@ def test_another_tensor_that_is_read_in_place_of_an_operand():
     gate = (1 / (1 + np.exp(-x))).astype(np.float32)
     run = MemoryRecording.single(graph, {"x": x, "g": gate, "a": np.abs(x), "y": gate * x})
     told = qdebug.explain(run).nodes[-1]
-    assert "likely: 'g' is read in place of 'a': that reproduces every element" in told.reason
+    assert "likely: 'g' is read instead of 'a' (reproduces every element)" in told.reason
 
 
 def test_an_axis_that_codes_are_averaged_along():
@@ -396,7 +399,7 @@ def test_an_axis_that_codes_are_averaged_along():
     mean = (codes.astype(np.float64) - 4).mean(1) * 0.05
     made = np.clip(np.rint(mean / 0.02) + 7, -128, 127).astype(np.int8)
     (told,) = qdebug.explain(MemoryRecording.single(graph, {"x": codes, "axes": np.array([3]), "y": made})).nodes
-    assert told.residual.likely == "it goes along axis 1, not 3: that gives every code or the one next to it"
+    assert told.residual.likely == "it works along axis 1, not 3 (reproduces every code to within one)"
 
 
 def test_codes_that_overflow_are_told_from_those_that_are_never_written():
@@ -429,13 +432,13 @@ def test_the_sign_that_wrong_real_numbers_should_have():
                 "v": (RNG.random(6) / 20).astype(np.float32),
             },
             {"epsilon": 0.02},
-            "epsilon counts twice: as 0.02",
+            "epsilon counts twice, as 0.02",
         ),
         (
             node("LayerNormalization", "x g", epsilon=0.01),
             {"x": real(6, 12) / 10, "g": real(12)},
             {"epsilon": 1e-3},
-            "epsilon is taken for 0.001",
+            "it uses epsilon = 0.001",
         ),
     ],
 )
@@ -471,7 +474,7 @@ def test_a_bias_that_counts_several_times_in_codes():
 
 @pytest.mark.parametrize(
     ("order", "said"),
-    [([0] * 4 + [1] * 4, "the scales are read by the number of the group"), ([0, 1, 2, 3] * 2, "of the first group")],
+    [([0] * 4 + [1] * 4, "the scales are indexed by group, not by channel"), ([0, 1, 2, 3] * 2, "of the first group")],
 )
 def test_scales_of_groups_that_are_confused(order, said):
     scale = (RNG.random(8) * 0.01 + 0.004).astype(np.float32)

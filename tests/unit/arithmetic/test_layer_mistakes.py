@@ -72,12 +72,12 @@ def moved_gates(values, order, size):
     ("layer", "changed", "wrong", "said"),
     [
         (gru, {}, {"linear_before_reset": 0}, "linear_before_reset is ignored"),
-        (gru, {}, {"direction": "reverse"}, "the direction is taken for reverse, not forward"),
-        (gru, {"h": lambda values: 0 * values["h"]}, {}, "the state to begin with is ignored"),
+        (gru, {}, {"direction": "reverse"}, "it runs in direction reverse, not forward"),
+        (gru, {"h": lambda values: 0 * values["h"]}, {}, "the initial state is ignored"),
         (gru, {"b": lambda values: 0 * values["b"]}, {}, "the bias is ignored"),
-        (lstm, {"gates": (0, 2, 1, 3)}, {}, "in the order input, forget, output, cell"),
-        (gru, {"gates": (1, 0, 2)}, {}, "in the order reset, update, hidden"),
-        (lstm, {}, {"input_forget": 1}, "input_forget is taken for 1, not 0"),
+        (lstm, {"gates": (0, 2, 1, 3)}, {}, "the gate order input, forget, output, cell"),
+        (gru, {"gates": (1, 0, 2)}, {}, "the gate order reset, update, hidden"),
+        (lstm, {}, {"input_forget": 1}, "it uses input_forget = 1, not 0"),
     ],
 )
 def test_recurrent_layers(layer, changed, wrong, said):
@@ -139,7 +139,7 @@ def test_channels_that_are_dealt_out_to_groups():
     other = {"x": x[:, order], "g": IMAGE["g"][order], "b": IMAGE["b"][order]}
     made = run_node(GROUPS, other, OPSET)["y"][:, np.argsort(order)]
     for each in named(GROUPS, IMAGE, made):
-        assert "dealt out to the groups" in each
+        assert "assigned to groups in turn" in each
 
 
 TABLE = {"x": real(2, 9, 4), "i": np.array([0, -1, 3, -4, 7])}
@@ -154,7 +154,7 @@ def indexed(change):
     ("made", "said"),
     [
         (np.where((TABLE["i"] < 0)[:, None], 0, indexed(np.asarray)).astype(np.float32), "negative indices give 0"),
-        (indexed(lambda i: np.where(i < 0, 0, i)), "negative indices are taken for 0"),
+        (indexed(lambda i: np.where(i < 0, 0, i)), "negative indices are treated as 0"),
         (indexed(np.abs), "the sign of negative indices is dropped"),
         (indexed(lambda i: (i + 1) % 9), "indices are one too far"),
     ],
@@ -181,11 +181,11 @@ MEAN = node("ReduceMean", "x", axes=(1, 2), keepdims=0)
     [
         (
             node("Transpose", "x", perm=(2, 0, 1)), {"x": real(4, 4, 4)}, lambda v: v["x"].transpose(1, 2, 0),
-            "perm is taken for its inverse (1, 2, 0)",
+            "it uses the inverse permutation (1, 2, 0)",
         ),
         (
             node("Transpose", "x", perm=(2, 0, 1)), CUBE, lambda v: v["x"].reshape(5, 3, 4),
-            "the elements stay in their order",
+            "the elements are not reordered",
         ),
         (
             node("Concat", "x x2 x3", axis=1), JOINED, lambda v: np.concatenate([v["x3"], v["x2"], v["x"]], 1),
@@ -193,7 +193,7 @@ MEAN = node("ReduceMean", "x", axes=(1, 2), keepdims=0)
         ),
         (
             node("Where", "xc x x2"), CHOSEN, lambda v: np.where(v["xc"], v["x2"], v["x"]),
-            "the condition is taken for its opposite",
+            "the condition is inverted",
         ),
         (
             CONV, FILTERS, lambda v: run_node(CONV, {**v, "w": v["w"][..., ::-1, ::-1]}, OPSET)["y"],
@@ -201,11 +201,11 @@ MEAN = node("ReduceMean", "x", axes=(1, 2), keepdims=0)
         ),
         (
             CONV, FILTERS, lambda v: run_node(CONV, {**v, "w": v["w"].swapaxes(2, 3)}, OPSET)["y"],
-            "rows and columns of its filters are exchanged",
+            "rows and columns of its filters are swapped",
         ),
         (
             PAD, PADDED, lambda v: run_node(PAD, {**v, "v": np.float32(0)}, OPSET)["y"],
-            "the value to pad with is ignored",
+            "the padding value is ignored",
         ),
         (
             CLIP, CLIPPED, lambda v: run_node(node("Clip", "x - h"), v, OPSET)["y"],
@@ -233,16 +233,16 @@ def halved(x):
 @pytest.mark.parametrize(
     ("right", "made", "said"),
     [
-        (HALF, halved, "what is rounded up to a power of 2 in float16 becomes half of it"),
+        (HALF, halved, "values that round up to a power of 2 in float16 become half of it"),
         (
             HALF,
             lambda x: np.where(np.abs(x) < 2.0**-14, 0, x).astype(np.float16),
-            "too small for all digits of float16",
+            "subnormal float16 values become 0",
         ),
         (
             SHORT,
             lambda x: (x.view(np.uint32) & np.uint32(0xFFFF0000)).view(np.float32).astype(ml_dtypes.bfloat16),
-            "digits beyond bfloat16 are cut off, not rounded",
+            "values are truncated to bfloat16, not rounded",
         ),
     ],
 )
@@ -273,7 +273,7 @@ def test_scales_of_a_weight_along_another_axis():
 
     right, wrong = run(codes * scale), run((codes * scale[:, None]).astype(np.float32))
     (cause,) = [found.sentence for found in qdebug.diff(right, wrong)["fc"].findings if found.role == "cause"]
-    assert "the scales of 'w' are taken along axis 0, not 1" in cause
+    assert "the scales of 'w' are applied along axis 0, not 1" in cause
 
 
 CURVE = node("HardSwish", "x")
@@ -288,7 +288,7 @@ GREY = {"x": RNG.integers(0, 256, (6, 9)).astype(np.uint8), "k": RNG.integers(0,
     [
         (
             CURVE, {"x": 3 * real(50)}, lambda v: np.clip(v["x"] / np.float32(6) + np.float32(0.5), 0, 1),
-            "it computes its HardSigmoid alone: the factor 'x' is left out",
+            "it computes only its HardSigmoid, without the factor 'x'",
         ),
         (
             node("Elu", "x"), {"x": real(50)}, lambda v: np.where(v["x"] < 0, v["x"] * np.float32(0.01), v["x"]),
@@ -296,12 +296,12 @@ GREY = {"x": RNG.integers(0, 256, (6, 9)).astype(np.uint8), "k": RNG.integers(0,
         ),
         (
             SUMS, {"x": real(5, 6), "a": np.int64(1)}, lambda v: np.cumsum(v["x"], 0, dtype=np.float32),
-            "it goes along axis 0, not 1",
+            "it works along axis 0, not 1",
         ),
         (
             POOL, BELOW,
             lambda v: np.pad(v["x"], ((0, 0), (0, 0), (1, 1), (1, 1))).reshape(1, 2, 5, 2, 5, 2).max((3, 5)),
-            "the padding counts as 0, where it counts for nothing",
+            "the padding counts as 0 instead of being ignored",
         ),
         (
             CONV, FILTERS,
@@ -322,7 +322,7 @@ def test_integers_that_saturate_where_they_wrap_around():
     made = np.clip(GREY["x"].astype(int) - GREY["k"], 0, 255).astype(np.uint8)
     right = node("Sub", "x k")
     for each in named(right, GREY, made):
-        assert "results beyond uint8 saturate, where they wrap around" in each
+        assert "results beyond uint8 saturate instead of wrapping around" in each
     assert qdebug.explain(recorded(right, GREY, made)).exit_code == 1
 
 
@@ -345,13 +345,13 @@ def test_a_table_of_another_function():
         rec.put("x", codes, scale=0.05, zero_point=0)
         rec.put("y", made, node="n", op="Sigmoid", inputs=("x",), scale=1 / 128, zero_point=0)
     (told,) = qdebug.explain(rec.recording).nodes
-    assert "it computes Tanh, not Sigmoid: that reproduces every element" in told.residual.likely
+    assert "it computes Tanh, not Sigmoid (reproduces every element)" in told.residual.likely
 
 
 def test_a_square_operand_that_is_turned_is_said_both_ways():
     right, values = node("Gemm", "x w"), {"x": real(7, 7), "w": real(7, 5)}
     for each in named(right, values, values["x"].T @ values["w"]):
-        assert "'x' is read in column-major order, or transA is taken for 1, not 0" in each
+        assert "'x' is read in column-major order, or it uses transA = 1, not 0" in each
 
 
 def test_an_infinite_constant_that_a_format_turns_into_its_largest_number():
@@ -359,7 +359,7 @@ def test_an_infinite_constant_that_a_format_turns_into_its_largest_number():
     right = node("Where", "xc x m")
     made = np.where(values["xc"], values["x"], np.float32(-65504))
     told = reason(right, values, made)
-    assert "what is infinite in 'm' becomes 65504, the largest float16" in told
+    assert "infinite values in 'm' become 65504, the largest float16 value" in told
 
 
 def test_a_constant_in_float64_may_be_picked_in_float32():

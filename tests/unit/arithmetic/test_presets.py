@@ -161,7 +161,7 @@ def test_an_average_of_stored_codes_is_taken_only_where_they_mean_the_same():
 def test_a_misspelt_name_is_told_the_near_ones():
     with pytest.raises(UsageError, match=r"'Glow_CPU'\. Near names: glow-cpu"):
         preset("Glow_CPU")
-    with pytest.raises(UsageError, match=r"'zzz'\. Known are"):
+    with pytest.raises(UsageError, match=r"'zzz'\. Known arithmetics are"):
         preset("zzz")
 
 

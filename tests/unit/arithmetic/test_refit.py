@@ -47,7 +47,7 @@ def test_a_wrong_zero_point_of_an_operand_is_named(kind, position, value):
     codes = [given(unit, position, zero_point=np.asarray(value, np.int8)) for unit in units]
     found = refit(units, codes, RIGHT[kind])
     name, said = ("first", 11) if position == 0 else ("second", -24)
-    assert found.likely == f"the {name} operand's zero point is taken as {value}, not {said}"
+    assert found.likely == f"the {name} operand's zero point is {value}, not {said}"
     assert (found.pattern, found.equal, found.total) == ("constant", 4800, 4800)
 
 
@@ -94,8 +94,7 @@ def test_operands_that_cannot_be_told_apart_are_both_named():
     unit = replace(unit, operands=alike, out=replace(unit.out, scale=np.asarray(0.0625, np.float32)))
     found = refit([unit], [given(unit, 1, zero_point=np.asarray(-20, np.int8))], RIGHT["add"])
     assert found.likely == (
-        "the first operand's zero point is taken as 15, not 11, or the second operand's zero point is taken as -20, "
-        "not -24"
+        "the first operand's zero point is 15, not 11, or the second operand's zero point is -20, not -24"
     )
 
 
@@ -116,5 +115,5 @@ def test_the_cause_of_a_recorded_sum_is_named():
     values = {"a": unit.operands[0].codes, "b": unit.operands[1].codes, "y": codes}
     recording = MemoryRecording.single(graph, values)
     found = residual_of(search(Units(recording).find(node, "y")), RIGHT["add"])
-    assert found.likely == "the second operand's zero point is taken as -12, not -24: that reproduces every element"
+    assert found.likely == "the second operand's zero point is -12, not -24 (reproduces every element)"
     assert found.pattern == "constant"

@@ -69,7 +69,7 @@ def test_what_a_known_arithmetic_costs_is_said_and_diverges_where_it_alone_ruins
     (cost,) = node.findings
     assert (cost.kind, cost.role, cost.limit, cost.unit) == ("arithmetic", "cost", 1.5, "LSB")
     assert cost.amount == node.judged.amount > 20
-    assert cost.sentence.startswith(f"{node.explained}: a known arithmetic gives the same bits; ")
+    assert cost.sentence.startswith(f"every bit is reproduced by {node.explained}; ")
     short, enough = (DiffSession(*sides(COARSE), limits=Limits(min_output_sqnr=db)).result() for db in (20, 10))
     assert (enough.status, enough.origin) == (Status.WITHIN, None)
     assert (short.status, short.first_divergence, short.origin) == (Status.DIVERGED, "fc", "fc")
@@ -88,7 +88,7 @@ def test_what_a_known_arithmetic_ruins_is_not_accused_where_inputs_differ():
         runs.append(MemoryRecording.single(graph, {**arrays, "other": np.full(8, sign, np.float32)}))
     result = DiffSession(*runs, limits=Limits(min_output_sqnr=20)).result()
     assert (result.status, result.origin) == (Status.INCOMPLETE, None)
-    assert "No node is accused" in result.verdict.sentence
+    assert "No node is blamed" in result.verdict.sentence
     assert [node.tensor for node in result.nodes if node.status is Status.DIVERGED] == []
 
 

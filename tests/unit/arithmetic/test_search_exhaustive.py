@@ -266,10 +266,10 @@ def test_a_recording_of_another_shape_is_told_with_what_may_be_missing(channels_
     shape = (1, 5, 6, 3) if channels_last else (1, 3, 5, 6)
     finding = search(Recorded([unit], [np.zeros(shape, np.int8)]))
     assert finding.matching == ()
-    assert finding.reason == f"the replay gives shape (1, 3, 3, 4) and the recording has {shape}{hint}"
+    assert finding.reason == f"the replay has shape (1, 3, 3, 4), but the recorded tensor has {shape}{hint}"
     flat = replace(product(4), attrs={})
     assert search(Recorded([flat], [np.zeros((5, 3), np.int8)])).reason == (
-        "the replay gives shape (4, 3) and the recording has (5, 3)"
+        "the replay has shape (4, 3), but the recorded tensor has (5, 3)"
     )
 
 

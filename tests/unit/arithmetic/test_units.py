@@ -76,7 +76,7 @@ def test_values_of_no_sample_together_are_missing():
     codes = np.zeros((1, 1, 4, 4), np.int8)
     apart = MemoryRecording(graph, {("x", 0, 0): codes, ("y", 1, 0): codes})
     units = Units(apart)
-    assert units.missing(graph.nodes[0], "y") == "inputs and output were recorded for no sample together"
+    assert units.missing(graph.nodes[0], "y") == "no sample has both its inputs and its output"
     both = Units(MemoryRecording(graph, {(name, at, 0): codes for name in "xy" for at in (0, 2)}))
     assert both.missing(graph.nodes[0], "y") is None
     assert both.places(graph.nodes[0], "y") == ((0, 0), (2, 0))

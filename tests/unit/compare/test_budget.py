@@ -94,7 +94,7 @@ def test_steps_are_no_samples():
     [document] = [
         block.text for block in budget_document(qdebug.budget(steps[1], steps[0])) if isinstance(block, Title)
     ]
-    assert "in 1 sample, 3 steps in all" in document
+    assert "in 1 sample, 3 steps in total" in document
 
 
 def test_codes_part_into_saturation_and_rounding():
@@ -186,7 +186,7 @@ def test_parts_that_do_not_add_up_to_their_share_are_said_to(parts, said):
     nodes = tuple(replace(node, share=0.5, parts=parts) for node in made.outputs[0].nodes)
     made = replace(made, outputs=(replace(made.outputs[0], nodes=nodes),))
     drawn = document_text(budget_document(made), "table", plain=True)
-    assert ("do not add up to it" in drawn) is said
+    assert ("do not add up to the share" in drawn) is said
 
 
 def test_an_output_that_is_not_finite_has_no_budget_and_is_not_called_right():

@@ -38,8 +38,8 @@ def recorded(cast):
 
 WORDS = {
     saturated: "numbers beyond int8 saturate",
-    wrapped: "numbers beyond int8 wrap around: its low bits are kept",
-    lowest: "numbers beyond int8 become its lowest number",
+    wrapped: "numbers beyond int8 wrap around (the low bits are kept)",
+    lowest: "numbers beyond int8 become the lowest int8 value",
 }
 
 
@@ -49,6 +49,6 @@ def test_what_a_cast_makes_of_them_is_named(cast):
     result = qdebug.diff(recorded(other), recorded(cast))
     (node,) = (each for each in result.nodes if each.node == "cast")
     assert node.status == "diverged"
-    said = f"{WORDS[cast]}, and in the reference {WORDS[other]}: that reproduces every element"
+    said = f"in the backend, {WORDS[cast]}; in the reference, {WORDS[other]}. This reproduces every element"
     assert node.reason.startswith(said)
     assert qdebug.diff(recorded(cast), recorded(cast)).status == "identical"

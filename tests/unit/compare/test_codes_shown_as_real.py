@@ -43,7 +43,7 @@ def test_a_right_device_is_accused_of_nothing(left_out):
     assert {node.node for node in result.nodes if node.status == "diverged"} == set()
     found = qdebug.explain(device)
     assert found.summary["unexplained"] == 0
-    assert all("scale that nobody stated" in each.assumed for each in found.nodes if each.status == "in_band")
+    assert all("unrecorded scale" in each.assumed for each in found.nodes if each.status == "in_band")
 
 
 @pytest.mark.parametrize("left_out", [(), ("c",)])

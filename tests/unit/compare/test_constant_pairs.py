@@ -104,10 +104,10 @@ def test_a_weight_is_compared_with_what_is_folded_into_it():
     assert (bias.tensor, bias.reference_tensor, alone) == ("fb", "beta", [])
     assert bias.metrics.sqnr_db > 100
     assert bias.match_reason == (
-        "the bias of Conv 'conv', where Conv 'conv' has none; the reference's with BatchNormalization folded in"
+        "the bias of Conv 'conv'; Conv 'conv' has no bias; BatchNormalization is folded into the reference's first"
     )
     assert weight.metrics.sqnr_db > 100
-    assert weight.match_reason.endswith("the reference's with BatchNormalization folded in")
+    assert weight.match_reason.endswith("BatchNormalization is folded into the reference's first")
     assert (session.folded_in("fw"), session.folded_in("y")) == ("BatchNormalization", "")
     shown = session.pair("fw").read(0, 12)
     assert np.abs(shown.reference - shown.backend).max() == pytest.approx(weight.metrics.max_abs, rel=1e-6)

@@ -102,7 +102,7 @@ def test_where_it_is_too_much_work_or_a_kernel_is_missing_the_contribution_is_a_
     errors = [0.1 * rng(2).standard_normal((4, 16)), 0.0, 0.0]
     late = found(three(rng(1)), three(rng(1), errors), most=100.0)
     assert [(each.node, each.how) for each in late.nodes] == [("first", "bounded")]
-    assert late.why == ("replaying all would take too long",)
+    assert late.why == ("replaying all nodes would take too long",)
     odd = found(three(rng(1), op="Mystery"), three(rng(1), errors, op="Mystery"))
     assert [(each.node, each.how) for each in odd.nodes] == [("first", "bounded")]
     assert {"Mystery" in reason for reason in odd.why} == {True}
@@ -128,7 +128,7 @@ def test_an_output_below_20_db_fails_though_no_node_is_beyond_its_limit():
     assert (made.status, made.metrics.max_lsb <= 0.5) == (Status.WITHIN, True)
     assert (result.status, result.exit_code, result.first_divergence) == (Status.ACCUMULATED, 1, None)
     assert f"'y' has an SQNR of {made.metrics.sqnr_db:.3g} dB, below 20 dB" in result.verdict.sentence
-    said = "Costliest node, with the output's SQNR if it alone had an error: 'sum' "
+    said = "Costliest node, with the output's SQNR if only that node had an error: 'sum' "
     assert said in result.verdict.sentence
     (contributor,) = result.verdict.contributors
     assert (contributor.node, contributor.how) == ("sum", "exact")
@@ -189,14 +189,14 @@ def test_codes_that_do_not_fit_count_only_if_an_output_suffers():
     result = DiffSession(lossy(), lossy(1.5), limits=Limits(allow_uncompared=9)).result()
     found = [found for node in result.nodes for found in node.findings if found.role is FindingRole.COST]
     assert found
-    assert found[0].sentence.startswith("the reference's values, rounded to its codes, have an SQNR of")
+    assert found[0].sentence.startswith("rounding the reference's values to its codes leaves an SQNR of")
     assert (result.status, result.origin, result.exit_code) == (Status.WITHIN, None, 0)
 
 
 def test_codes_that_do_not_fit_count_where_no_output_was_compared():
     result = DiffSession(lossy(), lossy(1.5, kept="xqdm"), limits=Limits(allow_uncompared=9)).result()
     assert (result.status, result.origin, result.exit_code) == (Status.ACCUMULATED, "q", 1)
-    assert "No output that it leads to was compared." in result.verdict.sentence
+    assert "No output that depends on it was compared." in result.verdict.sentence
 
 
 def test_a_wrong_node_comes_before_codes_that_do_not_fit():

@@ -78,11 +78,11 @@ def test_a_constant_beyond_the_largest_number_is_named_with_what_it_becomes():
     for kept in ((), ("y",)):
         said = "1 of 4 elements of constant 'v' of BatchNormalization 'n_b'"
         reason = first_reason(nodes, constants, held=clamped, kept=kept)
-        assert f"{said} is beyond 65504, the largest float16: 9.8e+07, which becomes 65504" in reason
+        assert f"{said} is beyond 65504, the largest float16 value: 9.8e+07, which becomes 65504" in reason
 
 
 def test_an_epsilon_that_underflows_is_named():
     nodes = [node("Relu", "x", "r"), node("Add", "r", "e", "a"), node("Log", "a", "y")]
     constants = {"e": np.float32(1e-10)}
     reason = first_reason(nodes, constants, held={"e": np.float32(0)}, kept=("r", "y"))
-    assert "constant 'e' of Add 'n_a' is 1e-10, below 5.96e-08, the smallest float16, and becomes 0" in reason
+    assert "constant 'e' of Add 'n_a' is 1e-10, below 5.96e-08, the smallest float16 value, and becomes 0" in reason

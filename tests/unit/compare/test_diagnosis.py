@@ -93,7 +93,7 @@ def test_an_outlier_that_sets_the_scale_of_all_weights_is_the_reason():
     result, found = faults(dense(weight, x=x), backend)
     assert result.exit_code == 1
     assert found[0].fault is FaultClass.QUANTIZATION
-    assert "one scale for 8 channels; 7 keep less than 10 dB (largest weight 60" in found[0].why
+    assert "one scale for 8 channels, of which 7 are below 10 dB SQNR (largest weight 60" in found[0].why
 
 
 def test_codes_that_keep_too_little_are_no_fault_of_a_kernel():

@@ -98,7 +98,7 @@ def test_a_replay_that_is_no_number_accuses_nobody(whose):
     bad = weight * np.float32(np.nan)
     result = qdebug.diff(record(bad if whose == "both" else weight, 1), record(bad, 1 + 1e-6))
     assert result["fc"].failed_replay is (whose == "both")
-    assert ("not a number where" in str(result["fc"].reason)) is (whose == "both")
+    assert ("gives NaN where" in str(result["fc"].reason)) is (whose == "both")
     assert result.first_divergence is None
 
 
@@ -111,5 +111,5 @@ def test_a_replay_that_is_no_number_is_compared_with_no_tensor_of_another_size()
     graph = Graph(nodes, tensors=infos, inputs=("x",), outputs=("y",))
     backend = MemoryRecording.single(graph, {"x": codes, "y": codes})
     reference = Graph([Node(name="n", op="Relu", inputs=("x",), outputs=("y",))], inputs=("x",), outputs=("y",))
-    with pytest.raises(AlignmentError, match="comparable"):
+    with pytest.raises(AlignmentError, match="can be compared"):
         qdebug.diff(MemoryRecording.single(reference, {"x": X[:, :3], "y": X[:, :3]}), backend)

@@ -71,10 +71,8 @@ def answers(held, dtype, **options):
 
 
 LARGE = np.where(np.arange(1024).reshape(32, 32) == 77, np.float32(1e5), W)
-BEYOND = "results are beyond 65504, the largest float16; the first is 72949.2 and became"
-FLUSHED = (
-    "results are subnormal in float16, below 6.10352e-05, and flushed to zero; the first is -4.89354e-05 and became 0"
-)
+BEYOND = "results are beyond 65504, the largest float16 value; the first, 72949.2, became"
+FLUSHED = "results are subnormal in float16, below 6.10352e-05, and flushed to zero; the first, -4.89354e-05, became 0"
 
 
 @pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16])
@@ -88,7 +86,7 @@ def test_rounding_alone_is_within(held, dtype):
 def test_an_overflow_is_named_with_its_value():
     status, sentence, reasons = answers(rounded, np.float16, scale=3e4)
     assert status == "nonfinite"
-    assert "is Infinity since its exact result 72949.2 is beyond 65504, the largest float16" in sentence
+    assert "is Infinity because its exact result 72949.2 is beyond 65504, the largest float16 value" in sentence
     assert reasons["scale"] == f"25 of 1024 {BEYOND} inf"
 
 
@@ -103,7 +101,9 @@ def test_a_result_held_to_the_largest_number_is_named_with_its_value():
 def test_an_underflow_is_named_with_its_value():
     status, _, reasons = answers(rounded, np.float16, scale=2.0**-14)
     assert status == "within"
-    assert reasons["scale"] == "1 of 1024 results is below 5.96046e-08, the smallest float16; 9.20409e-10 became 0"
+    assert (
+        reasons["scale"] == "1 of 1024 results is below 5.96046e-08, the smallest float16 value; 9.20409e-10 became 0"
+    )
 
 
 def test_results_in_few_digits_below_the_normal_numbers_are_rounding():

@@ -58,7 +58,7 @@ def test_a_node_without_kernel_is_not_blamed_for_what_it_reads():
     assert sqnr(y, of_unknown(X)) < 20
     result = DiffSession(reference(), backend(y)).result()
     assert result.status is Status.ACCUMULATED, "what it reads keeps less than 20 dB, and so does the output"
-    assert "Which nodes contribute most is not known: no kernel is known for Odd" in result.verdict.sentence
+    assert "The nodes that contribute most are not known: no kernel is known for Odd" in result.verdict.sentence
     odd = next(node for node in result.nodes if node.node == "odd")
     assert "no kernel is known" in odd.attribution_note
     assert [sample.status for sample in odd.samples] == [Status.WITHIN]
@@ -68,7 +68,7 @@ def test_a_node_without_kernel_is_not_blamed_for_what_it_reads():
 def test_a_node_without_kernel_that_is_far_more_off_than_what_it_reads_is_found(wrong):
     result = DiffSession(reference(), backend(wrong)).result()
     assert result.verdict.first_divergence == "odd"
-    assert "judged with the error of its inputs included" in result.verdict.sentence
+    assert "this includes the error of its inputs" in result.verdict.sentence
 
 
 def test_a_limit_that_is_given_holds_for_a_node_without_kernel_too():
@@ -113,10 +113,10 @@ def test_a_limit_that_is_given_decides_and_hides_nothing_that_was_found():
     (entry,) = (node for node in result.to_dict()["nodes"] if node["node"] == "mul")
     assert [each["sentence"] for each in entry["findings"]] == [found.sentence]
     assert f"Found within the given limits at Mul 'mul': {found.sentence}." in result.verdict.sentence
-    said = "#1 mul is within the given limits; found all the same: " + found.sentence
+    said = "#1 mul is within the given limits, but has a finding: " + found.sentence
     assert said in found_sentences(result.nodes)[0]
     for text in (diff_markdown(result), diff_html({"backend": result})):
-        assert "found all the same" in text
+        assert "but has a finding" in text
 
 
 def test_a_quantized_node_replayed_by_the_reference_s_nodes_says_why_its_whole_error_judges_it():
@@ -132,8 +132,7 @@ def test_a_quantized_node_replayed_by_the_reference_s_nodes_says_why_its_whole_e
     odd = DiffSession(*runs).result().nodes[-1]
     assert odd.status is Status.DIVERGED
     assert odd.reason.endswith(
-        "judged with the error of its inputs included, since it was replayed with the reference's constants, "
-        "which are not rounded to codes"
+        "this includes the error of its inputs, because it was replayed with the reference's unquantized constants"
     )
 
 
@@ -148,6 +147,6 @@ def test_of_a_node_that_runs_others_it_is_said_that_these_were_not_recorded(op):
     (entry,) = (node for node in DiffSession(*runs).result().nodes if node.op == op)
     assert entry.status is Status.DIVERGED
     assert entry.reason.endswith(
-        f"judged with the error of its inputs included, since the nodes inside this {op} were not recorded"
+        f"this includes the error of its inputs, because the nodes inside this {op} were not recorded"
     )
     assert entry.attribution_note == f"the nodes inside this {op} were not recorded"

@@ -233,7 +233,7 @@ def test_a_result_that_rounded_weights_leave_nothing_of_is_named():
     assert (result.status, result.origin) == ("within", None), "the output has enough left"
     found = next(found for node in result.nodes if node.node == "n_p" for found in node.findings)
     assert (found.kind, found.role, found.node) == ("scale", "cost", "n_p")
-    assert found.sentence.startswith("with weights rounded to codes, its result has an SQNR of")
+    assert found.sentence.startswith("rounding weights to codes leaves an SQNR of")
     assert diff(cancelling(integers=True), cancelling(integers=True)).exit_code == 0
 
 
@@ -328,7 +328,7 @@ def listed(*, read):
 def test_nothing_is_lost_by_a_list_if_what_is_made_of_it_is_compared():
     kept = {entry.tensor: entry for entry in diff(listed(read=True), listed(read=True)).coverage.unmatched}
     assert kept["parts"].kind is UnmatchedKind.BENIGN
-    assert kept["parts"].reason.endswith("what is made of it is compared")
+    assert kept["parts"].reason.endswith("the tensors computed from it are compared")
     left = {entry.tensor: entry for entry in diff(listed(read=False), listed(read=False)).coverage.unmatched}
     assert left["parts"].kind is UnmatchedKind.LOST
 

@@ -108,7 +108,7 @@ def test_a_replay_that_is_not_finite_is_not_known_and_says_where():
         )
 
     [output] = qdebug.budget(run(0, 1), run(-0.3, -1), least=0).outputs
-    assert output.unknown["scale"] == "the replay is not finite behind Log 'log'"
+    assert output.unknown["scale"] == "the replay is not finite after Log 'log'"
 
 
 def test_files_that_seem_swapped_are_said_so():
@@ -124,7 +124,7 @@ def test_files_that_seem_swapped_are_said_so():
         real = real @ weight
         values |= {f"w{at}": weight, f"y{at}": real}
     plain = MemoryRecording.single(Graph(chain, tensors=infos, inputs=("x",), outputs=("y2",), opset={"": 17}), values)
-    said = "The reference holds codes and the backend none: were the two files swapped?"
+    said = "The reference holds codes, but the backend does not; check whether the two files were swapped."
     assert qdebug.diff(coded, plain).verdict.sentence.startswith(said)
     assert not qdebug.diff(coded, plain).verdict.contributors
     assert said not in qdebug.diff(plain, coded).verdict.sentence
@@ -156,5 +156,5 @@ def test_an_error_that_cannot_be_replayed_keeps_no_other_from_its_replay():
     assert all(np.isfinite(each.values).all() for each in replay.outputs([[(entry, None)] for entry in entries]))
     lost = np.full(reference.load("square_a").shape, np.nan)
     odd, *others = replay.outputs([[(entries[0], lost)], *([(entry, None)] for entry in entries)])
-    assert (odd.values, odd.reason) == (None, "the replay is not finite behind Add 'sum'")
+    assert (odd.values, odd.reason) == (None, "the replay is not finite after Add 'sum'")
     assert all(each.values is not None for each in others)

@@ -73,7 +73,7 @@ def test_judging(limits, changes, expected):
 
 def test_a_broken_limit_is_named_with_both_numbers():
     assert judged(Limits(), replace(STATS, sqnr_db=8.25, max_lsb=2.0))[1] == "SQNR 8.25 dB is below 20 dB"
-    assert judged(Limits(max_lsb=1), STATS)[1] == "a difference of 1.5 LSB is above 1 LSB"
+    assert judged(Limits(max_lsb=1), STATS)[1] == "the largest error, 1.5 LSB, is above the limit of 1 LSB"
 
 
 def test_without_limits_of_the_user_a_quantized_node_is_judged_by_what_it_introduces():
@@ -83,7 +83,7 @@ def test_without_limits_of_the_user_a_quantized_node_is_judged_by_what_it_introd
     wrong = Attribution(introduced=STATS, arithmetic_unsaturated=replace(STATS, max_lsb=7.0))
     status_, reason = judged(Limits(), replace(STATS, sqnr_db=60.0), wrong)
     assert status_ is Status.DIVERGED
-    assert reason == "the error of its arithmetic is 7 LSB, and rounding explains 1.5 at most"
+    assert reason == "its arithmetic error is 7 LSB; rounding explains at most 1.5 LSB"
 
 
 def test_without_limits_of_the_user_a_float_node_is_judged_by_the_rounding_of_its_sums():
@@ -91,7 +91,7 @@ def test_without_limits_of_the_user_a_float_node_is_judged_by_the_rounding_of_it
     assert judged(Limits(), STATS, Attribution(arithmetic_unsaturated=small, allowed=1.1e-5))[0] is Status.WITHIN
     status_, reason = judged(Limits(), STATS, Attribution(arithmetic_unsaturated=small, allowed=0.8e-5))
     assert status_ is Status.DIVERGED
-    assert reason == "the error of its arithmetic is 1.25 times what rounding explains"
+    assert reason == "its arithmetic error is 1.25 times the rounding bound"
     assert judged(Limits(), STATS, Attribution(arithmetic_unsaturated=small, allowed=0.0))[0] is Status.DIVERGED
 
 
@@ -112,21 +112,21 @@ def test_an_equal_tensor_is_identical_whatever_a_replay_says():
             4.0,
             60.0,
             0.01,
-            "the reference's values, cut off at the range of its codes, have an SQNR of 4 dB, below 20 dB: that range",
+            "clipping the reference's values to its code range leaves an SQNR of 4 dB, below 20 dB; the range",
         ),
         (
             4.0,
             60.0,
             0.3,
-            "the reference's values, cut off at the range of its codes, have an SQNR of 4 dB, below 20 dB: that range",
+            "clipping the reference's values to its code range leaves an SQNR of 4 dB, below 20 dB; the range",
         ),
         (
             60.0,
             5.0,
             0.01,
-            "the reference's values, rounded to its codes, have an SQNR of 5 dB, below 10 dB: its",
+            "rounding the reference's values to its codes leaves an SQNR of 5 dB, below 10 dB; the",
         ),
-        (4.0, 5.0, 0.3, "the reference's values, cut off"),
+        (4.0, 5.0, 0.3, "clipping the reference's values"),
         (60.0, 60.0, 0.3, None),
     ],
 )
@@ -150,7 +150,7 @@ def test_the_limit_of_saturation_holds_for_clipped_values_alone():
         return saturation(Error(stats=STATS, limits=Limits(max_saturation=most), rails=counts))
 
     assert found(0.04) is None
-    assert found(0.03).sentence == "0.04 of the reference's values are clipped by its codes, more than 0.03"
+    assert found(0.03).sentence == "its code range clips 0.04 of the reference's values, more than the limit of 0.03"
     assert (found(0.03).amount, found(0.03).limit, found(0.03).unit) == (0.04, 0.03, "of all values")
     assert found(0, None) is None
     assert found(None) is None

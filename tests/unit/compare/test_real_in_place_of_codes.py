@@ -54,9 +54,7 @@ def test_nothing_is_called_wrong_that_is_near_the_reference():
     far = qdebug.diff(recorded(), recorded(real=("y",), noise=3.0))
     row = next(node for node in far.nodes if node.node == "dense")
     assert row.status == "diverged"
-    assert (
-        "judged with the error of its inputs included, since its tensor 'y' was recorded as real values" in row.reason
-    )
+    assert "this includes the error of its inputs, because its tensor 'y' was recorded as real values" in row.reason
 
 
 def test_tensors_that_are_real_by_right_are_no_reason():

@@ -86,7 +86,7 @@ def test_a_layout_that_nobody_states_is_named_as_a_shape_that_does_not_fit():
     found = qdebug.explain(last(chain(), "nothing", quantized=True))
     reasons = {node.op: node.reason for node in found.nodes}
     assert "channels_last=1" in reasons["Conv"]
-    assert reasons["GlobalAveragePool"] == "the replay gives shape (1, 1, 1, 1) and the recording has (1, 1, 1, 3)"
+    assert reasons["GlobalAveragePool"] == "the replay has shape (1, 1, 1, 1), but the recorded tensor has (1, 1, 1, 3)"
 
 
 @pytest.mark.parametrize("says", SAYS)

@@ -65,7 +65,7 @@ def test_what_codes_may_have_rounded_is_judged_by_its_whole_error():
 def test_a_fault_is_found_all_the_same():
     result = qdebug.diff(real(), rounded(wrong=1))
     assert result.first_divergence == "b1"
-    assert "nobody said where its inputs are rounded to codes" in result.verdict.sentence
+    assert "the recording does not say where its inputs are rounded to codes" in result.verdict.sentence
 
 
 def test_a_harness_without_any_codes_is_held_to_the_rounding_of_floats():

@@ -97,9 +97,9 @@ def test_unknown_fidelity_is_no_shortcoming():
 
 def test_samples_that_one_side_lacks_are_a_shortcoming():
     info = RunInfo(backend="a")
-    partial = [replace(node, note="values of 1 of 2 samples compared") for node in nodes(Status.WITHIN, Status.WITHIN)]
+    partial = [replace(node, note="compared 1 of 2 samples") for node in nodes(Status.WITHIN, Status.WITHIN)]
     found = shortcomings(info, info, coverage(), ResultTable(partial), limits=Limits())
-    assert found == ("values of 1 of 2 samples compared (tensor 't0' and 1 more)",)
+    assert found == ("compared 1 of 2 samples (tensor 't0' and 1 more)",)
     assert shortcomings(info, info, coverage(), ResultTable(partial), limits=Limits(allow_partial=True)) == ()
 
 
@@ -121,7 +121,7 @@ def test_the_worst_sample_at_the_worst_output_is_named():
     output = replace(many[1], samples=(sample(0, 20.0), sample(3, 4.0), sample(5, 4.0), sample(7, None)))
     summed = verdict(ResultTable([many[0], output]), (), output=output)
     assert summed.worst_sample == 3
-    assert summed.sentence.endswith(" Of 4 samples, sample 3 comes out worst at 't1'.")
+    assert summed.sentence.endswith(" The worst of 4 samples at 't1' is sample 3.")
     spoilt = replace(output, samples=(sample(0, 20.0), sample(1, math.nan)))
     assert verdict(ResultTable([many[0], spoilt]), (), output=spoilt).worst_sample == 1
     alone = replace(output, samples=(sample(2, 20.0),))
@@ -148,19 +148,19 @@ def test_an_output_with_much_error_is_said_where_all_is_within_the_limits():
         return verdict(ResultTable(many), missing, output=many[1], outputs=outputs).sentence
 
     assert sentence(7.23) == (
-        "All 2 compared tensors are within the limit. The output 't1' is left with an SQNR of 7.23 dB all the same."
+        "All 2 compared tensors are within the limit. The output 't1' still has an SQNR of only 7.23 dB."
     )
     for level in (20.0, math.inf, None, math.nan):
         assert "SQNR" not in sentence(level)
     assert "SQNR" not in sentence(7.2, outputs=("other",)), "the last tensor of a recording without outputs"
     assert "SQNR" not in sentence(7.2, statuses=(Status.DIVERGED, Status.WITHIN)), "what is wrong is said instead"
     part = sentence(-3.0, statuses=(Status.INCOMPARABLE, Status.WITHIN), missing=("half of it",))
-    assert "is left with an SQNR of -3 dB all the same. Incomplete" in part, "what was not compared may be the reason"
+    assert "still has an SQNR of only -3 dB. Incomplete" in part, "what was not compared may be the reason"
 
 
 def test_a_node_that_alone_ruins_an_output_is_the_origin_before_one_whose_codes_cost_little_there():
     rows = nodes(Status.WITHIN, Status.WITHIN, Status.WITHIN)
-    said = Finding(kind=FindingKind.SCALE, role=FindingRole.COST, node="n1", sentence="its scale is too large")
+    said = Finding(kind=FindingKind.SCALE, role=FindingRole.COST, node="n1", sentence="the scale is too large")
     rows = [replace(row, quant=QuantParams(dtype="int8", scale=0.5)) for row in rows]
     rows[1] = replace(rows[1], findings=(said,))
     graph = Graph(

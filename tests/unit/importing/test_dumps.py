@@ -121,12 +121,12 @@ RAW = {"file": "a.raw", "dtype": "int8", "shape": [4]}
 @pytest.mark.parametrize(
     ("entry", "run", "said"),
     [
-        ({**RAW, "file": "../a.raw"}, {}, "leads out of the folder"),
-        ({**RAW, "file": "/etc/passwd"}, {}, "leads out of the folder"),
-        ({**RAW, "file": "link.raw"}, {}, "leads out of the folder"),
+        ({**RAW, "file": "../a.raw"}, {}, "points outside the folder"),
+        ({**RAW, "file": "/etc/passwd"}, {}, "points outside the folder"),
+        ({**RAW, "file": "link.raw"}, {}, "points outside the folder"),
         ({**RAW, "file": "gone.raw"}, {}, "cannot be read"),
         ({**RAW, "file": "a\0b"}, {}, "names no file"),
-        ({**RAW, "shape": [5]}, {}, "has 4 bytes; tensors[0] says 5"),
+        ({**RAW, "shape": [5]}, {}, "has 4 bytes, but tensors[0] needs 5"),
         ({**RAW, "shape": [1 << 40, 1 << 40]}, {}, "has 4 bytes"),
         ({**RAW, "shape": [-4]}, {}, "not a list of extents"),
         ({**RAW, "shape": [True]}, {}, "not a list of extents"),
@@ -134,18 +134,18 @@ RAW = {"file": "a.raw", "dtype": "int8", "shape": [4]}
         ({**RAW, "offset": 2}, {}, "has 4 bytes"),
         ({**RAW, "offset": -1}, {}, "not a number of bytes"),
         ({**RAW, "dtype": "object"}, {}, "dtype 'object'"),
-        ({**RAW, "dtype": None}, {}, "name it as numpy"),
+        ({**RAW, "dtype": None}, {}, "use a dtype name of numpy"),
         ({**RAW, "byte_order": "mixed"}, {}, "neither 'little' nor 'big'"),
-        ({**RAW, "sample": -1}, {}, "not a whole number"),
-        ({**RAW, "sample": 1 << 40}, {}, "not a whole number"),
-        ({**RAW, "step": 0.5}, {}, "not a whole number"),
+        ({**RAW, "sample": -1}, {}, "not an integer"),
+        ({**RAW, "sample": 1 << 40}, {}, "not an integer"),
+        ({**RAW, "step": 0.5}, {}, "not an integer"),
         ({**RAW, "tensor": ""}, {}, "names no tensor"),
         ({**RAW, "constant": 1}, {}, "not true or false"),
-        ({**RAW, "skale": 1}, {}, "a key 'skale'"),
+        ({**RAW, "skale": 1}, {}, "an unknown key 'skale'"),
         (RAW, {"version": 2}, '"version": 1'),
-        (RAW, {"tensor": []}, "a key 'tensor'"),
-        (RAW, {"outputs": [1]}, "outputs and tensors lists"),
-        (RAW, {"defaults": []}, "each tensor an object"),
+        (RAW, {"tensor": []}, "an unknown key 'tensor'"),
+        (RAW, {"outputs": [1]}, "outputs and tensors must be lists"),
+        (RAW, {"defaults": []}, "each tensor must be an object"),
     ],
 )
 def test_a_description_that_is_wrong_is_refused_in_a_sentence(tmp_path, entry, run, said):
@@ -174,16 +174,16 @@ def header(shape, descr="'<f4'"):
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        (header("(4000000000000,)") + bytes(16), "says 16000000000000 bytes of elements, and 16 follow"),
-        (header("(4,)") + bytes(12), "says 16 bytes of elements, and 12 follow"),
-        (header("(4,)") + bytes(20), "and 20 follow"),
+        (header("(4000000000000,)") + bytes(16), "says 16000000000000 bytes of elements, but 16 follow"),
+        (header("(4,)") + bytes(12), "says 16 bytes of elements, but 12 follow"),
+        (header("(4,)") + bytes(20), "but 20 follow"),
         (header("(-1,)") + bytes(4), "bytes of elements"),
         (header("(1,)", "'|O'") + b"cos\nsystem\n", "Python objects, which are never read"),
         (header("(1,)", "[('a', '<f4')]") + bytes(4), None),
-        (b"\x93NUMPY\x01\x00\xff\xff", "not an array that numpy wrote"),
-        (b"\x80\x04K\x01.", "not an array that numpy wrote"),
-        (b"", "not an array that numpy wrote"),
-        (b"\x93NUMPY\x09\x00" + bytes(20), "not an array that numpy wrote"),
+        (b"\x93NUMPY\x01\x00\xff\xff", "not a numpy array file"),
+        (b"\x80\x04K\x01.", "not a numpy array file"),
+        (b"", "not a numpy array file"),
+        (b"\x93NUMPY\x09\x00" + bytes(20), "not a numpy array file"),
     ],
 )
 @pytest.mark.parametrize("ending", ["npy", "npz"])
@@ -233,7 +233,7 @@ def test_a_damaged_archive_is_refused(tmp_path):
     whole = (tmp_path / "a.npz").read_bytes()
     for content in (whole[:-30], b"PK\x03\x04", whole[:400] + b"\xff" * 100 + whole[500:]):
         (tmp_path / "a.npz").write_bytes(content)
-        with pytest.raises(UsageError, match="is not an array that numpy wrote, or is damaged"):
+        with pytest.raises(UsageError, match="is not a numpy array file, or is damaged"):
             listed(tmp_path / "a.npz")
 
 
@@ -243,7 +243,7 @@ def test_nothing_waits_for_a_pipe_or_follows_a_link_out_of_the_folder(tmp_path):
     np.save(tmp_path / "secret.npy", arrays(2))
     (folder / "link.npy").symlink_to(tmp_path / "secret.npy")
     np.save(folder / "a.npy", arrays(2))
-    assert dumped(folder).ignored == {"link.npy": "it leads out of the folder"}
+    assert dumped(folder).ignored == {"link.npy": "it points outside the folder"}
     os.mkfifo(folder / "pipe.npy")
     with pytest.raises(UsageError, match=r"pipe\.npy' cannot be read"):
         dumped(folder)
@@ -260,7 +260,7 @@ def test_a_file_that_changes_while_it_is_read_is_noticed(tmp_path):
 def test_two_files_of_one_tensor_are_an_error(tmp_path):
     np.save(tmp_path / "a.npy", arrays(2))
     np.savez(tmp_path / "b.npz", a=arrays(2))
-    with pytest.raises(UsageError, match="give tensor 'a' for sample 0"):
+    with pytest.raises(UsageError, match="hold tensor 'a' for sample 0"):
         dumped(tmp_path)
 
 
@@ -274,7 +274,7 @@ def test_two_files_of_one_tensor_are_an_error(tmp_path):
 )
 def test_a_folder_without_tensors_is_an_error_with_a_way_on(tmp_path, make, hint):
     make(tmp_path)
-    with pytest.raises(UsageError, match="holds no tensor") as caught:
+    with pytest.raises(UsageError, match="holds no readable tensor") as caught:
         dumped(tmp_path)
     assert hint in caught.value.hint
 

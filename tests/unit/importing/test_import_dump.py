@@ -51,14 +51,14 @@ def test_without_a_graph_tensors_stand_alone(tmp_path):
 def test_a_graph_gives_nodes_weights_and_scales_and_what_is_absent_is_listed(tmp_path, model):
     summary, recording = imported(tmp_path, model, x_0=np.zeros((1, 2), np.float32), fc=Y, extra=Y)
     assert [(m.name, m.tensor, m.how) for m in summary.matched] == [("x_0", "x:0", "cleaned"), ("fc", "net/y", "node")]
-    assert summary.unmatched == {"extra": "no tensor of the model is called so"}
+    assert summary.unmatched == {"extra": "the model has no tensor of this name"}
     assert summary.absent == ["z"]
-    assert recording.info.skipped["z"] == "the dump holds no values of it"
+    assert recording.info.skipped["z"] == "the dump has no values for it"
     assert summary.constants == 1
     assert np.array_equal(recording.load("w"), np.ones((2, 2)))
     info = recording.graph.tensors["net/y"]
     assert (info.quant.scale[0], recording.graph.producer("net/y").op) == (SCALE, "Custom")
-    assert "no tensors of the graph" in recording.info.options["note"]
+    assert "are not in the graph" in recording.info.options["note"]
 
 
 Y = np.arange(6, dtype=np.int8).reshape(1, 2, 3, 1)
@@ -68,15 +68,20 @@ Y = np.arange(6, dtype=np.int8).reshape(1, 2, 3, 1)
     ("array", "dtype", "quantized", "note"),
     [
         (Y, "int8", True, None),
-        (Y[0, :, :, 0], "int8", True, "axes of one element are the model's"),
-        ((Y * SCALE).astype(np.float32), "int8", True, "all scale * (code - zero_point): recorded as int8 codes"),
+        (Y[0, :, :, 0], "int8", True, "axes of one element as in the model"),
+        ((Y * SCALE).astype(np.float32), "int8", True, "all lie on the grid of the codes; recorded as int8 codes"),
         ((Y * SCALE + 0.01).astype(np.float32), "float32", False, "float32 values off their grid"),
         ((Y * 60.0).astype(np.float32), "float32", False, "off their grid"),
         (np.full(Y.shape, np.nan, np.float32), "float32", False, "off their grid"),
-        (Y.astype(np.uint8), "uint8", False, "the dump holds uint8: its scale does not hold"),
-        (Y.transpose(0, 3, 2, 1), "int8", True, "dump holds [1, 1, 3, 2] (the axes may be turned): recorded as dumped"),
-        (Y.reshape(-1), "int8", True, "dump holds [6] (the same number of elements): recorded as dumped"),
-        (np.zeros((1, 5), np.int8), "int8", True, "dump holds [1, 5] (another size): recorded as dumped"),
+        (Y.astype(np.uint8), "uint8", False, "the dump holds uint8; its scale does not apply"),
+        (
+            Y.transpose(0, 3, 2, 1),
+            "int8",
+            True,
+            "dump holds [1, 1, 3, 2] (the axes may be transposed); recorded as dumped",
+        ),
+        (Y.reshape(-1), "int8", True, "dump holds [6] (the same number of elements); recorded as dumped"),
+        (np.zeros((1, 5), np.int8), "int8", True, "dump holds [1, 5] (another size); recorded as dumped"),
     ],
 )
 def test_values_that_do_not_fit_the_graph_are_said(tmp_path, model, array, dtype, quantized, note):
@@ -92,7 +97,7 @@ def test_values_that_do_not_fit_the_graph_are_said(tmp_path, model, array, dtype
 def test_a_narrower_float_stays_what_was_dumped(tmp_path, model):
     summary, recording = imported(tmp_path, model, z=np.zeros((1, 2), np.float32))
     assert recording.graph.tensors["z"].dtype == "float32"
-    assert summary.notes["z"] == "the model says float16, the dump holds float32"
+    assert summary.notes["z"] == "the model says float16, but the dump holds float32"
 
 
 def test_types_that_numpy_cannot_name_come_from_the_graph(tmp_path):
@@ -109,8 +114,8 @@ def test_types_that_numpy_cannot_name_come_from_the_graph(tmp_path):
     kinds = {name: recording.graph.tensors[name].dtype for name in "abci"}
     assert kinds == {"a": "bfloat16", "b": "bfloat16", "c": "float32", "i": "int4"}
     assert recording.load("a").tobytes() == recording.load("b").tobytes() == values.tobytes()
-    assert summary.notes["c"] == "the model says bfloat16, the dump holds float32"
-    with pytest.raises(UsageError, match="holds elements of 2 bytes whose type is"):
+    assert summary.notes["c"] == "the model says bfloat16, but the dump holds float32"
+    with pytest.raises(UsageError, match="holds elements of 2 bytes of type"):
         imported(tmp_path, None, a=values.view("V2"))
 
 
@@ -147,7 +152,7 @@ def test_a_description_says_what_the_graph_does_not(tmp_path, model):
     info = recording.graph.tensors["net/y"]
     assert (info.dtype, info.quant.scale[0], info.quant.zero_point[0], info.layout) == ("int16", 0.5, 1, "NHWC")
     assert recording.load("net/y").shape == (1, 2, 3, 1)
-    assert "its quantization is the description's, not the model's" in summary.notes["net/y"]
+    assert "its quantization comes from the description, not from the model" in summary.notes["net/y"]
     assert "x:0" not in summary.notes
     assert recording.load("x:0").shape == (1, 2)
 
@@ -155,12 +160,12 @@ def test_a_description_says_what_the_graph_does_not(tmp_path, model):
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"scale": [1, 2]}, "2 scales need the axis"),
+        ({"scale": [1, 2]}, "2 scales need an axis"),
         ({"scale": "much"}, "scale must be numbers"),
-        ({"zero_point": 3}, "without scale"),
-        ({"node": "a", "inputs": "a", "op": "Relu"}, "made of its own output"),
+        ({"zero_point": 3}, "without a scale"),
+        ({"node": "a", "inputs": "a", "op": "Relu"}, "computed from its own output"),
         ({"node": 3}, "expected text"),
-        ({"attrs": [1]}, "attrs that are a list"),
+        ({"attrs": [1]}, "attrs of type list"),
         ({"attrs": {"a": {"b": 1}}}, "is a dict"),
         ({"dtype": "int4"}, "cannot hold its int8 values"),
     ],
@@ -178,8 +183,8 @@ def test_facts_that_make_no_sense_leave_nothing_behind(tmp_path, change, said):
 @pytest.mark.parametrize(
     ("entry", "run", "said"),
     [
-        ({"scale": math.nan}, {}, "NaN, which is no number"),
-        ({}, {"outputs": ["b"]}, "the output 'b' is no tensor of it"),
+        ({"scale": math.nan}, {}, "NaN, which is not a JSON number"),
+        ({}, {"outputs": ["b"]}, "the output 'b' is not a tensor of the dump"),
     ],
 )
 def test_a_description_that_contradicts_itself_is_refused(tmp_path, entry, run, said):
@@ -197,7 +202,7 @@ def test_a_sample_without_some_tensor_is_said(tmp_path):
         for name in names:
             np.save(tmp_path / f"dump/sample{number}/{name}.npy", np.float32([number]))
     summary = import_dump(tmp_path / "dump", tmp_path / "out.h5")
-    assert summary.notes == {"b": "it has values at 2 of 3 places; none at sample 1, step 0"}
+    assert summary.notes == {"b": "it has values for 2 of 3 samples and steps; none for sample 1, step 0"}
 
 
 def test_what_a_recording_says_is_never_made_is_not_missing_in_a_dump_of_the_same_net(tmp_path):
@@ -243,7 +248,7 @@ def test_samples_of_several_types_are_an_error(tmp_path):
     (tmp_path / "d").mkdir()
     np.savez(tmp_path / "d" / "s0.npz", a=np.int8([1]))
     np.savez(tmp_path / "d" / "s1.npz", a=np.float32([1]))
-    with pytest.raises(UsageError, match="are of int8 and float32"):
+    with pytest.raises(UsageError, match="but as int8 and float32"):
         import_dump(tmp_path / "d", tmp_path / "out.h5")
 
 
@@ -254,7 +259,7 @@ def test_a_constant_in_every_sample_is_one_constant(tmp_path, model, other):
         w = np.ones((2, 2), np.int8) + np.int8(other * sample)
         np.savez(tmp_path / "d" / f"s{sample}.npz", w=w, z=np.zeros((1, 2), np.float16))
     if other:
-        with pytest.raises(UsageError, match=r"'s0\.npz:w' and 's1\.npz:w' are both the constant 'w'"):
+        with pytest.raises(UsageError, match=r"'s0\.npz:w' and 's1\.npz:w' both hold the constant 'w'"):
             import_dump(tmp_path / "d", tmp_path / "out.h5", graph=model)
         return
     import_dump(tmp_path / "d", tmp_path / "out.h5", graph=model)
@@ -298,8 +303,8 @@ def test_raw_files_have_the_type_and_the_shape_of_the_model(tmp_path, conv):
     recording = qdebug.open_recording(tmp_path / "out.h5")
     assert np.array_equal(recording.load("/in/x"), IMAGE)
     assert (recording.load("y").dtype, recording.load("y").shape) == (np.int8, IMAGE.shape)  # all on the codes' grid
-    assert summary.ignored == {"other.bin": "raw, and of no known type: no tensor of the model is called so"}
-    with pytest.raises(UsageError, match="holds no tensor"):
+    assert summary.ignored == {"other.bin": "a raw file of unknown type: the model has no tensor of this name"}
+    with pytest.raises(UsageError, match="holds no readable tensor"):
         import_dump(tmp_path / "raw", tmp_path / "bare.h5")
     IMAGE[:1].tofile(tmp_path / "raw/_in_x.raw")
     with pytest.raises(UsageError, match="has 960 bytes; the model's tensor '/in/x' is float32 of shape"):
@@ -331,7 +336,7 @@ def test_a_stated_layout_is_undone(tmp_path, conv, layout, stored, shape):
     assert np.array_equal(recording.load("/in/x"), IMAGE)
     assert info.layout is None
     assert info.quant is None or info.quant.axis == 1
-    assert summary.notes["/in/x"] == f"{layout}, turned into the model's order"
+    assert summary.notes["/in/x"] == f"{layout}, transposed to the model's order"
 
 
 def test_a_layout_holds_for_all_tensors_of_so_many_dimensions(tmp_path, conv):
@@ -341,7 +346,7 @@ def test_a_layout_holds_for_all_tensors_of_so_many_dimensions(tmp_path, conv):
     recording = qdebug.open_recording(tmp_path / "out.h5")
     assert np.array_equal(recording.load("/in/x"), IMAGE)
     assert np.array_equal(recording.load("y"), IMAGE.astype(np.int8))
-    with pytest.raises(UsageError, match="layout 'CHWN' is not known"):
+    with pytest.raises(UsageError, match="Unknown layout 'CHWN'"):
         import_dump(tmp_path / "d.npz", tmp_path / "other.h5", graph=conv, layout="CHWN")
 
 
@@ -373,7 +378,7 @@ def test_operators_of_a_dump_are_translated(tmp_path):
     import_dump(tmp_path / "d.json", tmp_path / "out.h5")
     assert [node.op for node in qdebug.open_recording(tmp_path / "out.h5").graph.nodes] == ["MatMul"]
     (tmp_path / "d.json").write_text(json.dumps({**said, "op_map": {"MUL_MAT": 3}}))
-    with pytest.raises(UsageError, match="op_map gives for each operator"):
+    with pytest.raises(UsageError, match="op_map must map each operator name"):
         import_dump(tmp_path / "d.json", tmp_path / "other.h5")
 
 
@@ -429,7 +434,7 @@ def test_the_litert_debuggers_folder_is_read_by_the_model(tmp_path, litert_dump)
     assert set(recording.names) == {"in:0", "mid/y", "z"}
     assert recording.load("in:0").shape == recording.graph.tensors["in:0"].shape == (1, 2)
     assert recording.graph.tensors["z"].quant.scale[0] == SCALE
-    assert summary.ignored == {"op_0007_tfl.relu_out_0_z.raw": "no operand of the model's operators"}
+    assert summary.ignored == {"op_0007_tfl.relu_out_0_z.raw": "not an operand of the model's operators"}
     assert not summary.said
 
 
@@ -441,15 +446,15 @@ def test_operators_that_ran_by_themselves_read_tensors_of_their_own(tmp_path, li
     assert recording.graph.producer("z").inputs == ("mid/y into B",)
     assert recording.load("mid/y into B").tolist() == [3, 9]
     assert recording.load("mid/y").tolist() == [3, 4]
-    assert summary.said == ["1 operand is not what the operator before gave: operators ran by themselves"]
+    assert summary.said == ["1 operand is not equal to the previous operator's output; operators ran by themselves"]
 
 
 def test_the_litert_debuggers_folder_needs_a_model_and_files_of_its_sizes(tmp_path, litert_dump):
     folder, model = litert_dump
-    with pytest.raises(UsageError, match="neither shapes nor types"):
+    with pytest.raises(UsageError, match="without shapes and types"):
         import_dump(folder, tmp_path / "out.h5", form="litert-debugger")
     (folder / "op_0001_tfl.relu_out_0_z.raw").write_bytes(bytes(3))
-    with pytest.raises(UsageError, match="has 3 bytes; the model's 'z' says 2"):
+    with pytest.raises(UsageError, match="has 3 bytes, but the model's 'z' needs 2"):
         import_dump(folder, tmp_path / "out.h5", graph=model, form="litert-debugger")
 
 

@@ -77,20 +77,23 @@ def test_an_empty_file_sets_nothing(file):
         ("[default]\nmin_sqnr = 3\nmax_lbs = 1\n", r"line 3: default\.max_lbs means nothing.*Did you mean max_lsb\?"),
         ("[defaults]\n", r"line 1: defaults means nothing.*Did you mean default\?"),
         ("default = 3\n", r"default is not a table"),
-        ("\n[[limit]]\nop='a'\nmax_lsb=1\n[[limit]]\nop='b'\nmax_lsb = true\n", r"line 7: limit\[2\]\.max_lsb is True"),
+        (
+            "\n[[limit]]\nop='a'\nmax_lsb=1\n[[limit]]\nop='b'\nmax_lsb = true\n",
+            r"line 7: limit\[2\]\.max_lsb must be a number",
+        ),
         ("[[limit]]\nop='a'\nmax_lsb = -1\n", r"line 3: .*at least 0"),
         ("[[limit]]\nop='a'\nmax_lsb = nan\n", r"line 3: .*must be a number"),
         ("[[limit]]\nop='a'\nmax_saturation = 5\n", r"line 3: .*must be a share"),
         ("[[limit]]\nop='a'\n", r"line 1: limit\[1\] sets no limit"),
-        ("[[limit]]\nmax_lsb=1\n", r"line 1: limit\[1\] says for no tensor"),
-        ("[[limit]]\ntensor=3\nmax_lsb=1\n", r"line 2: limit\[1\]\.tensor is 3 and must be a text"),
-        ("[limit]\nop='a'\nmax_lsb=1\n", r"line 1: limit is no array of tables.*\[\[limit\]\]"),
-        ("limit = [3]\n", r"limit is no array of tables"),
+        ("[[limit]]\nmax_lsb=1\n", r"line 1: limit\[1\] does not say to which tensors it applies"),
+        ("[[limit]]\ntensor=3\nmax_lsb=1\n", r"line 2: limit\[1\]\.tensor must be a string, but is 3"),
+        ("[limit]\nop='a'\nmax_lsb=1\n", r"line 1: limit is not an array of tables.*\[\[limit\]\]"),
+        ("limit = [3]\n", r"limit is not an array of tables"),
         ("[[acknowledged]]\nnode='a'\n", r"line 1: acknowledged\[1\]\.reason is missing"),
         ("[[acknowledged]]\nnode='a'\nreason=' '\n", r"line 3: .*reason is empty"),
         ("[[acknowledged]]\nnode='a'\nreason='b'\nexpires='soon'\n", r"line 4: .*is not a date.*without quotes"),
         ("[[acknowledged]]\nnode='a'\nreason='b'\nexpires=2026-01-01T00:00:00\n", r"is not a date"),
-        ("[allow]\npartial = 1\n", r"line 2: allow\.partial is 1"),
+        ("[allow]\npartial = 1\n", r"line 2: allow\.partial must be true or false, but is 1"),
         ("[allow]\nuncompared = -1\n", r"line 2: allow\.uncompared"),
         ("[allow]\nuncompared = [1]\n", r"line 2: allow\.uncompared"),
         ("[default\n", r"is not valid TOML: .*line 1"),
@@ -155,7 +158,7 @@ def test_a_project_that_does_not_speak_of_qdebug_may_be_broken(file, tmp_path):
 
 @pytest.mark.parametrize("named", ["3", '"pyproject.toml"', '"a.toml"\n[tool.qdebug.default]\nmax_lsb = 1'])
 def test_a_project_file_names_one_other_file_and_nothing_beside(named, file):
-    with pytest.raises(LimitsError, match="stand alone"):
+    with pytest.raises(LimitsError, match="without other limits beside it"):
         load_limits(file(f"[tool.qdebug]\nlimits = {named}\n", "pyproject.toml"))
 
 
@@ -204,8 +207,8 @@ def test_what_would_spoil_the_file_is_not_written(file):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ({"node": "n", "reason": " "}, "No reason"),
-        ({"node": "n", "reason": "r", "expires": dt.date(2026, 5, 31)}, "that day is over"),
+        ({"node": "n", "reason": " "}, "needs a reason"),
+        ({"node": "n", "reason": "r", "expires": dt.date(2026, 5, 31)}, "that day is past"),
         ({"node": "\ud800", "reason": "r"}, "cannot be written as TOML"),
     ],
 )

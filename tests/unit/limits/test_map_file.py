@@ -81,7 +81,7 @@ def test_a_map_goes_before_names_and_values(tmp_path):
         "y": ("x", Match.MANUAL, "identical"),
     }
     left = {entry.tensor: (entry.kind, entry.reason) for entry in result.coverage.unmatched}
-    assert left == {"z": (UnmatchedKind.BENIGN, "the map says that it has no partner")}
+    assert left == {"z": (UnmatchedKind.BENIGN, "the map leaves it unmatched")}
     assert result.exit_code == 0
 
 

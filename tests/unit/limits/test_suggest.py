@@ -79,8 +79,8 @@ def test_nothing_compared_is_refused(suggest):
 def test_a_run_that_breaks_the_limits_in_force_is_named(made):
     bad = made.result([made.node(0, Status.DIVERGED, metrics=made.stats())])
     text = suggested_limits({"good.h5": made.result([made.node(0)]), "bad.h5": bad})
-    assert '# Look again: "bad.h5" breaks the limits in force, first at "conv0".' in text
-    assert 'Look again: "good.h5"' not in text
+    assert '# Check "bad.h5": it exceeds the limits in force, first at "conv0".' in text
+    assert 'Check "good.h5":' not in text
 
 
 def test_half_a_character_in_a_name_costs_no_limit(made, tmp_path):

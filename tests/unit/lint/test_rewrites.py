@@ -221,8 +221,8 @@ def test_what_cannot_be_computed_is_not_decided():
 @pytest.mark.parametrize(
     ("mistake", "said"),
     [
-        ("bias", "the weight is scaled as it should be, the bias is not"),
-        ("weight", "the weight is not scaled as it should be"),
+        ("bias", "the weight is scaled correctly, but the bias is not"),
+        ("weight", "the weight is not scaled correctly"),
         ("", None),
     ],
 )

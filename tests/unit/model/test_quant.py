@@ -73,12 +73,12 @@ def test_strange_scales_are_facts_and_stay():
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"scale": [0.1, 0.2]}, "2 scales need the axis"),
-        ({"scale": [0.1, 0.2], "zero_point": [1, 2, 3], "axis": 0}, "scale has shape .2,. and zero_point .3,."),
-        ({"scale": 0.1, "zero_point": [1, 2, 3]}, "scale has shape .1,. and zero_point .3,."),
-        ({"scale": 0.1, "zero_point": 2.5}, "zero_point must be whole numbers, found .2.5."),
-        ({"scale": 0.1, "zero_point": float("nan")}, "zero_point must be whole numbers"),
-        ({"scale": 0.1, "multiplier": 1.5}, "multiplier must be whole numbers"),
+        ({"scale": [0.1, 0.2]}, "2 scales need an axis"),
+        ({"scale": [0.1, 0.2], "zero_point": [1, 2, 3], "axis": 0}, "scale has shape .2,., but zero_point has .3,."),
+        ({"scale": 0.1, "zero_point": [1, 2, 3]}, "scale has shape .1,., but zero_point has .3,."),
+        ({"scale": 0.1, "zero_point": 2.5}, "zero_point must be integers, found .2.5."),
+        ({"scale": 0.1, "zero_point": float("nan")}, "zero_point must be integers"),
+        ({"scale": 0.1, "multiplier": 1.5}, "multiplier must be integers"),
         ({"scale": 0.1, "dtype": "int9"}, "unknown logical dtype 'int9'"),
     ],
 )

@@ -49,7 +49,7 @@ def test_each_backend_has_a_reference_of_its_own():
 
 
 def test_another_shape_is_refused():
-    with pytest.raises(UsageError, match=r"\(2,\) and a backend \(3,\)"):
+    with pytest.raises(UsageError, match=r"\(2,\), but a backend has \(3,\)"):
         counted(np.zeros(2), np.zeros(2), np.zeros(3))
 
 

@@ -260,7 +260,7 @@ def test_shift_multiply_shift_keeps_about_eight_bits():
         (lambda: fixedpoint.shift_left(np.array([1]), 1, width=40), "40 bits"),
         (lambda: fixedpoint.shift_left(np.array([1]), 1, overflow="lose"), "'lose'"),
         (lambda: fixedpoint.shift_right(np.array([1]), 1, "sideways"), "'sideways'"),
-        (lambda: fixedpoint.divide(np.array([1]), 0), "division by 0"),
+        (lambda: fixedpoint.divide(np.array([1]), 0), "divide by 0"),
         (lambda: fixedpoint.divide(np.array([1]), 1, "sideways"), "'sideways'"),
         (lambda: fixedpoint.quantize_multiplier(np.inf), "not finite"),
         (lambda: fixedpoint.mantissa_multiplier(np.nan), "not finite"),

@@ -26,21 +26,20 @@ def test_the_ends_of_each_format_are_those_of_its_type(name):
 
 @pytest.mark.parametrize(("became", "shown"), [(np.inf, "inf"), (65504, "65504")])
 def test_what_is_too_large_is_named_with_its_value(became, shown):
-    expected = f"2 of 4 results are beyond 65504, the largest float16; the first is 70000 and became {shown}"
+    expected = f"2 of 4 results are beyond 65504, the largest float16 value; the first, 70000, became {shown}"
     assert said([1, 70000, 8e4, 65504.9], [1, became, became, 65504]) == (expected, [False, True, True, True])
 
 
 def test_what_is_too_small_is_named_with_its_value():
     assert said([1, 1e-9, 1e-7], [1, 0, 2.0**-23]) == (
-        "1 of 3 results is below 5.96046e-08, the smallest float16; 1e-09 became 0",
+        "1 of 3 results is below 5.96046e-08, the smallest float16 value; 1e-09 became 0",
         [False, False, False],
     )
 
 
 def test_subnormal_numbers_flushed_to_zero_are_named_unless_one_is_kept():
     expected = (
-        "2 of 3 results are subnormal in float16, below 6.10352e-05, and flushed to zero; "
-        "the first is 3e-05 and became 0"
+        "2 of 3 results are subnormal in float16, below 6.10352e-05, and flushed to zero; the first, 3e-05, became 0"
     )
     assert said([1, 3e-5, -1e-5], [1, 0, 0]) == (expected, [False, True, True])
     assert said([1, 3e-5, -1e-5], [1, 0, -1e-5]) == (None, [False] * 3)
@@ -54,6 +53,6 @@ def test_what_samples_have_lost_adds_up():
     one, _ = out_of_range(HALF, np.float64([7e4, 1e-9]), np.float32([np.inf, 0]))
     two, _ = out_of_range(HALF, np.float64([9e4, 1]), np.float32([np.inf, 1]))
     assert one.with_more(two).sentence == (
-        "2 of 4 results are beyond 65504, the largest float16; the first is 70000 and became inf; "
-        "1 of 4 results is below 5.96046e-08, the smallest float16; 1e-09 became 0"
+        "2 of 4 results are beyond 65504, the largest float16 value; the first, 70000, became inf; "
+        "1 of 4 results is below 5.96046e-08, the smallest float16 value; 1e-09 became 0"
     )

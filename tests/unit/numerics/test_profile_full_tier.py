@@ -143,7 +143,7 @@ def test_what_does_not_fit_is_refused():
         profile_tensor(F32([1.0]), F32([1.0]), axis=1)
     with pytest.raises(UsageError, match="shape"):
         profile_tensor(np.zeros((2, 3)), np.zeros((3, 2)))
-    with pytest.raises(UsageError, match="hold nothing"):
+    with pytest.raises(UsageError, match="Invalid bins"):
         profile_tensor(F32([1.0]), F32([2.0]), bins=0)
 
 

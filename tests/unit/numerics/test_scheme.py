@@ -102,8 +102,8 @@ def test_what_there_is_not_is_refused_with_a_hint(wrong):
 
 
 def test_a_range_that_is_none_is_refused():
-    with pytest.raises(UsageError, match="no scale for a range"):
+    with pytest.raises(UsageError, match="No scale can represent a range"):
         QuantScheme().parameters(1.0, 0.0)
-    with pytest.raises(UsageError, match="no scale for a range"):
+    with pytest.raises(UsageError, match="No scale can represent a range"):
         QuantScheme().parameters(float("nan"), 0.0)
     assert set(RULES) == {"qdebug", "onnxruntime", "glow", "tvm"}

@@ -145,7 +145,7 @@ def test_tensors_of_several_samples_and_steps():
 
 def test_a_tensor_must_be_begun_with():
     block = Block(reference=np.zeros(1), backend=np.ones(1), start=0, lsb=LsbSizes(None, ()))
-    with pytest.raises(UsageError, match="no tensor"):
+    with pytest.raises(UsageError, match="No tensor was started"):
         WorstPlaces(1).add(block, np.ones(1))
 
 

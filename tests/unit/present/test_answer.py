@@ -73,7 +73,7 @@ def test_a_name_with_any_signs_does_not_end_the_headline(made):
     found = fault(why="12 elements of 'act/Relu;act/Bias. (x' differ; the rest is detail")
     result = made.result([made.node(2, Status.DIVERGED)], diagnosis=(found,))
     assert "12 elements of 'act/Relu;act/Bias. (x' differ; 1 of 1 tensor" in headline(result)
-    apostrophe = fault(why="the first channel's scale is used: that reproduces every element; the same at 'head'")
+    apostrophe = fault(why="the first channel's scale is used (reproduces every element); the same at 'head'")
     assert "channel's scale is used; 1 of 1 tensor" in headline(replace(result, diagnosis=(apostrophe,)))
 
 

@@ -111,7 +111,7 @@ def test_rails_tell_clipped_values_from_codes_at_the_ends(made):
     assert facts["clipped"] == "1 (1.0 %)"
     assert facts["reference below range"] == "0"
     assert facts["codes at qmin"] == "30 (30.0 %)"
-    assert facts["of these a Relu's zero"] == "28 (28.0 %)"
+    assert facts["of these, zeros of a Relu"] == "28 (28.0 %)"
     assert rail_facts(None) == []
 
 

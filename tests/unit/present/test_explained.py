@@ -81,13 +81,13 @@ def test_the_headline_counts_every_status():
     band = node("relu", ExplainStatus.IN_BAND, kind=None)
     said = headline(explanation(node(), node("b"), left(), band, shape))
     assert said.startswith("2 of 3 nodes reproduced bit for bit; 1 unexplained; 1 float node besides, within")
-    assert said.endswith("1 not looked at")
+    assert said.endswith("1 not examined")
 
 
 def test_the_headline_of_a_float_net_speaks_of_no_codes():
     band = node("relu", ExplainStatus.IN_BAND, kind=None)
     assert headline(explanation(band, band)) == "2 float nodes within the rounding error of their sums"
-    assert headline(explanation()) == "there is no node that computes anything"
+    assert headline(explanation()) == "no node computes anything"
 
 
 def test_groups_join_nodes_of_one_class():
@@ -140,16 +140,16 @@ def test_the_facts_of_a_node():
     facts = dict(node_facts(node()))
     assert facts["known as"] == "ort-mlas (measured: 1.31)"
     both = "5 variants reproduce this node"
-    said = "7 different sums or codes that the best other arithmetic gets wrong, in 1\u202f200 elements"
-    assert facts["of these"] == f"{both}; 2 different functions fit all 3 nodes that share its evidence"
+    said = "7 different sums or codes that the runner-up gets wrong, in 1\u202f200 elements"
+    assert facts["of these"] == f"{both}; 2 different functions fit all 3 nodes of its kind"
     assert facts["witnesses"] == said
     wrong = dict(node_facts(left()))
     assert wrong["likely"] == "a tail"
     assert "of these" not in wrong
     band = dict(node_facts(node(status=ExplainStatus.IN_BAND, kind=None, band=Band(precision="fp32", ratio=0.25))))
-    assert band["float"] == "an error of 25.0 % of the bound that rounding in fp32 sets"
+    assert band["float"] == "its error is 25.0 % of the rounding bound of fp32"
     band = dict(node_facts(node(status=ExplainStatus.UNEXPLAINED, kind=None, band=Band(precision="fp32", ratio=350.0))))
-    assert band["float"] == "an error of 350 times the bound that rounding in fp32 sets"
+    assert band["float"] == "its error is 350 times the rounding bound of fp32"
 
 
 def test_equal_reasons_are_said_once():
@@ -195,11 +195,11 @@ def test_a_class_of_its_own_is_said_to_be():
 def test_nodes_on_codes_that_were_not_looked_at_are_counted_and_make_it_incomplete():
     known = [node(f"n{number}", on_codes=True) for number in range(9)]
     lost = node("a", ExplainStatus.NO_INPUT, reason="its input 'x' was not recorded", on_codes=True)
-    assert headline(explanation(*known, lost)).startswith("9 of 10 nodes reproduced bit for bit; 1 not looked at")
+    assert headline(explanation(*known, lost)).startswith("9 of 10 nodes reproduced bit for bit; 1 not examined")
     assert explanation(*known, lost).exit_code == 0, "a tenth"
     found = explanation(*known[1:], lost)
     assert (found.exit_code, verdict_word(found)) == (3, "INCOMPLETE")
-    said = "1 of 9 nodes on codes were not looked at (the first: 'a_q': its input 'x' was not recorded)"
+    said = "1 of 9 quantized nodes were not examined (the first: 'a_q': its input 'x' was not recorded)"
     assert found.shortcomings == (said,)
     assert found.summary["not_looked_at"] == 1
     for allowed in (1, ("a*",)):
@@ -218,7 +218,7 @@ def test_an_operator_of_which_no_node_was_looked_at_makes_it_incomplete_however_
     known = [node(f"n{number}", on_codes=True) for number in range(30)]
     lost = node("a", ExplainStatus.NO_KERNEL, op="Odd", reason="no kernel is known for Odd", on_codes=True)
     assert explanation(*known, lost).shortcomings == (
-        "no Odd was looked at (the first: 'a_q': no kernel is known for Odd)",
+        "no Odd was examined (the first: 'a_q': no kernel is known for Odd)",
     )
     one_of_two = explanation(*known, lost, node("b", op="Odd", on_codes=True))
     assert one_of_two.exit_code == 0

@@ -56,7 +56,7 @@ def test_agreement_in_words(made):
     matrix = matrix_of(two(made), alike)
     assert [row.alike for row in matrix.rows] == ["75.0 % of 80", "-", "-"]
     assert agreement_sentence(matrix.rows) == (
-        "In 80 elements all backends differ from the reference; in 75.0 % of these they agree with each other."
+        "In 80 elements all backends differ from the reference; in 75.0 % of these elements they agree with each other."
     )
     assert agreement_sentence(matrix_of(two(made)).rows) == ""
     none = matrix_of(two(made), {"conv1_out": Agreement(elements=100)})

@@ -17,7 +17,7 @@ from qdebug.present import sentences
     [
         (
             {"source": "default", "min_sqnr": 20.0},
-            "default: SQNR at least 20 dB; give --min-sqnr, --max-lsb, --atol or --rtol for your own",
+            "default: SQNR at least 20 dB; --min-sqnr, --max-lsb, --atol or --rtol set your own",
         ),
         ({"source": "given", "max_lsb": 1.5, "min_sqnr": None}, "given: at most 1.5 LSB"),
         (
@@ -124,12 +124,12 @@ def test_the_verdict_is_safe_to_print(made):
             (
                 "top-1 agreement 14 of 16; worst in sample 4: 1 other entry scores "
                 "at least as high as the reference's winner; "
-                "ties in 2; 1 more without a winner in the reference"
+                "ties in 2; 1 more have no winner in the reference"
             ),
         ),
         (
             {"samples": 0, "unranked": 16, "top1_agreement": None, "worst_rank": None, "worst_sample": None},
-            "not ranked, the reference has no winner (a NaN, or all entries equal)",
+            "not ranked, because the reference has no winner (a NaN, or all entries equal)",
         ),
     ],
 )
@@ -150,7 +150,7 @@ def test_the_name_of_an_output_is_safe_to_print(made):
 def test_nodes_where_error_compounds_are_said_with_what_is_usual():
     one = Compounding(node="a\x1b[31m", op="Conv", tensor="t", gain=8.0, usual=1.1, nodes=24)
     assert sentences.compounding_sentences([one]) == [
-        r"Conv a\x1b[31m amplifies the error of its input 8.00 times; the median of 24 of its kind is 1.10"
+        r"Conv a\x1b[31m amplifies the error of its input 8.00 times; the median of 24 Conv nodes is 1.10"
     ]
     assert sentences.compounding_sentences([one] * 7)[5:] == ["2 more nodes; the JSON has them all"]
     assert sentences.compounding_sentences([]) == []

@@ -172,7 +172,7 @@ def test_a_torch_format_without_name_is_refused():
 
 @pytest.mark.parametrize("name", ["", None, 3, b"x", ("a",)], ids=repr)
 def test_a_name_is_text_that_is_not_empty(name):
-    with pytest.raises(RecordingError, match="expected a text"):
+    with pytest.raises(RecordingError, match="expected a non-empty string"):
         as_array(name, VALUES)
 
 
@@ -224,7 +224,7 @@ def test_a_tensor_like_torchs_is_known_by_what_it_can_do():
 
 @pytest.mark.parametrize("dtype", ["torch.float32", "torch.quint8", "torch.bfloat16"])
 def test_a_tensor_that_gives_no_array_is_refused(dtype):
-    with pytest.raises(RecordingError, match="gives no array"):
+    with pytest.raises(RecordingError, match="cannot be converted to an array"):
         as_array("x", LikeTorch(None, dtype))
 
 
@@ -244,6 +244,7 @@ def test_an_array_that_fails_to_give_its_elements_is_named(error):
             raise error
 
     with pytest.raises(
-        RecordingError, match=r"Tensor 'x' is a Failing that gives no array: .*(boom|ZeroDivisionError)"
+        RecordingError,
+        match=r"Tensor 'x' is a Failing that cannot be converted to an array: .*(boom|ZeroDivisionError)",
     ):
         as_array("x", Failing())

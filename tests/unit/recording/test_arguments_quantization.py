@@ -41,17 +41,17 @@ def test_blocks_may_share_scales():
 @pytest.mark.parametrize(
     ("facts", "said"),
     [
-        ({"zero_point": 1}, "without scale"),
-        ({"axis": 0}, "without scale"),
-        ({"qmax": 3}, "without scale"),
+        ({"zero_point": 1}, "without a scale"),
+        ({"axis": 0}, "without a scale"),
+        ({"qmax": 3}, "without a scale"),
         ({"scale": [1.0, 2.0]}, "axis"),
         ({"scale": [1.0, 2.0], "axis": 0}, "2 scales along axis 0, which has 4 elements"),
         ({"scale": [1.0, 2.0], "axis": 3}, "axis 3 of a tensor with 3 dimensions"),
         ({"scale": 1.0, "zero_point": [1, 2]}, "shape"),
-        ({"scale": 1.0, "zero_point": 0.5}, "whole numbers"),
+        ({"scale": 1.0, "zero_point": 0.5}, "integers"),
         ({"scale": 1.0, "qmin": -129}, "qmin -129"),
         ({"scale": 1.0, "qmax": 128}, "qmax 128"),
-        ({"scale": "wide"}, "makes no sense"),
+        ({"scale": "wide"}, "is invalid"),
     ],
     ids=str,
 )
@@ -64,14 +64,14 @@ def test_what_makes_no_sense_is_refused_by_name(facts, said):
 @pytest.mark.parametrize(
     ("said", "message"),
     [
-        ({"qmin": -0.5}, "qmin must be a whole number"),
+        ({"qmin": -0.5}, "qmin must be an integer"),
         ({"qmin": 5, "qmax": 1}, "qmin 5 above qmax 1"),
-        ({"axis": 0.5}, "axis must be a whole number"),
+        ({"axis": 0.5}, "axis must be an integer"),
         ({"axis": 0, "block_size": 0}, "block_size 0"),
-        ({"zero_point": 2**63}, "zero_point must be whole numbers"),
-        ({"zero_point": [None]}, "zero_point must be whole numbers"),
-        ({"multiplier": "a"}, "multiplier must be whole numbers"),
-        ({"shift": []}, "shift must be whole numbers"),
+        ({"zero_point": 2**63}, "zero_point must be integers"),
+        ({"zero_point": [None]}, "zero_point must be integers"),
+        ({"multiplier": "a"}, "multiplier must be integers"),
+        ({"shift": []}, "shift must be integers"),
         ({"scale": []}, "scale must be numbers"),
         ({"scale": [None]}, "scale must be numbers"),
         ({"scale": "0.1"}, "scale must be numbers"),
@@ -126,7 +126,7 @@ def test_a_scale_of_zero_is_refused_for_codes_that_are_not_the_zero_point(scale)
     facts, codes = QuantFacts(scale=scale, zero_point=2, axis=2 if np.ndim(scale) else None), CODES + np.int8(2)
     assert np.array_equal(facts.params("x", codes).scale, np.atleast_1d(scale))
     codes[1, 1, 1] = 7
-    with pytest.raises(RecordingError, match="scale of 0, and 1 of its 24 codes are not the zero point") as caught:
+    with pytest.raises(RecordingError, match="scale of 0, but 1 of its 24 codes differ from the zero point") as caught:
         facts.params("x", codes)
     assert "above 0" in caught.value.hint
 

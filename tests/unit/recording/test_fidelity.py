@@ -19,7 +19,7 @@ def check(*pairs):
 
 def test_nothing_compared_is_unknown():
     assert check().fidelity is Fidelity.UNKNOWN
-    assert check().detail(3) == "no plain run was compared"
+    assert check().detail(3) == "no plain run was available for comparison"
 
 
 @drawn(60)
@@ -38,7 +38,7 @@ def test_any_bits_equal_themselves_and_no_others(data, kind, bit):
     ("recorded", "plain", "said"),
     [
         (np.float32(1), np.float32(3), "1 of 1 elements, by up to 2 at []"),
-        ([0.0, 1.0], [-0.0, 1.0], "the bits of 1 of 2 elements of equal value"),
+        ([0.0, 1.0], [-0.0, 1.0], "the bits of 1 of 2 elements, although the values are equal"),
         ([np.inf, 1.0], [np.inf, 3.0], "1 of 2 elements, by up to 2 at [1]"),
         ([np.inf], [-np.inf], "by up to inf"),
         ([1.0, np.nan], [1.0, 1.0], "by up to inf at [1]"),
@@ -82,7 +82,7 @@ def test_a_remark_stands_after_what_was_compared():
     assert found.fidelity is Fidelity.BIT_EQUAL
     alone = check()
     alone.remark("the same without fusion")
-    assert alone.detail(1) == "no plain run was compared; the same without fusion"
+    assert alone.detail(1) == "no plain run was available for comparison; the same without fusion"
     assert alone.fidelity is Fidelity.UNKNOWN
 
 
@@ -129,4 +129,4 @@ def test_plain_runs_excuse_a_recorded_one_only_by_as_much_as_they_differ(apart, 
     found = check((recorded, plain))
     found.compare("y", recorded, plain + apart, (0, 0))
     assert found.fidelity is told
-    assert ("plain runs differ as well, by far less" in found.detail(1)) is (told is Fidelity.DIFFERS)
+    assert ("plain runs differ from each other as well, but far less" in found.detail(1)) is (told is Fidelity.DIFFERS)

@@ -78,7 +78,7 @@ def test_what_was_said_first_holds_for_puts_that_say_nothing():
 def test_a_tensor_belongs_to_one_node():
     builder = GraphBuilder()
     builder.note("y", (1,), said("y", op="Relu"))
-    with pytest.raises(RecordingError, match="'y' was first put as an output of node 'y' and now of 'n'"):
+    with pytest.raises(RecordingError, match="'y' was first put as an output of node 'y', and now as an output of 'n'"):
         builder.note("y", (1,), said("y", node="n", op="Relu"))
 
 

@@ -165,11 +165,11 @@ def test_a_tensor_is_put_once_for_each_sample_and_step(record):
     def body(rec):
         rec.constant("w", np.zeros(1))
         rec.put("a", np.zeros(1))
-        with pytest.raises(RecordingError, match=r"'a' is put twice for sample 0, step 0"):
+        with pytest.raises(RecordingError, match=r"'a' was put twice for sample 0, step 0"):
             rec.put("a", np.ones(1))
-        with pytest.raises(RecordingError, match="'w' is recorded twice"):
+        with pytest.raises(RecordingError, match="'w' was recorded twice"):
             rec.constant("w", np.zeros(1))
-        with pytest.raises(RecordingError, match="'a' is recorded twice"):
+        with pytest.raises(RecordingError, match="'a' was recorded twice"):
             rec.constant("a", np.zeros(1))
         with pytest.raises(RecordingError, match="'w' is a constant"):
             rec.put("w", np.zeros(1))
@@ -320,8 +320,8 @@ def test_check_compares_bit_for_bit(record):
     [
         (np.array([[1, 2.5], [3, 4]], np.float32), "1 of 4 elements, by up to 0.5 at [0, 1]"),
         (np.array([[1, 2], [np.nan, 4]], np.float32), "by up to inf at [1, 0]"),
-        (np.array([[1, 2]], np.float32), "float32[2, 2] and is float32[1, 2]"),
-        (np.array([[1, 2], [3, 4]], np.float64), "float32[2, 2] and is float64[2, 2]"),
+        (np.array([[1, 2]], np.float32), "float32[2, 2], but is float32[1, 2]"),
+        (np.array([[1, 2], [3, 4]], np.float64), "float32[2, 2], but is float64[2, 2]"),
     ],
     ids=["value", "nan", "shape", "dtype"],
 )
@@ -358,7 +358,7 @@ def test_check_reads_the_same_bit_patterns_as_put(record):
 def test_check_asks_for_what_was_recorded(record):
     def body(rec):
         rec.put("y", [1.0])
-        with pytest.raises(UsageError, match="no outputs"):
+        with pytest.raises(UsageError, match="no dict of outputs"):
             rec.check({})
         with pytest.raises(RecordingError, match="'z' was not recorded for sample 0"):
             rec.check({"z": [1.0]})
@@ -395,7 +395,7 @@ def test_a_given_graph_is_kept_and_added_to(record):
     def body(rec):
         with pytest.raises(RecordingError, match="the graph has 'Relu'"):
             rec.put("y", np.zeros((1, 2), np.int8), op="Clip")
-        with pytest.raises(RecordingError, match="in the graph no node makes it"):
+        with pytest.raises(RecordingError, match="but no node of the graph computes it"):
             rec.put("x", np.zeros((1, 2)), op="Clip")
         rec.put("x", np.zeros((1, 2)))
         rec.put("y", np.zeros((1, 2), np.int8), scale=0.5, node="n", op="Relu")
@@ -481,7 +481,7 @@ def test_what_is_put_by_name_alone_is_looked_at_again_where_it_differs(tmp_path)
             rec.put("x", np.zeros(count, np.float32))
             rec.put("y", [1.0] * count)
             rec.next_sample()
-        with pytest.raises(RecordingError, match=r"dtype 'float32' and is now put with 'int8'"):
+        with pytest.raises(RecordingError, match=r"dtype 'float32', and now with 'int8'"):
             rec.put("x", np.zeros(2, np.int8))
         with pytest.raises(RecordingError, match="cannot hold"):
             rec.put("x", np.array(["a", "b"]))

@@ -100,7 +100,7 @@ def test_a_forked_child_does_not_wait_for_a_thread_of_its_parent(tmp_path):
             try:
                 recorder.put("c", np.ones(2))
             except qdebug.QdebugError as error:
-                os._exit(0 if "child that it forked" in str(error) else 3)
+                os._exit(0 if "the parent of this process" in str(error) else 3)
             os._exit(4)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
         go_on.set(); thread.join(); recorder.close()

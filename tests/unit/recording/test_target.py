@@ -104,7 +104,7 @@ def test_a_recorder_touches_nothing_foreign(tmp_path, ending, plant, force):
     path = tmp_path / "run.h5"
     plant(path.with_name(path.name + ending))
     before = contents(tmp_path)
-    with pytest.raises(RecordingError, match=rf"run\.h5{ending}' lies there|did not finish") as caught:
+    with pytest.raises(RecordingError, match=rf"run\.h5{ending}' exists, but|did not finish") as caught:
         Recorder(path, backend="b", force=force)
     assert caught.value.hint
     assert contents(tmp_path) == before
@@ -115,7 +115,7 @@ def test_packing_touches_nothing_foreign(tmp_path, ending, plant):
     path = recorded(tmp_path / "run.h5")
     plant(path.with_name(path.name + ending.replace(".part", ".packing")))
     before = contents(tmp_path)
-    with pytest.raises(RecordingError, match="lies there"):
+    with pytest.raises(RecordingError, match="no recorder wrote it"):
         pack(path)
     assert contents(tmp_path) == before
 
@@ -125,7 +125,7 @@ def test_recovering_touches_nothing_foreign(tmp_path, ending, plant):
     path = left_behind(tmp_path / "run.h5")
     plant(path.with_name(path.name + ".recovered" + ending))
     before = contents(tmp_path)
-    with pytest.raises(RecordingError, match="lies there"):
+    with pytest.raises(RecordingError, match="no recorder wrote it"):
         recover(path)
     assert contents(tmp_path) == before
 

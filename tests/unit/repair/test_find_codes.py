@@ -178,7 +178,7 @@ def test_branches_that_share_a_scale_get_one_each():
 
 
 def test_sums_of_codes_are_replayed_though_they_are_whole_numbers():
-    """What the backend recorded of an integer product is wrong: a replay does not give its outputs."""
+    """What the backend recorded of an integer product is wrong: the replay does not produce its outputs."""
     nodes = [
         Node(name="codes", op="QuantizeLinear", inputs=("x", "s", "z"), outputs=("c",)),
         Node(name="product", op="MatMulInteger", inputs=("c", "w"), outputs=("i",)),

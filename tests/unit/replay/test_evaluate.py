@@ -145,7 +145,7 @@ def test_columns_of_another_heavy_part_are_refused():
     columns = accumulate(conv, Variant().sums)
     with pytest.raises(KernelError, match="do not fit"):
         finish(conv, columns, Variant(bias="none"))
-    with pytest.raises(ValueError, match="selection"):
+    with pytest.raises(ValueError, match="selected only once"):
         columns.take(np.arange(3)).take(np.arange(2))
 
 
@@ -281,7 +281,7 @@ def test_operands_that_do_not_fit_are_said_to():
 def test_parameters_that_do_not_fit_the_result_are_an_error_of_the_kernel():
     """As a recording may have them, whose scales are given for other blocks than its codes."""
     columns = Columns(sums=Variant().sums, values=(np.zeros((1, 4, 4)),), shape=(1, 4, 4)).take(np.arange(3))
-    with pytest.raises(KernelError, match=r"parameters have shape \[16\], its result \[1, 4, 4\]"):
+    with pytest.raises(KernelError, match=r"parameters have shape \[16\], but its result has \[1, 4, 4\]"):
         columns.spread(np.ones(16))
 
 

@@ -55,7 +55,7 @@ def test_shapes_are_named_where_a_kernel_fails():
 
 
 def test_too_few_outputs_are_an_error():
-    with pytest.raises(KernelError, match="asks for 2 outputs"):
+    with pytest.raises(KernelError, match="has 2 outputs"):
         run_node(node(outputs=("y", "z")), {"x": np.zeros(1, np.float32)})
 
 

@@ -12,11 +12,11 @@ def test_negative_axes_and_indices_count_from_the_end():
 
 @pytest.mark.parametrize(("axis", "rank"), [(3, 3), (-4, 3), (0, 0), (-1, 0)])
 def test_an_axis_beyond_the_rank_is_refused(axis, rank):
-    with pytest.raises(ValueError, match=f"no axis {axis} among {rank}"):
+    with pytest.raises(ValueError, match=f"axis {axis} is out of range for {rank} axes"):
         axis_within(axis, rank)
 
 
 @pytest.mark.parametrize("indices", [[0, 4], [-5, 0]])
 def test_an_index_beyond_the_extent_is_refused(indices):
-    with pytest.raises(ValueError, match=f"from {indices[0]} to {indices[1]} do not lie within 4"):
+    with pytest.raises(ValueError, match=f"from {indices[0]} to {indices[1]} are out of range for 4"):
         indices_within(np.array(indices), 4)

@@ -113,12 +113,12 @@ def test_wrong_shapes_say_found_and_expected(shape):
 
 @pytest.mark.parametrize(("shape", "axis"), [((2, 1, 3), 0), ((), 0)])
 def test_too_few_samples_say_how_many_there_are(shape, axis):
-    with pytest.raises(InputError, match=f"4 samples are asked for along axis {axis}"):
+    with pytest.raises(InputError, match=f"4 samples were requested along axis {axis}"):
         ArrayFeeds({"x": zeros(*shape)}, [info()], samples=4)
 
 
 def test_too_few_steps_are_named():
-    with pytest.raises(InputError, match="5 steps are asked for along axis 1, found 2"):
+    with pytest.raises(InputError, match="5 steps were requested along axis 1, found 2"):
         ArrayFeeds({"x": zeros(4, 2, 1, 3)}, [info()], samples=4, steps=5)
 
 
@@ -147,7 +147,7 @@ def test_the_hint_for_a_missing_input_can_be_typed_whatever_it_is_called():
 def test_text_and_objects_are_no_inputs():
     with pytest.raises(InputError, match="expected float32"):
         ArrayFeeds({"x": np.array([["a", "b", "c"]])}, [info()])
-    with pytest.raises(InputError, match="holds no numbers"):
+    with pytest.raises(InputError, match="does not hold numbers"):
         ArrayFeeds({"x": np.array([["a", "b", "c"]])}, [info(dtype=None)])
 
 
@@ -183,9 +183,9 @@ def _npz(path, **arrays):
     [
         (lambda path: None, "There is no input file"),
         (lambda path: path.mkdir(), "cannot be read"),
-        (lambda path: path.write_bytes(b""), "damaged or something else"),
+        (lambda path: path.write_bytes(b""), "damaged, or another kind of file"),
         (lambda path: path.write_bytes(b"hello, world"), "cannot be read as .npz"),
-        (lambda path: path.write_bytes(b"PK\x03\x04" + bytes(40)), "damaged or something else"),
+        (lambda path: path.write_bytes(b"PK\x03\x04" + bytes(40)), "damaged, or another kind of file"),
         (lambda path: _npz(path, x=np.array([{}], dtype=object)), "Python objects"),
         (lambda path: np.save(path.open("wb"), zeros(3)), "array without a name"),
         (lambda path: np.save(path.open("wb"), np.array([{}], dtype=object)), "Python objects"),

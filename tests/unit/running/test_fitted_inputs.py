@@ -56,7 +56,7 @@ def test_random_inputs_are_the_same_for_one_seed_and_what_the_model_takes():
 
 @pytest.mark.parametrize("lacking", [{"dtype": None}, {"shape": None}])
 def test_no_values_are_made_for_what_is_not_known(lacking):
-    with pytest.raises(InputError, match="does not say"):
+    with pytest.raises(InputError, match="does not state"):
         random_inputs([info(**lacking)], samples=None, seed=0)
 
 
@@ -123,7 +123,7 @@ def test_random_inputs_are_known_from_the_run():
     assert random_inputs_note(RunInfo(backend="b")) is None
     said = given_inputs(None, samples=None, seed=7).origin
     known = random_inputs_note(RunInfo(backend="b", options={"inputs": said, "inputs_random": True}))
-    assert known == "random, seed 7: random inputs hide what real ones show"
+    assert known == "random, seed 7: random inputs hide errors that real inputs show"
     assert random_inputs_note(RunInfo(backend="b", options={"inputs": "random_noise.npz"})) is None
 
 
@@ -142,7 +142,7 @@ def test_random_values_stay_within_what_the_codes_of_the_input_stand_for():
     only = {"image": (0.0, 1.0)}
     assert random_inputs([info("x", (100,))], samples=None, seed=0, ranges=only)["x"].min() >= 0
     said = given_inputs(None, samples=None, seed=0, ranges=only).origin
-    assert said == "random, seed 0, 0..1 as the codes reach"
+    assert said == "random, seed 0, 0..1 over the range of the codes"
     wider = Node(name="c", op="Conv", inputs=("x",), outputs=("y",))
     assert input_ranges(Graph([wider], tensors=[info("x"), info("y", (9,), "int8", QUANT)], inputs=["x"])) == {}
 

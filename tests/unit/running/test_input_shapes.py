@@ -33,9 +33,9 @@ def test_a_dimension_has_one_extent_whichever_inputs_have_it():
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"picture": (1,)}, "'picture', which is no input"),
-        ({"image": (1, 4, 8, 8)}, "has shape ?x3x?x?, and --shape says 1x4x8x8"),
-        ({"image": (1, 3, 8)}, "has shape ?x3x?x?, and --shape says 1x3x8"),
+        ({"picture": (1,)}, "'picture', which is not an input"),
+        ({"image": (1, 4, 8, 8)}, "has shape ?x3x?x?, but --shape says 1x4x8x8"),
+        ({"image": (1, 3, 8)}, "has shape ?x3x?x?, but --shape says 1x3x8"),
     ],
 )
 def test_shapes_that_do_not_fit_are_refused(given, said):
@@ -58,5 +58,5 @@ def test_shapes_of_the_user_hold_with_two_extents_for_one_dimension():
 
 def test_arrays_that_are_not_of_the_shape_that_was_chosen_are_refused():
     arrays = {"mask": np.zeros((2, 6), np.float32)}
-    with pytest.raises(InputError, match="has shape 2x6, and --shape says 2x5"):
+    with pytest.raises(InputError, match="has shape 2x6, but --shape says 2x5"):
         fitted_inputs(GivenInputs(arrays=arrays, samples=None, origin="", shapes={"mask": (2, 5)}), [MASK], adapt=False)

@@ -127,7 +127,7 @@ def test_what_a_recording_is_made_from_is_never_overwritten(tmp_path, x):
     np.savez(inputs, x=x[0])
     for out in (net, inputs):
         before = out.read_bytes()
-        with pytest.raises(UsageError, match="made from"):
+        with pytest.raises(UsageError, match="overwrite its source"):
             run(out, None, model=net, inputs=inputs, force=True)
         assert out.read_bytes() == before
 
@@ -137,10 +137,10 @@ def test_what_a_recording_is_made_from_is_never_overwritten(tmp_path, x):
     [
         ({"backend": "npu"}, UsageError, "Unknown backend 'npu'; known backends: interpreter"),
         ({"options": {"speed": "high"}}, UsageError, "no option 'speed'"),
-        ({"options": {"arithmetic": "odd"}}, UsageError, "no arithmetic 'odd'. Known are onnx-spec"),
+        ({"options": {"arithmetic": "odd"}}, UsageError, "no arithmetic 'odd'. Known arithmetics are onnx-spec"),
         ({"taps": "some"}, UsageError, "faithful, all, outputs"),
         ({"samples": 0}, UsageError, "at least 1"),
-        ({"samples": 11}, InputError, "11 samples are asked for"),
+        ({"samples": 11}, InputError, "11 samples were requested"),
         ({"inputs": {"y": np.zeros(1)}}, InputError, "found 'y', expected 'x'"),
         ({"inputs": {"x": np.zeros((1, 1, 8, 8))}}, InputError, "dtype float64; expected float32"),
         (

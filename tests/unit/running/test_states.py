@@ -120,7 +120,7 @@ def test_a_state_whose_array_has_steps_is_read_from_it(model):
 
 
 def test_what_cannot_be_fed_back_is_refused(model):
-    with pytest.raises(UsageError, match="there are no steps"):
+    with pytest.raises(UsageError, match="--state needs --steps"):
         record_run(model, backend="interpreter", inputs={"x": X[0, 0]}, out=model.parent / "o.h5", states=["h_out=h"])
     with pytest.raises(InputError, match="expected"):
         recorded(model, {"x": X[0], "h": np.zeros((5, 1, 3), np.float32)}, states=["h_out=h"])

@@ -64,7 +64,7 @@ def test_what_a_killed_worker_had_is_done_again(two, tmp_path):
 
 
 def test_what_kills_every_worker_is_an_error_that_says_so(two, tmp_path):
-    with pytest.raises(WorkerError, match="could not be done again"):
+    with pytest.raises(WorkerError, match="could not be repeated"):
         list(in_workers(two, partial(dying, tmp_path / "flag", 9), in_parts(range(40))))
 
 

@@ -78,7 +78,7 @@ def test_one_node_by_any_of_its_names(digits):
         assert [row.tensor for row in choose_scales(*digits, node=name).rows] == ["relu2"]
     with pytest.raises(UsageError, match="no node or tensor 'conv9'"):
         choose_scales(*digits, node="conv9")
-    with pytest.raises(UsageError, match="no calibrator"):
+    with pytest.raises(UsageError, match="Unknown calibrator"):
         choose_scales(*digits, calibrators=["best"])
 
 
@@ -266,7 +266,7 @@ def test_a_weight_is_found_by_its_values_and_one_scale_for_unlike_channels_is_na
     assert (row.tensor, row.backend_tensor, row.granularity, row.dtype) == ("w", "codes", "tensor", "int8")
     (flag,) = row.flags
     assert flag.kind == "channel_range"
-    assert "1 of 4 keep less than 10 dB: channel 2 keeps" in flag.sentence
+    assert "1 of 4 are below 10 dB SQNR; channel 2 has" in flag.sentence
     assert not weight_row(*weighted(weight * [[1, 1, 500, 1]])).flags
 
 
@@ -285,5 +285,5 @@ def test_a_weight_has_a_scale_for_each_channel_or_block():
         > weight_row(reference, weights=Granularity.named("tensor")).choices[0].error.sqnr_db
     )
     for wrong in ("row", "block", "block:0", "channel:2"):
-        with pytest.raises(UsageError, match="no scales per"):
+        with pytest.raises(UsageError, match="Unknown granularity"):
             Granularity.named(wrong)

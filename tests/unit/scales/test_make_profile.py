@@ -61,7 +61,7 @@ def test_the_order_of_recordings_changes_no_count(files):
     assert len(x.channels) == 3
     assert (q.node, q.op) == ("conv", "Conv")
     assert q.histogram.high == pytest.approx(x.histogram.high, abs=0.051)  # real values, not codes
-    assert "no quantized codes" in both.left_out["shape"]
+    assert "not quantized codes" in both.left_out["shape"]
 
 
 @pytest.mark.parametrize("ending", ["h5", "json"])
@@ -128,9 +128,9 @@ def test_calibrators_that_ask_for_more_than_a_range_say_that_statistics_do_not_t
     whole = [each for sample in (0, 1) for each in (values(sample).min(), values(sample).max())]
     assert [choice.quant is not None for choice in row.choices] == [True, True, False, False, False]
     assert float(row.choices[0].quant.scale[0]) == np.float32((max(whole) - min(whole)) / 255)
-    assert "do not tell" in row.choices[2].reason
+    assert "statistics do not have" in row.choices[2].reason
     assert {choice.error for choice in row.choices} == {None}
-    assert any("2 of 2 tensors have statistics alone" in note for note in found.notes)
+    assert any("2 of 2 tensors have statistics only" in note for note in found.notes)
     assert "statistics" in [fact.label for fact in profile_document(profile_files([statistics]))[0].facts]
 
 
@@ -144,7 +144,7 @@ def test_of_some_statistics_no_range_is_told(tmp_path):
     found = profile_files([tmp_path / "odd.h5"])
     assert found.left_out["infinite"] == "it has infinite values, and only statistics were kept"
     assert found.left_out["scales"] == "it has several scales, and only statistics were kept"
-    assert found.left_out["shape"] == "its elements are int64 and no quantized codes"
+    assert found.left_out["shape"] == "its elements are int64, not quantized codes"
     assert (found.tensors["nothing"].histogram.nan, found.tensors["nothing"].histogram.total) == (1, 0)
     assert (found.tensors["zeros"].histogram.zeros, found.tensors["zeros"].histogram.coarse) == (3, False)
 

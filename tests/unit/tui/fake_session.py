@@ -389,7 +389,7 @@ class FakeSession:
         if index in self.failing:
             status, reason = Status.DIVERGED, f"SQNR {sqnr:.3g} dB is below 20 dB"
         elif index in self.nonfinite:
-            status, reason = Status.NONFINITE, "3 of 144 elements are NaN or infinite on one side only"
+            status, reason = Status.NONFINITE, "3 of 144 elements are NaN or infinite in one run only"
         elif index == 0:
             status, sqnr = Status.IDENTICAL, float("inf")
         samples = tuple(

@@ -52,7 +52,7 @@ def test_few_wrong_elements_have_no_pattern():
     recorded[0, 3, 4, 5] += 7
     recorded[1, 9, 2, 11] -= 9
     told = found(codes(), recorded)
-    assert (told.pattern, told.detail) == ("scattered", "2 elements, at no particular place")
+    assert (told.pattern, told.detail) == ("scattered", "2 elements in no particular place")
     recorded[0, 3, 4, 5] -= 7
     told = found(codes(), recorded)
     assert (told.pattern, told.detail) == ("altered", "only at sample 1, channel 9, row 2, column 11")
@@ -272,7 +272,7 @@ def test_codes_that_wrap_around_are_known_by_where_they_land():
     recorded = np.rint(real + 0.01).astype(np.int64).astype(np.int8)
     told = found(expected, recorded)
     assert told.pattern == "wrapped"
-    assert "hold codes of its other end" in told.detail
+    assert "hold codes of the opposite end" in told.detail
     saturated = np.where(np.random.default_rng(1).random(real.shape) < 0.5, recorded, expected).astype(np.int8)
     assert found(expected, saturated).pattern != "wrapped"
 

@@ -227,7 +227,7 @@ def test_codes_wrap_around_by_more_than_half_the_range(error, wraps):
     recorded = expected.copy()
     recorded[0, :20] = 127 - error
     details = said(_wrapped(evidence_of(expected, recorded)))
-    assert details == (["20 elements beyond the range hold codes of its other end"] if wraps else [])
+    assert details == (["20 elements beyond the range hold codes of the opposite end"] if wraps else [])
     recorded[0, 30] += 2  # off by more than one elsewhere
     assert said(_wrapped(evidence_of(expected, recorded))) == []
 
@@ -417,7 +417,7 @@ def test_nine_of_ten_codes_that_wrap_around_should_be_saturated_and_three_do_so_
     recorded[0, :wrapped] = -128
     recorded[0, 100 : 100 + beside] += 128
     details = said(_wrapped(evidence_of(expected, recorded)))
-    assert details == ([f"{wrapped + beside} elements beyond the range hold codes of its other end"] if told else [])
+    assert details == ([f"{wrapped + beside} elements beyond the range hold codes of the opposite end"] if told else [])
 
 
 def test_an_output_of_one_code_holds_nobody_elses_values():

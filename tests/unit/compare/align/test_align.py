@@ -243,7 +243,7 @@ def test_a_missing_recording_of_a_partner_is_lost():
         skip=("relu1",),
     )
     entry = leftover(align(reference, backend), Side.REFERENCE)["relu1"]
-    assert (entry.kind, entry.reason) == (UnmatchedKind.LOST, "the backend's recording has no values of it")
+    assert (entry.kind, entry.reason) == (UnmatchedKind.LOST, "the backend recording has no values for it")
 
 
 def test_a_tensor_that_was_skipped_while_recording_is_lost():
@@ -277,7 +277,7 @@ def test_what_hangs_on_constants_alone_is_benign():
         constants={"q1": qcodes(W1)[0], "s": ONE, "z": ZERO},
     )
     entry = leftover(align(float_net(), backend), Side.BACKEND)["w1_dq"]
-    assert (entry.kind, entry.reason) == (UnmatchedKind.BENIGN, "computed from constants alone")
+    assert (entry.kind, entry.reason) == (UnmatchedKind.BENIGN, "computed from constants only")
 
 
 def test_what_no_output_is_made_of_is_not_lost_where_all_nodes_say_what_they_read():
@@ -285,7 +285,7 @@ def test_what_no_output_is_made_of_is_not_lost_where_all_nodes_say_what_they_rea
     dead = [node("Exp", "conv1", "unused"), node("Neg", "unused", "end")]
     reference = record([*dead[:1], *live, *dead[1:]], constants={"w1": W1}, outputs=("y",))
     entry = leftover(align(reference, record(live, constants={"w1": W1})), Side.REFERENCE)["unused"]
-    assert (entry.kind, entry.reason) == (UnmatchedKind.BENIGN, "no output of the graph is made of it")
+    assert (entry.kind, entry.reason) == (UnmatchedKind.BENIGN, "no graph output depends on it")
     silent = record([*dead[:1], *live, node("Neg", "", "end")], constants={"w1": W1}, outputs=("y",))
     assert leftover(align(silent, record(live, constants={"w1": W1})), Side.REFERENCE)["end"].kind is UnmatchedKind.LOST
 
@@ -340,7 +340,9 @@ def test_a_lone_input_of_another_name_is_paired_by_shape():
 
 def test_two_networks_with_only_the_input_in_common_are_refused():
     other = record([node("Gemm", "x b", "y")], constants={"b": W1})
-    with pytest.raises(AlignmentError, match=r"No tensor of the recording .*could be paired with one of the recording"):
+    with pytest.raises(
+        AlignmentError, match=r"No tensor of the recording .*could be paired with a tensor of the recording"
+    ):
         align(float_net(), other)
 
 
@@ -469,7 +471,7 @@ def test_of_several_compared_forms_the_first_is_named():
     reference = record(chain, constants=constants, quants=quants)
     backend = record(chain, constants=constants, quants=quants, skip=[f"q{at}" for at in forms])
     said = leftover(align(reference, backend), Side.REFERENCE)
-    assert [said[f"q{at}"].reason for at in forms] == [f"another form of 'r{at}', which is compared" for at in forms]
+    assert [said[f"q{at}"].reason for at in forms] == [f"equivalent to 'r{at}', which is compared" for at in forms]
 
 
 def test_what_the_backend_does_behind_an_arrangement_is_not_folded_into_the_node_before():

@@ -60,7 +60,7 @@ def test_a_name_may_be_that_of_the_node():
     for pair in ((full, other), (other, full)):
         result = qdebug.diff(*pair)
         assert (result.coverage.compared, result.exit_code) == (7, 0)
-    assert {n.match_reason for n in qdebug.diff(full, other).nodes[1:]} == {"the node that makes it has this name"}
+    assert {n.match_reason for n in qdebug.diff(full, other).nodes[1:]} == {"the node that computes it has this name"}
     assert qdebug.diff(full, bare(full, named="both")).coverage.compared == 7
 
 
@@ -81,6 +81,6 @@ def test_what_has_a_name_of_its_own_is_lost_and_not_taken_for_what_nothing_reads
         rec.put("layer 7", np.ones(3, np.float32))
     result = qdebug.diff(full, rec.recording)
     lost = {entry.tensor: entry.reason for entry in result.coverage.unmatched if entry.kind == "lost"}
-    assert lost["layer 7"] == "its name is all that is known of it, and nothing in the reference has that"
+    assert lost["layer 7"] == "only its name is known, and the reference has no tensor of this name"
     assert {"relu0", "conv1", "relu1", "conv2"} < lost.keys()
     assert result.exit_code == 3

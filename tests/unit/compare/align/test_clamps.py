@@ -193,7 +193,7 @@ def test_a_tensor_that_becomes_codes_is_held_to_their_range_where_its_partner_wa
 
     (pair,) = held(ours)
     assert (pair.backend_view.clamp_low, pair.backend_view.clamp_high) == (0, 127.5)
-    assert pair.reason == "why; held to the range of the codes that follow"
+    assert pair.reason == "why; clipped to the range of the next quantizer"
     assert held(ours, "c") == []  # which was never codes
     assert held(ours, outputs=("q", "c")) == []
     assert held([*ours, node("Exp", "c", "e")]) == []

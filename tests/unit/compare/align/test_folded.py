@@ -40,8 +40,8 @@ def test_the_folded_node_is_named_with_how_near_the_weights_are():
     pairs = {pair.backend: pair for pair in align(reference(), folded(WEIGHT * gain.reshape(-1, 1, 1, 1))).pairs}
     assert {name: pair.reference for name, pair in pairs.items()} == {"t0": "x", "t1": "n", "t2": "y"}
     said, _, distance = pairs["t1"].reason.rpartition(", relative distance ")
-    assert said.endswith("the weights have BatchNormalization 'norm' folded in: w x gain")
-    assert float(distance) < 1e-6
+    assert said.endswith("BatchNormalization 'norm' is folded into the weights (w x gain")
+    assert float(distance.rstrip(")")) < 1e-6
 
 
 @pytest.mark.parametrize("changed", [lambda w: w, lambda w: np.roll(w, 1, axis=0) * 3])

@@ -199,6 +199,6 @@ def test_a_factor_that_the_reference_has_inside_its_product_takes_over_its_partn
     if taken:
         assert (pair.reference, pair.backend) == ("r", "u")
         assert "t" not in context.found
-        assert context.notes["t"] == "the reference computes it together with Mul 'n_u'"
+        assert context.notes["t"] == "the reference fuses this node with Mul 'n_u'"
     else:
         assert context.found["t"].reference == "r"

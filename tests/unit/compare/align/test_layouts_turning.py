@@ -169,7 +169,7 @@ def read_by(reader, perm):
 def test_a_transpose_that_turns_wrongly_is_found_though_no_extent_tells(reader):
     found = DiffSession(read_by(reader, TURN), read_by(reader, (0, 2, 3, 1))).result()
     assert (found.verdict.first_divergence, found.verdict.origin) == ("n_t", "n_t")
-    assert "its perm is (0, 2, 3, 1), the reference's is (0, 2, 1, 3)" in found.verdict.sentence
+    assert "its perm is (0, 2, 3, 1); the reference's is (0, 2, 1, 3)" in found.verdict.sentence
     assert DiffSession(read_by(reader, TURN), read_by(reader, TURN)).result().status is Status.IDENTICAL
 
 

@@ -198,7 +198,7 @@ def test_a_node_behind_a_product_may_add_the_bias_that_the_other_has_inside(op, 
         (
             [node("QuantizeLinear", "x ks kz", "q"), node("DequantizeLinear", "q ks kz", "d")],
             "d",
-            "real values of the codes 'q'",
+            "dequantized values of 'q'",
         ),
         ([node("Identity", "x", "i")], "i", "same values as 'x'"),
     ],
@@ -212,7 +212,7 @@ def test_another_form_of_a_tensor_has_its_partner_and_says_what_it_is(nodes, ten
     assert (pair.reference, pair.reason) == ("x", reason)
     lonely = context_of([node("Exp", "x", "y")], nodes, quants={"q": CODES})
     assert form_of_another(lonely, tensor, lonely.be.graph.producer(tensor)) is None
-    assert lonely.notes[tensor].startswith("it is another form of ")
+    assert lonely.notes[tensor].startswith("it is equivalent to ")
 
 
 def test_tensors_are_used_alike_if_one_operator_reads_both_or_none_does():

@@ -84,7 +84,7 @@ def test_wrong_values_do_not_lead_away_from_the_name(full, words, end):
 def test_a_mark_of_the_first_output_is_no_part_of_a_name(full):
     result = qdebug.diff(full, harness(full, None, end=":0"))
     assert {row.match for row in result.nodes} == {"exact"}
-    assert {row.match_reason for row in result.nodes} == {"same name but for ':0'"}
+    assert {row.match_reason for row in result.nodes} == {"same name except for ':0'"}
     back = qdebug.diff(harness(full, TFLITE, end=":0"), full)
     assert {row.reference_tensor for row in back.nodes} >= {"x:0", "r0:0", "r1:0", "y:0"}
 
@@ -119,7 +119,7 @@ def test_values_that_are_plainly_anothers_prove_a_name_wrong(full):
         rec.outputs("tail")
     row = next(each for each in qdebug.diff(full, rec.recording).nodes if each.tensor == "c1")
     assert (row.reference_tensor, row.match) == ("s0", "data")
-    assert row.match_reason == "its values are those of 's0', and not at all those of its namesake"
+    assert row.match_reason == "its values fit 's0', and do not fit the tensor of the same name"
 
 
 def test_names_that_shift_with_their_nodes_are_not_followed(full):
@@ -149,7 +149,7 @@ def test_an_output_that_only_reshapes_a_compared_one_is_not_lost(side):
 
     result = compared(run(both))
     entry = next(each for each in result.coverage.unmatched if each.tensor == "flat")
-    assert (entry.kind, entry.reason) == ("benign", "the values of 'r', which is compared, in other dimensions")
+    assert (entry.kind, entry.reason) == ("benign", "a reshape of 'r', which is compared")
     assert result.exit_code == 0
     wrong = compared(run(both, flat=values["flat"][:, ::-1].copy()))
     assert [each.tensor for each in wrong.coverage.unmatched if each.kind == "lost"] == ["flat"]

@@ -256,9 +256,9 @@ def test_a_weight_tells_its_node_if_it_is_large_enough_and_nobody_has_that_yet(s
 @pytest.mark.parametrize(
     ("theirs", "ours", "pair"),
     [
-        ((1, 2, 3, 4), (1, 2, 3, 4), "the only input of its shape and dtype on either side"),
-        ((1, 2, 3, 4), (1, 3, 4, 2), "the only input of its extents on either side, in another order"),
-        ((1, 2, 3), (1, 3, 2), "the only input of its extents on either side, in another order"),
+        ((1, 2, 3, 4), (1, 2, 3, 4), "the only unpaired input of each run, with equal shape and dtype"),
+        ((1, 2, 3, 4), (1, 3, 4, 2), "the only unpaired input of each run, with the same dimensions in another order"),
+        ((1, 2, 3), (1, 3, 2), "the only unpaired input of each run, with the same dimensions in another order"),
         ((2, 3), (3, 2), None),
         ((1, 2, 3, 4), (2, 1, 3, 4), None),  # the batch comes first
         ((1, 2, 3, 4), (1, 2, 3, 5), None),

@@ -1,4 +1,4 @@
-"""Convolutions kept in blocks of channels, channels last or as sums of codes, whose results the reference turns."""
+"""Convolutions stored in blocks of channels, channels last or as sums of codes, whose results the reference turns."""
 
 from dataclasses import replace
 

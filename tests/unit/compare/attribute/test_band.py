@@ -54,7 +54,7 @@ def test_a_stale_row_is_found_whatever_the_rest_of_its_tensor_is(op):
     result = diff(record(op), record(op, stale=True))
     (entry,) = (node for node in result.nodes if node.tensor == "y")
     assert (result.origin, result.exit_code) == ("n", 1)
-    assert entry.reason.endswith("elements are off by more than rounding their operands explains")
+    assert entry.reason.endswith("elements are off by more than rounding of their operands explains")
     assert int(entry.reason.split()[0]) <= entry.metrics.mismatches
 
 
@@ -159,7 +159,7 @@ def test_one_wrong_row_of_many_is_found_though_the_norm_does_not_see_it(dtype):
     wrong = (lambda y: y[7] + np.float32(1e-3)) if dtype == np.float32 else (lambda y: y[8])
     result = diff(rounded, product(dtype, r7=wrong))
     (entry,) = (node for node in result.nodes if node.tensor == "y")
-    assert entry.reason.endswith("elements are off by more than rounding their operands explains")
+    assert entry.reason.endswith("elements are off by more than rounding of their operands explains")
     assert result.origin == "n"
 
 

@@ -65,7 +65,7 @@ def test_half_precision_is_known_though_its_values_are_kept_in_float32():
     assert (found.rule, found.format, found.largest, found.exact) == (BirthRule.OVERFLOW, "float16", 65504, 90000)
     assert found.index == (0, 7)
     assert found.sentence == (
-        "element [0, 7] is Infinity since its exact result 90000 is beyond 65504, the largest float16"
+        "element [0, 7] is Infinity because its exact result 90000 is beyond 65504, the largest float16 value"
     )
 
 
@@ -77,7 +77,7 @@ def test_an_exponential_that_overflows_on_the_way_to_a_small_result_is_named():
     arrays = {"x": x, "y": np.logaddexp(0, x)}
     found = born([("Softplus", "x", "y")], arrays, {"y": half})
     assert (found.rule, found.format, found.selected) == (BirthRule.INSIDE_OVERFLOW, "float16", ())
-    assert found.sentence.endswith("exp of 'x', which is 20, is beyond 65504, the largest float16, on the way to 20")
+    assert found.sentence.endswith("exp of 'x' = 20 is beyond 65504, the largest float16 value; the exact result is 20")
     half[0, 9] = INF  # where nothing overflows
     assert born([("Softplus", "x", "y")], arrays, {"y": half}).rule is BirthRule.ARITHMETIC
 
@@ -162,31 +162,31 @@ def test_the_first_sample_in_which_it_is_born_is_named():
 @pytest.mark.parametrize(
     ("op", "x", "c", "rule", "said"),
     [
-        ("Div", 1, 0, BirthRule.BY_ZERO, "1 is divided by 'c', which is 0"),
-        ("Div", 0, 0, BirthRule.ZERO_BY_ZERO, "0 is divided by 'c', which is 0"),
-        ("Div", INF, INF, BirthRule.INFINITY_BY_INFINITY, "an infinity is divided by an infinity"),
-        ("Div", INF, 1, BirthRule.UNDEFINED, "its exact result is no finite number either"),
-        ("Div", 1, 1, BirthRule.ARITHMETIC, "its node makes it: the exact result is 1"),
-        ("Reciprocal", 0, None, BirthRule.BY_ZERO, "1 is divided by 'x', which is 0"),
-        ("Log", 0, None, BirthRule.DOMAIN, "'x' is 0, which has no finite logarithm"),
-        ("Log", 1, None, BirthRule.ARITHMETIC, "its node makes it: the exact result is 0"),
-        ("Sqrt", -0.5, None, BirthRule.DOMAIN, "'x' is -0.5, which has no finite root"),
-        ("Sqrt", 0, None, BirthRule.ARITHMETIC, "its node makes it: the exact result is 0"),
-        ("Acos", 1.5, None, BirthRule.DOMAIN, "'x' is 1.5, which has no finite inverse cosine"),
-        ("Atanh", 1, None, BirthRule.DOMAIN, "'x' is 1, which has no finite inverse hyperbolic tangent"),
+        ("Div", 1, 0, BirthRule.BY_ZERO, "1 is divided by 'c' = 0"),
+        ("Div", 0, 0, BirthRule.ZERO_BY_ZERO, "0 is divided by 'c' = 0"),
+        ("Div", INF, INF, BirthRule.INFINITY_BY_INFINITY, "infinity is divided by infinity"),
+        ("Div", INF, 1, BirthRule.UNDEFINED, "its exact result is not finite either"),
+        ("Div", 1, 1, BirthRule.ARITHMETIC, "its node computes it wrongly; the exact result is 1"),
+        ("Reciprocal", 0, None, BirthRule.BY_ZERO, "1 is divided by 'x' = 0"),
+        ("Log", 0, None, BirthRule.DOMAIN, "the logarithm of 'x' = 0 is not finite"),
+        ("Log", 1, None, BirthRule.ARITHMETIC, "its node computes it wrongly; the exact result is 0"),
+        ("Sqrt", -0.5, None, BirthRule.DOMAIN, "the root of 'x' = -0.5 is not finite"),
+        ("Sqrt", 0, None, BirthRule.ARITHMETIC, "its node computes it wrongly; the exact result is 0"),
+        ("Acos", 1.5, None, BirthRule.DOMAIN, "the inverse cosine of 'x' = 1.5 is not finite"),
+        ("Atanh", 1, None, BirthRule.DOMAIN, "the inverse hyperbolic tangent of 'x' = 1 is not finite"),
         ("Exp", 1000, None, BirthRule.OVERFLOW, "its exact result is beyond 3.40282e+38, the largest float32"),
         ("Exp", 100, None, BirthRule.OVERFLOW, "its exact result 2.68812e+43 is beyond 3.40282e+38"),
-        ("Exp", INF, None, BirthRule.UNDEFINED, "its exact result is no finite number either"),
-        ("Pow", -2, 0.5, BirthRule.POWER, "'x' is -2, which has no power of 0.5"),
-        ("Pow", 0, -1, BirthRule.POWER, "'x' is 0, which has no power of -1"),
-        ("Pow", -2, 2, BirthRule.ARITHMETIC, "its node makes it: the exact result is 4"),
+        ("Exp", INF, None, BirthRule.UNDEFINED, "its exact result is not finite either"),
+        ("Pow", -2, 0.5, BirthRule.POWER, "'x' = -2 to the power of 0.5 is undefined"),
+        ("Pow", 0, -1, BirthRule.POWER, "'x' = 0 to the power of -1 is undefined"),
+        ("Pow", -2, 2, BirthRule.ARITHMETIC, "its node computes it wrongly; the exact result is 4"),
         ("Pow", 0.5, -2000.5, BirthRule.OVERFLOW, "its exact result is beyond 3.40282e+38, the largest float32"),
         ("Pow", -2, 2001, BirthRule.OVERFLOW, "its exact result is beyond 3.40282e+38, the largest float32"),
-        ("Add", INF, -INF, BirthRule.INFINITIES, "an infinity is subtracted from another"),
-        ("Add", INF, 1, BirthRule.UNDEFINED, "its exact result is no finite number either"),
+        ("Add", INF, -INF, BirthRule.INFINITIES, "infinity is subtracted from infinity"),
+        ("Add", INF, 1, BirthRule.UNDEFINED, "its exact result is not finite either"),
         ("Add", 3e38, 3e38, BirthRule.OVERFLOW, "its exact result 6e+38 is beyond 3.40282e+38, the largest float32"),
-        ("Mul", 0, INF, BirthRule.ZERO_TIMES_INFINITY, "0 is multiplied by an infinity"),
-        ("Mul", 1, INF, BirthRule.UNDEFINED, "its exact result is no finite number either"),
+        ("Mul", 0, INF, BirthRule.ZERO_TIMES_INFINITY, "0 is multiplied by infinity"),
+        ("Mul", 1, INF, BirthRule.UNDEFINED, "its exact result is not finite either"),
     ],
 )
 def test_the_operands_of_an_element_tell_the_rule(op, x, c, rule, said):
@@ -194,7 +194,7 @@ def test_the_operands_of_an_element_tell_the_rule(op, x, c, rule, said):
     known = {"x": row(2, x), "y": row(1, 1)} | ({} if c is None else {"c": row(2, c)})
     found = born([(op, "x" if c is None else "x c", "y")], known, {"y": row(1, NAN)}, constants=("c",))
     assert (found.rule, found.index, found.elements) == (rule, (0, 1), 1)
-    assert found.sentence.startswith(f"element [0, 1] is NaN since {said}")
+    assert found.sentence.startswith(f"element [0, 1] is NaN because {said}")
     given = [("x", x)] + ([] if c is None else [("c", c)])
     assert [(each.tensor, each.value) for each in found.operands] == [(name, np.float32(v)) for name, v in given]
 
@@ -220,7 +220,7 @@ def test_a_constant_that_is_no_number_on_one_side_is_the_birth():
     known = {"x": row(1, 2), "c": row(3, 4), "y": row(4, 6)}
     found = born([("Add", "x c", "y")], known, {"c": row(3, NAN), "y": row(4, NAN)}, constants=("c",))
     assert (found.rule, [each.tensor for each in found.operands]) == (BirthRule.CONSTANT, ["c"])
-    assert "its constant 'c' has NaN, and not in the reference" in found.sentence
+    assert "its constant 'c' contains NaN; the reference's does not" in found.sentence
 
 
 def test_a_wrong_index_takes_an_infinity_that_is_alike_on_both_sides():
@@ -229,7 +229,7 @@ def test_a_wrong_index_takes_an_infinity_that_is_alike_on_both_sides():
     found = born(nodes, known, {"i": np.array([[2]]), "y": row(-INF)})
     assert (found.rule, [each.tensor for each in found.operands]) == (BirthRule.TAKEN, ["x"])
     assert [(each.tensor, each.difference) for each in found.selected] == [("i", 2)]
-    assert "it is taken from 'x', and not in the reference" in found.sentence
+    assert "it is copied from 'x'; the reference copies a different value" in found.sentence
 
 
 def test_what_changes_with_an_infinity_that_arrives_is_accounted_for_and_nothing_else_is():

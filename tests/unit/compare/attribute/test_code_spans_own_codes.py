@@ -50,7 +50,7 @@ def test_rounding_inside_a_part_is_no_other_computation():
 def test_what_rounding_leaves_nothing_of_is_said_to_be_that():
     result = diff(REFERENCE, backend(0.9))
     assert (result.status, result.nodes[-1].status, result.nodes[-1].declared) == ("accumulated", "within", None)
-    assert result.nodes[-1].reason.startswith("with data rounded to codes, its result has an SQNR of")
+    assert result.nodes[-1].reason.startswith("rounding data to codes leaves an SQNR of")
 
 
 @pytest.mark.parametrize("scale", [0.01, 0.37])

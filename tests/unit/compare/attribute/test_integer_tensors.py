@@ -63,22 +63,20 @@ def test_one_wrong_index_of_a_node_without_kernel_diverges_where_all_that_it_rea
     assert entry.metrics.sqnr_db > 100
     assert entry.status is Status.DIVERGED
     assert entry.samples[0].status is Status.DIVERGED
-    assert entry.reason.startswith(
-        "1 of 4000 elements differs, and nothing rounds integers that are not quantized codes"
-    )
+    assert entry.reason.startswith("1 of 4000 elements differs; booleans and unquantized integers are never rounded")
     assert "no kernel is known for Choose" in entry.reason
 
 
 def test_what_a_node_without_kernel_makes_of_other_inputs_is_judged_as_any_other_tensor(indices):
     entry = compared(UNKNOWN, {"x": X, "y": indices}, {"x": X * np.float32(1.01), "y": with_one_wrong(indices)})
     assert entry.status is Status.WITHIN
-    assert entry.reason == "1 of 4000 elements differs, for which what it reads may account"
+    assert entry.reason == "1 of 4000 elements differs, possibly because of its inputs"
 
 
 def test_where_the_inputs_were_not_recorded_nothing_is_said_against_a_flip(indices):
     entry = compared(UNKNOWN, {"y": indices}, {"y": with_one_wrong(indices)})
     assert entry.status is Status.WITHIN
-    assert entry.reason == "1 of 4000 elements differs, for which what it reads may account"
+    assert entry.reason == "1 of 4000 elements differs, possibly because of its inputs"
 
 
 def test_of_a_bare_dump_nobody_knows_what_it_was_made_of(indices):
@@ -129,7 +127,10 @@ def test_graphs_are_not_said_to_differ_because_rounded_scores_rank_otherwise():
     (entry,) = (one for one in result.nodes if one.tensor == "y")
     assert entry.metrics.mismatches > 100
     assert entry.declared is None
-    assert entry.unchecked == "what it is chosen from was not compared, and rounding that may decide otherwise"
+    assert (
+        entry.unchecked
+        == "the values that it selects from were not compared, and rounding them may change the selection"
+    )
     assert "something else than" not in result.verdict.sentence
 
 
@@ -180,7 +181,7 @@ def test_one_index_that_its_inputs_do_not_give_diverges_however_large_the_others
     scores[np.arange(MANY), 250 + np.arange(MANY) % 50] = 1
     entry = compared(ARGMAX, *({"x": scores, "y": y} for y in (scores.argmax(1), with_one_wrong(scores.argmax(1)))))
     assert entry.status is Status.DIVERGED
-    assert entry.reason.startswith("1 of 4000 elements is not what its inputs give")
+    assert entry.reason.startswith("1 of 4000 elements differs from a replay of the node")
     assert "tie" not in entry.reason
 
 
@@ -191,7 +192,7 @@ def test_another_one_of_equal_scores_is_told_as_a_tie():
     last[2:4] = 11
     entry = compared(ARGMAX, *({"x": scores, "y": y} for y in (scores.argmax(1), last)))
     assert entry.status is Status.DIVERGED
-    assert entry.reason.endswith("a tie: all of these are the index of an equal value")
+    assert entry.reason.endswith("all of these are ties, that is, the index of an equal value")
 
 
 def test_indices_kept_in_another_number_of_dimensions_are_no_tie_and_no_crash():
@@ -202,7 +203,7 @@ def test_indices_kept_in_another_number_of_dimensions_are_no_tie_and_no_crash():
     other[2] = 11
     entry = compared(ARGMAX, {"x": scores, "y": scores.argmax(1)}, {"x": scores, "y": other[:, None]})
     assert entry.status is Status.DIVERGED
-    assert entry.reason.startswith("1 of 8 elements is not what its inputs give")
+    assert entry.reason.startswith("1 of 8 elements differs from a replay of the node")
     assert "tie" not in entry.reason
 
 
@@ -243,7 +244,7 @@ def test_pixels_that_a_resize_rounds_to_may_be_the_next_ones():
     assert compared(graph, runs[0], runs[1]).status is Status.WITHIN
     entry = compared(graph, runs[0], runs[2])
     assert entry.status is Status.DIVERGED
-    assert "by up to 9; 1 is rounding" in entry.reason
+    assert "by up to 9; rounding explains at most 1" in entry.reason
 
 
 @pytest.mark.parametrize(

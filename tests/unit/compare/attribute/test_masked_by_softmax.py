@@ -46,8 +46,8 @@ def scores(hidden, *, span=None, last="Softmax", mask=LATER):
 def test_a_mask_that_takes_up_the_codes_is_named(hidden):
     verdict = diff(scores(hidden), scores(hidden, span=(hidden, float(X.max())))).verdict
     assert (verdict.status, verdict.first_divergence, verdict.origin) == (Status.ACCUMULATED, None, "n_q")
-    assert "the reference's values that no mask hides, " in verdict.sentence
-    assert "the mask takes up its codes" in verdict.sentence
+    assert "the reference's unmasked values to its " in verdict.sentence
+    assert "the mask value uses up the code range" in verdict.sentence
 
 
 @pytest.mark.parametrize("hidden", [-3.4e38, -1e4])

@@ -167,7 +167,7 @@ def test_weights_rounded_far_too_coarsely_are_a_finding_of_their_own(times):
         return
     assert (result.status, result.verdict.first_divergence) == (Status.DIVERGED, "fc")
     used = np.unique(codes).size
-    assert f"its weight 'w' is rounded far too coarsely: it uses {used} of 256 codes" in result.verdict.sentence
+    assert f"its weight 'w' uses only {used} of 256 codes; its scale is far too large" in result.verdict.sentence
 
 
 def test_a_wrong_weight_is_not_called_coarse_where_the_reference_has_the_same_codes():

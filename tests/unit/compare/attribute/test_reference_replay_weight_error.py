@@ -54,7 +54,7 @@ def test_nothing_is_allowed_for_where_both_round_alike():
     result = diff(recorded(BENT, CODES), missing)
     assert result.origin == "n_y", result.verdict.sentence
     assert (
-        "the reference's Tanh is missing here: without Tanh, the reference's nodes give what is recorded"
+        "the reference's Tanh is missing here; without Tanh, the reference's nodes reproduce the recorded values"
         in result.verdict.sentence
     )
     assert diff(recorded(BENT, CODES), recorded(BENT, CODES)).status is Status.IDENTICAL

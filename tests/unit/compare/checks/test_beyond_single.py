@@ -51,7 +51,7 @@ def test_the_scale_that_makes_infinity_of_a_mask_is_named():
     nonfinite = {node.tensor: node.reason for node in result.nodes if node.status is Status.NONFINITE}
     assert set(nonfinite) == {"c", "y"}
     assert "code -32768 at scale 1.0384" in nonfinite["c"]
-    assert "beyond the -3.402" in nonfinite["c"]
+    assert "beyond the float32 limit of -3.402" in nonfinite["c"]
     assert nonfinite["y"].endswith("in 'c'")
     assert "code -32768 at scale" in result.verdict.sentence
     real, end = (text for text in nonfinite["c"].replace(",", "").split() if text.startswith("-3.40"))
@@ -76,4 +76,4 @@ def test_the_scale_of_the_channel_is_named_with_its_zero_point(zero):
     node = Node(name="q", op="QuantizeLinear", inputs=("x",), outputs=("c",), attrs={})
     graph = Graph([node], tensors=[TensorInfo(name="c", quant=quant, dtype="int8")], inputs=("x",), outputs=("c",))
     said = float32_overflow(MemoryRecording.single(graph, {"c": codes}), node, "c", 0)
-    assert said.startswith(f"code 100 at scale 1e+37{' (zero point 5)' if zero else ''} stands for ")
+    assert said.startswith(f"code 100 at scale 1e+37{' (zero point 5)' if zero else ''} dequantizes to ")

@@ -49,7 +49,7 @@ def test_a_lost_bias_inside_a_layer_is_named(times, said):
     found = result.nodes[-1].findings[0]
     assert found.kind is FindingKind.ARITHMETIC
     assert said in found.sentence
-    assert "that reproduces every element" in found.sentence
+    assert "(reproduces every element)" in found.sentence
 
 
 def test_a_right_layer_and_unknown_numbers_are_no_lost_bias():

@@ -39,7 +39,7 @@ def test_an_index_that_a_narrower_type_does_not_hold():
     (finding,) = casts
     assert finding.role is FindingRole.NOTE, "that the types differ is said first"
     wrong = int(np.count_nonzero(INTS.astype(np.int8) != INTS))
-    assert finding.sentence == f"its cast to int8 changes {wrong} of 80 elements: the first of -280 became -24"
+    assert finding.sentence == f"its cast to int8 changes {wrong} of 80 elements, the first from -280 to -24"
     assert (finding.amount, finding.limit, finding.unit) == (wrong, 0, "elements")
 
 

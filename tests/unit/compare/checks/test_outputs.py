@@ -58,7 +58,7 @@ def test_scores_that_the_step_of_the_boxes_rounds_to_zero_are_named(kind):
     assert (found.kind, found.evidence, found.unit) == (FindingKind.DEAD_ZONE, "s", "dB")
     assert found.amount == pytest.approx(0, abs=1e-6)
     axis = 2 if kind else 1
-    assert f"part 's' (places 4..9 along axis {axis}) is all zero: the step 3.5 of 'y'" in result.verdict.sentence
+    assert f"part 's' (places 4..9 along axis {axis}) is all zero; one LSB of 'y' is 3.5" in result.verdict.sentence
     (first, *_) = result.verdict.contributors
     assert (first.node, first.how) == ("cat", "exact")
     assert first.sqnr_db == pytest.approx(0, abs=0.2)
@@ -91,6 +91,6 @@ def test_channels_that_the_step_exceeds_are_noted_where_they_are_lost():
     (found,) = (each for each in cat.findings if each.kind is FindingKind.DEAD_ZONE and each.unit != "dB")
     assert (found.role, found.amount, found.unit) == (FindingRole.NOTE, 6.0, "of 10 channels")
     assert found.sentence.startswith(
-        "channels 4..9 are all rounded to zero: the values that arrive there are at most 0.898 in size, "
+        "channels 4..9 are rounded to zero entirely; the largest magnitude there is 0.898, "
     )
     assert not [each for each in last.findings if each.role is FindingRole.NOTE]  # they came in as zeros

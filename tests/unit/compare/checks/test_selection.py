@@ -33,7 +33,7 @@ def test_an_index_says_by_how_much_the_two_values_changed_places():
         recorded("ArgMax", ROWS, np.array([2, 0]), **best), recorded("ArgMax", OTHER, np.array([2, 1]), **best)
     )
     assert (found.role, found.evidence, found.amount, found.limit) == ("note", "x", 1.25, None)
-    assert found.sentence == "1 of 2 elements differs, selected by a difference of 1.25 in 'x'"
+    assert found.sentence == "1 of 2 elements differs; a difference of 1.25 in 'x' changes the selection"
 
 
 def test_a_comparison_says_by_how_much_its_operands_did():
@@ -41,7 +41,7 @@ def test_a_comparison_says_by_how_much_its_operands_did():
     (found,) = selections(
         recorded("Greater", ROWS, above, beside=2.5), recorded("Greater", OTHER, np.array(OTHER) > 2.5, beside=2.5)
     )
-    assert (found.amount, found.sentence.split(",")[0]) == (1.25, "1 of 6 elements differs")
+    assert (found.amount, found.sentence.split(";")[0]) == (1.25, "1 of 6 elements differs")
 
 
 def test_a_cast_says_by_how_much_the_number_differed():

@@ -81,7 +81,7 @@ def test_nothing_is_told_of_whole_numbers():
 def test_a_product_of_rounded_factors_is_told_as_such(dtype, said):
     found = diff(run(), run(factors=rounded_to(dtype)))
     assert found.verdict.first_divergence == "one"
-    assert f"rounding its operands to {said} first explains it" in found.verdict.sentence
+    assert f"rounding its operands to {said} first explains the error" in found.verdict.sentence
 
 
 def test_a_product_that_is_wrong_in_another_way_is_not_told_as_rounded():
@@ -125,7 +125,7 @@ def dense(*, bias):
 def test_rounded_factors_are_told_of_what_other_frameworks_compute_too(bias):
     assert diff(dense(bias=bias), harness(exact, bias=bias)).verdict.origin is None
     found = diff(dense(bias=bias), harness(rounded_to(ml_dtypes.bfloat16), bias=bias))
-    assert "rounding its operands to bfloat16 first explains it" in found.verdict.sentence
+    assert "rounding its operands to bfloat16 first explains the error" in found.verdict.sentence
     other = diff(dense(bias=bias), harness(lambda values: values * np.float32(1.01), bias=bias))
     assert other.verdict.origin is not None
     assert "rounding what it multiplies" not in other.verdict.sentence

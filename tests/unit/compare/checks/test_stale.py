@@ -31,7 +31,7 @@ def test_a_tensor_that_was_not_written_holds_those_of_another(tmp_path):
     result = qdebug.diff(reference, run(tmp_path / "stale.h5", stale=(2, "y0")))
     (found,) = [each for each in result["n2"].findings if each.kind == "stale"]
     assert (found.role, found.evidence) == ("cause", "y0")
-    assert "its bytes are those of 'y0'" in result.verdict.sentence
+    assert "its bytes equal those of 'y0'" in result.verdict.sentence
 
 
 def test_other_wrong_values_are_not_stale(tmp_path):

@@ -142,5 +142,5 @@ def test_codes_that_lose_too_much_are_named_beside_a_fault_above_them():
     (found,) = (each for each in entry.findings if each.role is FindingRole.COST)
     assert (entry.status, entry.reason) == (Status.WITHIN, found.sentence)
     assert found.amount < found.limit
-    assert found.sentence.endswith("what reaches the node is as far off already")
+    assert found.sentence.endswith("its inputs already have as large an error")
     assert [each.node for each in result.diagnosis] == [result.first_divergence, "n_t_q"]

@@ -43,7 +43,7 @@ def causes(result):
 def test_zeros_that_rounding_makes_are_counted(op, samples):
     result = qdebug.diff(recorded(op, samples=samples), recorded(op, coded=True, samples=samples))
     (found,) = causes(result)
-    said = f"its divisor 'd' has {2 * samples} zeros in {6 * samples} elements, the reference's has 0"
+    said = f"its divisor 'd' has {2 * samples} zeros in {6 * samples} elements; the reference's has 0"
     assert (found.sentence, found.evidence, found.amount, found.limit) == (said, "d", 2 * samples, 0)
     assert result.nodes[-1].status == "nonfinite"
     assert said in result.verdict.sentence
@@ -51,15 +51,15 @@ def test_zeros_that_rounding_makes_are_counted(op, samples):
 
 def test_a_constant_divisor_is_named():
     (found,) = causes(qdebug.diff(recorded("Div", constant=True), recorded("Div", constant=True, coded=True)))
-    assert found.sentence == "its divisor 'd' has 2 zeros in 6 elements, the reference's has 0"
+    assert found.sentence == "its divisor 'd' has 2 zeros in 6 elements; the reference's has 0"
 
 
 def test_one_zero_beside_one_of_the_reference():
     x = np.array([[0, 0.001, 1]], np.float32)
     (found,) = causes(qdebug.diff(recorded("Div", x), recorded("Div", x, coded=True)))
-    assert found.sentence == "its divisor 'd' has 2 zeros in 3 elements, the reference's has 1"
+    assert found.sentence == "its divisor 'd' has 2 zeros in 3 elements; the reference's has 1"
     (found,) = causes(qdebug.diff(recorded("Div", x[:, 1:]), recorded("Div", x[:, 1:], coded=True)))
-    assert found.sentence == "its divisor 'd' has 1 zero in 2 elements, the reference's has 0"
+    assert found.sentence == "its divisor 'd' has 1 zero in 2 elements; the reference's has 0"
 
 
 def test_nothing_is_said_where_the_reference_alone_divides_by_zero():

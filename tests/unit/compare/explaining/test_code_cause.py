@@ -30,7 +30,7 @@ def run(scales, spoil=None):
 def test_the_verdict_names_the_mistake_that_gives_every_element():
     wrong = run(np.full_like(SCALES, SCALES[0]))
     found = cause_of_codes(wrong, "y")
-    assert found.sentence == "the first channel's scale is used for all channels: that reproduces every element"
+    assert found.sentence == "the first channel's scale is used for all channels (reproduces every element)"
     assert found.sentence in qdebug.diff(run(SCALES), wrong).verdict.sentence
     unasked = qdebug.diff(run(SCALES), wrong, limits=qdebug.Limits(explain=False))
     assert found.sentence not in unasked.verdict.sentence
@@ -71,7 +71,7 @@ def shifted(axis, by):
 def test_codes_that_are_written_beside_their_place_are_named_whatever_the_end_holds(axis, by, said):
     wrong = rewritten(shifted(axis, by))
     found = cause_of_codes(wrong, "y")
-    assert found.sentence == f"{said}: that reproduces every element"
+    assert found.sentence == f"{said} (reproduces every element)"
     assert said in qdebug.diff(run(SCALES), wrong).verdict.sentence
 
 
@@ -87,7 +87,7 @@ def test_one_wrong_code_is_said_to_be_alone_and_where():
         return codes
 
     sentence = cause_of_codes(rewritten(change), "y").sentence
-    assert sentence.startswith("1 of 640 codes is wrong, only at batch row 7, feature 3; likely: no rounding")
+    assert sentence.startswith("1 of 640 codes is wrong, only at batch row 7, feature 3; likely: not a rounding")
     assert "batch row 7, feature 3" in qdebug.diff(run(SCALES), rewritten(change)).verdict.sentence
 
 

@@ -97,7 +97,7 @@ def test_codes_that_are_only_moved_must_be_equal():
     quants = {"x": Q8, "y": Q8}
     right = only(one_node(move, {"x": x, "y": x.reshape(2, 8)}, quants))
     assert right.status is ExplainStatus.EXPLAINED
-    assert right.words == "codes moved as they are"
+    assert right.words == "codes copied unchanged"
     wrong = only(one_node(move, {"x": x, "y": x.reshape(2, 8)[::-1]}, quants))
     assert wrong.status is ExplainStatus.UNEXPLAINED
     assert "16 of 16 elements" in wrong.reason
@@ -153,7 +153,7 @@ def test_a_group_without_its_inside_is_one_unit():
     found = {node.tensor: node for node in explain_recording(MemoryRecording.single(graph, arrays)).nodes}
     assert found["y"].status is ExplainStatus.EXPLAINED
     assert found["real"].status is found["positive"].status is ExplainStatus.NO_INPUT
-    assert "computed within 'relu'" in found["positive"].reason
+    assert "computed inside 'relu'" in found["positive"].reason
 
 
 def test_the_document_validates_and_the_summary_counts(quantized):
@@ -244,24 +244,24 @@ def test_real_values_that_are_wrong_are_counted():
     graph = Graph([node], tensors=constants, inputs=["x"], outputs=["y"], opset={"": 13})
     answer = only(MemoryRecording.single(graph, arrays))
     assert answer.status is ExplainStatus.UNEXPLAINED
-    assert answer.reason == "1 of 120 elements are not what DequantizeLinear gives"
+    assert answer.reason == "1 of 120 elements differ from a replay of DequantizeLinear"
 
 
 @pytest.mark.parametrize(
     ("op", "said", "reason"),
     [
-        ("Add", ("x", "b"), "nothing says how its output 'y' is quantized"),
-        ("Add", (), "nothing says how its output 'y' is quantized"),
-        ("Add", ("b", "y"), "nothing says how the input 'x' of Add is quantized"),
-        ("conv_2D", ("x", "b", "y"), "the operator conv_2D is computed in no known quantized way; ONNX has Conv"),
-        ("Frob", ("x", "b", "y"), "the operator Frob is computed in no known quantized way"),
+        ("Add", ("x", "b"), "the recording does not say how its output 'y' is quantized"),
+        ("Add", (), "the recording does not say how its output 'y' is quantized"),
+        ("Add", ("b", "y"), "the recording does not say how the input 'x' of Add is quantized"),
+        ("conv_2D", ("x", "b", "y"), "no quantized arithmetic is known for the operator conv_2D; ONNX has Conv"),
+        ("Frob", ("x", "b", "y"), "no quantized arithmetic is known for the operator Frob"),
         (
             "FULLY_CONNECTED",
             ("x", "b", "y"),
-            "the operator FULLY_CONNECTED is computed in no known quantized way; ONNX has Gemm",
+            "no quantized arithmetic is known for the operator FULLY_CONNECTED; ONNX has Gemm",
         ),
-        ("RELU6", ("x", "b", "y"), "the operator RELU6 is computed in no known quantized way; ONNX has Clip"),
-        ("Unknown", ("x", "b", "y"), "nothing says which operator computes it"),
+        ("RELU6", ("x", "b", "y"), "no quantized arithmetic is known for the operator RELU6; ONNX has Clip"),
+        ("Unknown", ("x", "b", "y"), "the recording does not say which operator computes it"),
     ],
 )
 def test_facts_that_were_left_out_are_no_bug(op, said, reason):
@@ -284,7 +284,7 @@ def test_scales_that_are_all_0_are_named():
 def test_inputs_that_were_left_out_are_no_unknown_operator():
     arrays = {"y": np.arange(9, dtype=np.int8)}
     found = only(one_node(Node(name="n", op="Add", outputs=("y",)), arrays, {"y": Q8}))
-    assert (found.status, found.reason) == (ExplainStatus.NO_KERNEL, "nothing says what Add reads")
+    assert (found.status, found.reason) == (ExplainStatus.NO_KERNEL, "the recording does not say what Add reads")
 
 
 def test_operands_that_do_not_fit_are_said_by_their_shapes():
@@ -308,7 +308,7 @@ def test_real_numbers_that_were_recorded_with_a_scale_are_named(mistaken):
         recorder.put("y", y, node="n", op="MatMul", inputs=("x", "w"), **(facts if mistaken == "y" else {}))
     found = only(recorder.recording)
     assert found.status is ExplainStatus.UNEXPLAINED
-    said = f"{mistaken!r} was recorded with a scale, as codes are, and holds no whole numbers"
+    said = f"{mistaken!r} was recorded with a scale, but its values are not integers"
     assert found.reason.endswith(said) == bool(mistaken)
 
 
@@ -328,7 +328,10 @@ def test_layouts_and_attributes_that_were_left_out_are_named():
 
 @pytest.mark.parametrize(
     ("keep", "said"),
-    [("stats", "of its input 'x' only statistics were kept"), ("elements:10", "of its input 'x' only 11 of 64 elem")],
+    [
+        ("stats", "its input 'x' was kept as statistics only"),
+        ("elements:10", "its input 'x' was kept with only 11 of 64 elem"),
+    ],
 )
 def test_values_that_were_kept_in_part_are_said(keep, said):
     values = np.arange(64, dtype=np.int8)
@@ -368,7 +371,7 @@ def test_a_wrong_scale_is_not_explained_by_a_program_made_up_for_it():
     assert {str(node.status) for node in explain_recording(MemoryRecording(graph, arrays)).nodes} == {"explained"}
     found = explain_recording(MemoryRecording(graph, arrays | {("cs", 0, 0): np.asarray(wrong)})).nodes
     assert [str(node.status) for node in found] == ["unexplained", "explained"]
-    assert "nobody is known to use" in found[0].reason
+    assert "no known runtime" in found[0].reason
 
 
 def recorded_with(quantized, variant, **facts):
@@ -401,7 +404,7 @@ def test_recorded_integers_that_do_not_fit_are_said_not_to(quantized):
     assert node.status is ExplainStatus.EXPLAINED
     assert node.variants[0] == "m=f32:xw/y"
     assert not node.recorded.reproduces
-    assert "no program with the recorded multiplier and shift reproduces it" in node.reason
+    assert "no step program with the recorded multiplier and shift reproduces the codes" in node.reason
     assert "times the quotient of the recorded scales" in node.reason
 
 
@@ -418,7 +421,7 @@ def test_recorded_integers_explain_what_the_scales_do_not(quantized):
     assert node.status is ExplainStatus.EXPLAINED
     assert node.recorded.reproduces
     assert node.recorded.ratio == pytest.approx(1.07, rel=1e-6)
-    assert node.reason.endswith("they stand for 1.07 times the quotient of the recorded scales")
+    assert node.reason.endswith("their product is 1.07 times the quotient of the recorded scales")
     assert all("given" in text for text in node.variants)
 
 

@@ -107,8 +107,10 @@ def test_a_nan_on_one_side_is_no_band():
     y[0, 0] = np.nan
     found = judged(a, b, y)
     assert not found.within
-    assert found.reason.startswith("1 of 256 elements is NaN or infinite in the recording or the replay alone: element")
-    assert "since its node makes it: the exact result is " in found.reason
+    assert found.reason.startswith(
+        "1 of 256 elements is NaN or infinite in the recording or the replay, not in both: element"
+    )
+    assert "because its node computes it wrongly; the exact result is " in found.reason
 
 
 def cast(values, recorded):
@@ -129,7 +131,7 @@ def test_a_cast_to_8_bits_has_one_right_answer():
     assert wrong.reason.startswith("8 of 64 elements are NaN or infinite")
     down = cast(values, np.where(values == 2.3, right.dtype.type(2.0), right).astype(right.dtype))
     assert not down.within
-    assert down.reason == "8 of 64 elements differ, and Cast rounds nothing"
+    assert down.reason == "8 of 64 elements differ; Cast does not round"
 
 
 def test_an_elementwise_function_has_a_band_too():
@@ -205,7 +207,7 @@ def test_a_result_of_few_digits_is_judged_alike_whatever_it_is_kept_in(dtype, pr
         assert 0 < found.band.ratio <= 1
         wrong = judged(a, b, off.astype(kept))
         assert not wrong.within
-        assert wrong.reason.startswith("it is off by ")
+        assert wrong.reason.startswith("its error is ")
 
 
 @pytest.mark.parametrize("kept", [np.float16, np.float32])
@@ -223,8 +225,8 @@ def test_a_result_beyond_its_format_is_named(kept, clamped):
     assert found.within
     first, became = exact[beyond][0], given[beyond][0]
     assert found.reason == (
-        f"{beyond.sum()} of 256 results are beyond 65504, the largest float16; "
-        f"the first is {first:.6g} and became {became:.6g}"
+        f"{beyond.sum()} of 256 results are beyond 65504, the largest float16 value; "
+        f"the first, {first:.6g}, became {became:.6g}"
     )
     for wrong in (np.inf, np.nan):
         broken = given.copy()

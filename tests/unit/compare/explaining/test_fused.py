@@ -66,7 +66,7 @@ def codes(values):
 def test_the_end_of_a_layer_is_explained_with_what_lies_inside():
     run, found = explained(recorded(codes(levels(sums(), *OUT))))
     assert found["y"].status is ExplainStatus.EXPLAINED
-    assert "inside of fused layers" in found["y"].assumed
+    assert "inside fused layers" in found["y"].assumed
     assert found["a"].status is found["m"].status is ExplainStatus.NO_INPUT
     assert "'y'" in found["a"].reason
     assert run.not_looked_at == ()
@@ -84,7 +84,7 @@ def test_codes_that_wrap_around_at_the_end_of_a_layer_are_named():
 def test_a_quantizer_that_is_left_out_inside_a_layer_is_said():
     run, found = explained(recorded(codes(levels(sums(), *OUT)), inner=True))
     assert found["y"].status is ExplainStatus.EXPLAINED
-    assert "not made codes" in found["y"].assumed
+    assert "without rounding to codes" in found["y"].assumed
     assert run.exit_code == 0
 
 
@@ -94,7 +94,7 @@ def test_a_quantizer_that_is_computed_inside_a_layer_is_replayed():
     assert np.any(codes(made) != codes(levels(sums(), *OUT)))
     _, found = explained(recorded(codes(made), inner=True))
     assert found["y"].status is ExplainStatus.EXPLAINED
-    assert "not made codes" not in found["y"].assumed
+    assert "without rounding to codes" not in found["y"].assumed
 
 
 @pytest.mark.parametrize(("off", "status"), [(1e-7, ExplainStatus.IN_BAND), (1e-3, ExplainStatus.UNEXPLAINED)])
@@ -162,7 +162,7 @@ def layer(*, bias=1.0, weight=1.0, activation=True):
 def test_a_mistake_inside_a_real_layer_is_named_with_its_node(mistake, said):
     _, relu = explain_recording(layer(**mistake)).nodes
     assert relu.status == "unexplained"
-    assert f"{said}: that reproduces every element" in relu.reason
+    assert f"{said} (reproduces every element)" in relu.reason
 
 
 def test_a_right_layer_and_one_of_unknown_mistakes_are_not_accused_of_one():

@@ -39,7 +39,7 @@ def test_a_wrong_kernel_alone_is_no_wrong_recording():
 
 def test_values_that_nothing_goes_with_may_have_been_recorded_wrongly():
     found = reasons("add", "turn", reason="known before")
-    assert found["add"].startswith("known before; nor is what reads it explained")
+    assert found["add"].startswith("known before; the nodes that read it are unexplained too")
     assert "its input 'c' is unexplained too" in found["turn"]
     assert found["mul"] is None
 

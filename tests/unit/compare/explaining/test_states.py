@@ -44,12 +44,12 @@ def test_what_is_read_is_what_was_written_a_step_before(read_op, write_op):
 def test_a_state_that_was_lost_on_the_way_is_unexplained():
     answer = read(stream(wrong=2))
     assert answer.status == "unexplained"
-    assert "of 32 elements are not what 'x' was a step before" in answer.reason
+    assert "of 32 elements differ from 'x' at the previous step" in answer.reason
 
 
 def test_a_state_before_the_first_step_is_known_only_where_it_is_zero():
     assert read(stream(steps=1)).status == "explained"
     answer = read(stream(steps=1, first=7))
     assert answer.status == "no_input"
-    assert "before its first step" in answer.reason
+    assert "before the first step" in answer.reason
     assert read(stream(first=7)).elements == 3 * 8

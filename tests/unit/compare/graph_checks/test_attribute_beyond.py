@@ -30,4 +30,7 @@ def test_an_attribute_of_a_fused_node_that_the_reference_has_not():
     whole = Graph([fused], tensors=tensors, inputs=["x"], outputs=["y"], opset=OPSET)
     backend = MemoryRecording.single(whole, {**values, "y": run_node(fused, values, OPSET)["y"]})
     (found,) = [each for each in qdebug.diff(reference, backend)["y"].findings if each.role == "difference"]
-    assert found.sentence == "its transA is 1, and without it it computes what MatMul + Add of the reference does"
+    assert (
+        found.sentence
+        == "its transA is 1; without this attribute it computes the same as MatMul + Add in the reference"
+    )

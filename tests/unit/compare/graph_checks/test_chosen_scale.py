@@ -153,7 +153,7 @@ def test_a_dropped_bias_is_found(form):
 @pytest.mark.parametrize("form", FORMS)
 def test_weights_that_are_rounded_far_too_coarsely_are_named(form):
     result = diff(plain(), dynamic(levels=5, form=form))
-    assert "its weight 'w_q' is rounded far too coarsely: it uses 10 of 256 codes" in result.verdict.sentence
+    assert "its weight 'w_q' uses only 10 of 256 codes; its scale is far too large" in result.verdict.sentence
     assert result.exit_code == 1
 
 
@@ -164,7 +164,7 @@ def test_a_result_that_cancels_out_is_lost_in_the_rounding_of_its_weights(form):
     x = np.linspace(1, 2, 6, dtype=np.float32)[:, None] * row
     none = np.zeros_like(B)
     result = diff(plain(weight, x, bias=none), dynamic(weight, x, bias=none, form=form))
-    assert "with weights rounded to codes, its result has an SQNR of" in result.verdict.sentence
+    assert "rounding weights to codes leaves an SQNR of" in result.verdict.sentence
     assert "below 10 dB" in result.verdict.sentence
 
 
@@ -175,7 +175,7 @@ def test_a_result_that_hangs_on_small_data_is_lost_in_the_rounding_of_data():
     weight[0] = 0
     none = np.zeros_like(B)
     result = diff(plain(weight, x, bias=none), dynamic(weight, x, bias=none))
-    assert "with weights and data rounded to codes, its result has an SQNR of" in result.verdict.sentence
+    assert "rounding weights and data to codes leaves an SQNR of" in result.verdict.sentence
 
 
 @pytest.mark.parametrize("seed", sweep(range(12), 4))
@@ -297,11 +297,11 @@ def test_a_wrong_row_is_found_though_its_error_is_no_larger_than_that_of_roundin
     for name, array in changed.items():
         array[ROW] += steps if name in ("acc", "real") else rounding
     what = "sums" if form == "parts" else "elements"
-    by_name = "MatMulInteger 'sums'" if form == "parts" else "it"  # inside what is compared, or itself
-    for reference, who in ((plain(), by_name), (right, "it")):
+    by_name = "MatMulInteger 'sums'" if form == "parts" else "the node"  # inside what is compared, or itself
+    for reference, who in ((plain(), by_name), (right, "the node")):
         result = diff(reference, spoilt(right, **changed))
         assert result.verdict.status.value == "diverged"
-        assert f"{who} gives 24 of 144 {what} that are not those of its inputs" in result.verdict.sentence
+        assert f"24 of 144 {what} differ from a replay of {who} on its recorded inputs" in result.verdict.sentence
     assert diff(plain(), right).status.value == "within"
 
 
@@ -312,7 +312,7 @@ def test_sums_that_a_cast_spoils_are_put_down_to_the_cast():
         changed[name][:, 20:] += 900 * unit
     result = diff(plain(), spoilt(right, **changed))
     assert (result.status.value, result.origin) == ("diverged", "cast"), result.verdict.sentence
-    assert "Cast 'cast' gives 24 of 144 elements that are not those of its inputs" in result.verdict.sentence
+    assert "24 of 144 elements differ from a replay of Cast 'cast' on its recorded inputs" in result.verdict.sentence
 
 
 def after_tanh(*, wrong):
@@ -399,7 +399,7 @@ def test_a_bias_in_a_narrow_format_is_the_reference_s(level):
 
 @pytest.mark.parametrize("level", [0, 4])
 def test_a_weight_in_blocks_that_no_rounding_makes_is_named(level):
-    """However little of it shows: the codes of one block are off by one, and most of a step is allowed to each."""
+    """However little of it shows: the codes of one block are off by one; the margin is most of a step to each."""
     wrong = blockwise(level=level)
     codes = wrong.load("w_q").copy()
     codes[5, 1] += 1

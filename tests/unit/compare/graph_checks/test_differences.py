@@ -73,8 +73,8 @@ def test_values_that_are_computed_are_never_called_constants():
     verdict = diff(chain(clamps=True), chain(clamps=False)).verdict
     assert verdict.origin == "add"
     assert (
-        "the reference's Relu before it is missing here: without Relu, the reference's nodes give what is recorded"
-        in verdict.sentence
+        "the reference's Relu before it is missing here; without Relu, the reference's nodes "
+        "reproduce the recorded values" in verdict.sentence
     )
 
 

@@ -100,7 +100,7 @@ def test_the_constant_that_is_wrong_is_named(activation, quant, fault, kind, nam
     node = result.nodes[-1]
     assert (node.status, result.origin) == (Status.DIVERGED, "conv")
     assert (node.findings[0].kind, node.findings[0].evidence) == (kind, name)
-    assert "with its BatchNormalization folded in" in node.reason
+    assert "(its BatchNormalization folded in)" in node.reason
 
 
 def test_statistics_that_were_left_out_are_a_wrong_weight_or_bias():
@@ -157,9 +157,9 @@ def test_an_activation_is_missed_before_a_product_that_a_normalization_was_folde
         DiffSession(rec.recording, backend(*constants, activation=False)).result().nodes[-1]
         for constants in (folded(), wrong_row(*folded()))
     )
-    assert (
-        without.reason
-        == "the reference's Relu before it is missing here: without Relu, the reference's nodes give what is recorded"
+    assert without.reason == (
+        "the reference's Relu before it is missing here; without Relu, the reference's nodes "
+        "reproduce the recorded values"
     )
     assert without.findings[0].kind is FindingKind.MISSING_NODE
     assert other.findings[0].kind is FindingKind.WEIGHT

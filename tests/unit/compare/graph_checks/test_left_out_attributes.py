@@ -53,12 +53,12 @@ def reason(reference, backend):
 def test_both_values_are_named(op, inputs, attrs, stated, default):
     name = next(iter(attrs))
     one, other = run(op, inputs, {}), run(op, inputs, attrs)
-    assert reason(one, other) == ("attribute", f"its {name} is {stated}, the reference's is {default}")
-    assert reason(other, one) == ("attribute", f"its {name} is {default}, the reference's is {stated}")
+    assert reason(one, other) == ("attribute", f"its {name} is {stated}; the reference's is {default}")
+    assert reason(other, one) == ("attribute", f"its {name} is {default}; the reference's is {stated}")
 
 
 def test_a_list_that_one_side_leaves_out_is_named_without_its_default():
-    with pytest.raises(AlignmentError, match=r"its dilations is the default, the reference's is \(2, 2\)"):
+    with pytest.raises(AlignmentError, match=r"its dilations is the default; the reference's is \(2, 2\)"):
         qdebug.diff(run("Conv", CONV, {"dilations": (2, 2)}), run("Conv", CONV, {}))
 
 
@@ -93,8 +93,8 @@ def test_nodes_are_named_in_their_order(first):
     """What comes before is said before."""
     lacking = run("Conv", CONV, {"pads": (1, 1, 1, 1)})
     kind, said = reason(run("Conv", CONV, {"pads": (1, 1, 1, 1)}, first=first), lacking)
-    right = f"without {first}, the reference's nodes give what is recorded"
-    assert (kind, said) == ("missing_node", f"the reference's {first} before it is missing here: {right}")
+    right = f"without {first}, the reference's nodes reproduce the recorded values"
+    assert (kind, said) == ("missing_node", f"the reference's {first} before it is missing here; {right}")
     fused = run("Conv", CONV, {"pads": (1, 1, 1, 1)})
     graph = Graph(
         [

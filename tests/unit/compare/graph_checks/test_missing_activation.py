@@ -48,7 +48,7 @@ def test_a_relu_that_an_if_body_alone_reads_is_missed():
     row = next(each for each in result.nodes if each.tensor == "y")
     assert row.metrics.sqnr_db > 20
     assert (row.status, row.findings[0].kind) == ("diverged", "missing_node")
-    assert row.findings[0].sentence == "it reads 'a', and the reference's Relu before it is missing"
+    assert row.findings[0].sentence == "it reads 'a' directly; the reference's Relu before it is missing"
 
 
 def test_codes_that_a_relu_is_not_left_to_do_not_hide_that_it_is_missing():
@@ -76,7 +76,8 @@ def test_a_relu_that_was_merged_away_under_its_own_name_is_missing_and_no_arithm
     row = next(each for each in result.nodes if each.tensor == "r")
     assert [each.kind for each in row.findings] == ["missing_node"]
     assert (
-        row.reason == "the reference's Relu is missing here: without Relu, the reference's nodes give what is recorded"
+        row.reason
+        == "the reference's Relu is missing here; without Relu, the reference's nodes reproduce the recorded values"
     )
 
 

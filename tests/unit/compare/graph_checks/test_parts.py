@@ -107,7 +107,7 @@ def test_codes_read_by_another_scale_inside_a_part_are_named_however_little_come
     assert diff(reference, run(0.05)).exit_code == 0
     result = diff(reference, run(0.06))
     assert result.origin == "n_d", result.verdict.sentence
-    assert "it reads 'r' by scale 0.06, and that was written with 0.05" in result.verdict.sentence
+    assert "it reads 'r' with scale 0.06, but 'r' was written with scale 0.05" in result.verdict.sentence
 
 
 @pytest.mark.parametrize("shape", [(), (1, 1)])

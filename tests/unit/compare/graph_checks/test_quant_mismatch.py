@@ -47,8 +47,8 @@ def test_a_node_that_reads_what_was_written_has_no_finding():
 @pytest.mark.parametrize(
     ("changed", "said"),
     [
-        ({"scale": 1.0}, "it reads 'x' by scale 1, and that was written with 0.5"),
-        ({"zero_point": 0}, "it reads 'x' by zero point 0, and that was written with 3"),
+        ({"scale": 1.0}, "it reads 'x' with scale 1, but 'x' was written with scale 0.5"),
+        ({"zero_point": 0}, "it reads 'x' with zero point 0, but 'x' was written with zero point 3"),
     ],
 )
 def test_other_numbers_are_named_with_both(changed, said):
@@ -73,7 +73,7 @@ def test_rolled_scales_of_channels_are_shortened():
     graph = Graph([node, swapped], tensors=tensors, inputs=["x"], outputs=["y", "z"])
     arrays = {name: recording.load(name) for name in recording.names} | {"rolled": np.array([0.2, 0.1], np.float32)}
     found = quant_mismatch(MemoryRecording.single(graph, arrays), swapped)
-    assert found.sentence == "it reads 'w' by scale [0.2, 0.1], and that was written with [0.1, 0.2]"
+    assert found.sentence == "it reads 'w' with scale [0.2, 0.1], but 'w' was written with scale [0.1, 0.2]"
 
 
 @pytest.mark.parametrize(
@@ -83,11 +83,11 @@ def test_rolled_scales_of_channels_are_shortened():
         (None, None),
         (
             QuantParams(dtype="uint8", scale=1.0, zero_point=3),
-            "its codes are written with scale 0.5 and read with 1",
+            "its codes are written with scale 0.5, but read with scale 1",
         ),
         (
             QuantParams(dtype="uint8", scale=0.5, zero_point=0),
-            "its codes are written with zero point 3 and read with 0",
+            "its codes are written with zero point 3, but read with zero point 0",
         ),
     ],
 )
@@ -135,7 +135,7 @@ def test_a_zero_point_that_is_off_is_told_though_its_effect_is_less_than_a_code(
     assert healthy.exit_code == 0, healthy.verdict.sentence
     found = diff(real, added(zero_point=31))
     assert (found.origin, found.first_divergence) == ("sum", "sum"), found.verdict.sentence
-    assert "it reads 't_q' by zero point 31, and that was written with 30" in found.verdict.sentence
+    assert "it reads 't_q' with zero point 31, but 't_q' was written with zero point 30" in found.verdict.sentence
 
 
 def test_a_reference_that_says_the_same_is_not_contradicted():

@@ -60,7 +60,7 @@ def test_other_padding_is_a_difference_still():
     backend = recorded([conv(auto_pad="SAME_UPPER", strides=(2, 2))], {"w": W, "b": B})
     result = qdebug.diff(reference, backend)
     (node,) = (each for each in result.nodes if each.node == "conv")
-    assert node.reason == "its pads is (1, 0, 1, 1), the reference's is (1, 1, 1, 1)"
+    assert node.reason == "its pads is (1, 0, 1, 1); the reference's is (1, 1, 1, 1)"
 
 
 def softmax(axis):
@@ -70,7 +70,7 @@ def softmax(axis):
 def test_an_axis_counts_from_either_end():
     assert qdebug.diff(recorded([softmax(3)], {}), recorded([softmax(-1)], {})).status == "identical"
     result = qdebug.diff(recorded([softmax(3)], {}), recorded([softmax(-2)], {}))
-    assert "its axis is 2, the reference's is 3" in result.verdict.sentence
+    assert "its axis is 2; the reference's is 3" in result.verdict.sentence
 
 
 RELU = Node(name="relu", op="Relu", inputs=("c",), outputs=("r",))
@@ -100,4 +100,4 @@ def test_a_wrong_constant_is_found_beside_a_bias_that_stands_apart(sides, kind):
 
 def test_a_lost_bias_is_said():
     result = qdebug.diff(recorded(*TOGETHER), recorded([conv(bias=False), RELU], {"w": W}))
-    assert "it has no bias, the reference has one" in result.verdict.sentence
+    assert "it has no bias, but the reference has one" in result.verdict.sentence

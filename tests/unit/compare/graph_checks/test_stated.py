@@ -84,4 +84,4 @@ def test_a_wrong_constant_in_blocks_is_named(backend, kind, evidence):
     result = diff(plain(), backend)
     first = result.nodes[-1].findings[0]
     assert (result.origin, str(first.kind), first.evidence) == ("n_y", kind, evidence), result.verdict.sentence
-    assert "with its BatchNormalization folded in" in first.sentence
+    assert "(its BatchNormalization folded in)" in first.sentence

@@ -80,23 +80,23 @@ def test_samples_that_one_side_lacks_are_left_out_and_said():
     comparison = compared(ours, {0: F32([1.0]), 3: F32([2.0])})
     assert [s.sample for s in comparison.samples] == [0, 3]
     assert comparison.stats.worst_sample == 3
-    assert comparison.note == "values of 2 of 4 samples compared: the backend has none for 2"
+    assert comparison.note == "compared 2 of 4 samples: the backend has no values for 2"
     other = compared({0: F32([1.0])}, {0: F32([1.0]), 1: F32([1.0])})
-    assert other.note == "values of 1 of 2 samples compared: the reference has none for 1"
+    assert other.note == "compared 1 of 2 samples: the reference has no values for 1"
 
 
 def test_steps_that_one_side_lacks_are_counted_as_steps():
     comparison = compared({(0, 0): F32([1.0]), (0, 1): F32([1.0])}, {(0, 0): F32([1.0])})
-    assert comparison.note == "values of 1 of 2 steps of all samples compared: the backend has none for 1"
+    assert comparison.note == "compared 1 of 2 steps of all samples: the backend has no values for 1"
 
 
 def test_no_common_sample_is_incomparable():
     comparison = compared({0: F32([1.0])}, {1: F32([1.0])})
     assert comparison.stats is None
     assert comparison.samples == ()
-    assert comparison.reason.startswith("no sample is held by both sides")
+    assert comparison.reason.startswith("no sample was recorded in both runs")
     nothing = compare_pair(recording("x", F32([1.0])), recording("y", F32([1.0])), pair_of())
-    assert nothing.reason == "neither side has values"
+    assert nothing.reason == "neither run has values"
 
 
 def test_constants_are_compared_once():

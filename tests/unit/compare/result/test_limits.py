@@ -58,7 +58,7 @@ def test_lost_tensors_are_accepted_by_number_or_by_pattern():
     ],
 )
 def test_a_limit_that_would_let_everything_pass_is_none(make, name, value):
-    with pytest.raises(UsageError, match=f"The limit {name} is "):
+    with pytest.raises(UsageError, match=f"The limit {name} must be "):
         make(**{name: value})
 
 
@@ -69,7 +69,9 @@ def test_numbers_of_any_kind_are_limits():
 
 @pytest.mark.parametrize("limits", [{"max_lsb": 1}, "limits.toml", 1.5, [Limits()]])
 def test_what_is_no_limits_is_refused_by_its_type(limits):
-    with pytest.raises(UsageError, match=f"limits is a {type(limits).__name__} and no Limits") as refused:
+    with pytest.raises(
+        UsageError, match=f"limits must be a qdebug.Limits, but is a {type(limits).__name__}"
+    ) as refused:
         checked_limits(limits)
     assert "qdebug.Limits(" in refused.value.hint
     assert checked_limits(None) == Limits()
@@ -78,5 +80,5 @@ def test_what_is_no_limits_is_refused_by_its_type(limits):
 
 def test_diff_refuses_limits_of_another_type():
     empty = MemoryRecording.single(Graph([], inputs=["x"], outputs=["x"]), {"x": np.zeros(2, np.float32)})
-    with pytest.raises(UsageError, match="limits is a dict"):
+    with pytest.raises(UsageError, match="but is a dict"):
         DiffSession(empty, empty, limits={"max_lsb": 1})

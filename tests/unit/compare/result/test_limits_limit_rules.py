@@ -119,6 +119,6 @@ def test_entries_that_hold_for_nothing_are_named(made):
     )
     accepted = (Acknowledgement(node="conv1", reason="r"), Acknowledgement(node="conv7", reason="r"))
     assert unused_entries(rules, accepted, nodes) == [
-        "rule 1 (tensor = 'gone', op = 'Conv') holds for nothing",
-        "there is no node 'conv7' to acknowledge",
+        "rule 1 (tensor = 'gone', op = 'Conv') matches no tensor",
+        "the acknowledged node 'conv7' does not exist",
     ]

@@ -48,7 +48,7 @@ def test_a_shape_that_the_graph_declares_otherwise_is_beyond_the_limit():
 def test_the_node_that_declares_another_shape_is_the_origin_of_shapes_and_errors_after_it():
     nodes = [
         result(0, Status.WITHIN),
-        result(1, Status.INCOMPARABLE, declared="its strides is (1, 2), the reference's is (1, 1)", reason="shapes"),
+        result(1, Status.INCOMPARABLE, declared="its strides is (1, 2); the reference's is (1, 1)", reason="shapes"),
         result(2, Status.INCOMPARABLE, reason="shapes"),
         result(3, Status.DIVERGED, reason="it is far off"),
     ]

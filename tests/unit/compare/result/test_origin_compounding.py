@@ -121,7 +121,8 @@ def test_the_verdict_says_so_in_a_sentence():
     results, graph = chain([*USUAL, 4.0, 16.0, *USUAL])
     summed = verdict(ResultTable(results), (), compounding=compounding_nodes(ResultTable(results), graph))
     assert summed.sentence.endswith(
-        "Conv 'n6' amplifies the error of its input 16 times (the median of Conv here is 1.02); so does 1 more node."
+        "Conv 'n6' amplifies the error of its input 16 times (the median of Conv in this network is "
+        "1.02); so does 1 more node."
     )
     assert named(summed.compounding) == ["n6", "n5"]
     assert SimpleNamespace(**summed.to_dict()["compounding"][0]).usual == pytest.approx(1.025, rel=1e-2)

@@ -49,7 +49,7 @@ def test_a_reference_without_a_winner_has_no_rank(reference):
 def test_scores_of_two_shapes_are_refused():
     with pytest.raises(ValueError, match=r"\(3,\) and \(2,\)"):
         ranked([1, 2, 3], [1, 2])
-    with pytest.raises(ValueError, match="one dimension"):
+    with pytest.raises(ValueError, match="one-dimensional"):
         ranked([[1, 2]], [[1, 2]])
 
 

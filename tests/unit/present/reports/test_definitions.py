@@ -21,4 +21,4 @@ def test_every_metric_is_defined_in_every_form():
         assert spec.definition in table
         assert f"| `{spec.name}` |" in written
         assert named[spec.name]["definition"] == spec.definition
-    assert "values of the reference that the codes cannot represent: they are cut off at qmin or qmax" in table
+    assert "values of the reference that the codes cannot represent, and that are clipped at qmin or qmax" in table

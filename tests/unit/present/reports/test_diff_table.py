@@ -49,7 +49,7 @@ def test_the_parts_come_in_order(diverged):
     ]
     places = [text.index(landmark, text.index("conv1.")) for landmark in landmarks]
     assert places == sorted(places)
-    assert "default: SQNR at least 20 dB; give --min-sqnr" in text
+    assert "default: SQNR at least 20 dB; --min-sqnr" in text
 
 
 def test_nodes_keep_their_order_and_the_first_divergence_is_marked(diverged):

@@ -90,6 +90,6 @@ def test_an_output_that_is_wrong_though_no_node_is_fails_by_itself(nodes, made):
     (failure,) = root.iter("failure")
     assert (failure.get("type"), failure.get("message")) == (
         "accumulated",
-        "accumulated: an output has too little, though no node is beyond its limit",
+        "accumulated: an output has too little, although no node is beyond its limit",
     )
     assert root.get("failures") == "1"

@@ -74,7 +74,7 @@ def test_a_long_comparison_keeps_the_worst_nodes_in_order_and_says_what_is_cut(m
     kept = [int(line.split("|")[1]) for line in text.splitlines() if line.startswith("| ") and "diverged" in line]
     assert kept == [i for i in range(300) if i % 7 == 0]
     rows = sum(line.count("`conv") for line in text.splitlines())
-    assert f"{300 - rows} of 300 nodes are cut" in text
+    assert f"{300 - rows} of 300 nodes are left out" in text
 
 
 def test_the_default_limit_is_below_that_of_a_job_summary(made):
@@ -112,7 +112,7 @@ def test_names_that_swell_when_they_are_escaped_do_not_break_the_limit(made):
     nodes = [made.node(i, Status.DIVERGED, acknowledged=said, node=hostile, tensor=f"{hostile}{i}") for i in range(600)]
     text = diff_markdown(made.result(nodes, left_out=left_out))
     assert len(text.encode()) <= MARKDOWN_LIMIT
-    assert "lines are cut; the JSON has them all" in text
+    assert "lines are left out; the JSON has them all" in text
     assert text.count("diverged \\(ack") > 10
 
 

@@ -42,7 +42,7 @@ def test_the_report_says_everything_about_the_node(made):
         "scale / zero point  -",
         "0.05 / -3",
         "10 log10(sum reference^2",
-        "of these a Relu's zero",
+        "of these, zeros of a Relu",
         "sample 1: diverged",
         "worst elements",
     ):

@@ -54,7 +54,7 @@ def test_a_schema_is_valid_and_names_its_document(name):
 
 
 def test_an_unknown_schema_is_an_error():
-    with pytest.raises(UsageError, match=r"no JSON schema '\.\./diff'"):
+    with pytest.raises(UsageError, match=r"Unknown JSON schema '\.\./diff'"):
         load_schema("../diff")
 
 

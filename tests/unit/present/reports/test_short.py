@@ -74,13 +74,13 @@ def test_sound_runs_are_not_spoken_of_and_others_are(failing):
     assert "runs " not in shown(failing)
     unknown = replace(failing, reference=RunInfo(backend="x"), backend=RunInfo(backend="x", complete=False))
     text = shown(unknown, 140)
-    assert "reference and backend: fidelity unknown: nobody checked" in text
+    assert "reference and backend: fidelity unknown: whether recording changed the result was not checked" in text
     assert "backend: INCOMPLETE" in text
 
 
 def test_random_inputs_are_said(failing):
     random = replace(failing, backend=replace(SOUND, options={"inputs": "random, seed 0", "inputs_random": True}))
-    assert "inputs    random, seed 0: random inputs hide what real ones show" in shown(random)
+    assert "inputs    random, seed 0: random inputs hide errors that real inputs show" in shown(random)
 
 
 def test_lost_tensors_are_named_and_counted(made):

@@ -147,7 +147,7 @@ def test_damaged_values_are_refused(recorder, followed, path):
     with part_of(path).open("r+b") as file:
         file.seek(event.offset)
         file.write(b"\x01")
-    with pytest.raises(RecordingError, match="not those recorded"):
+    with pytest.raises(RecordingError, match="differ from the recorded hash"):
         followed.load("a")
 
 
@@ -255,14 +255,14 @@ def test_what_is_written_anew_is_noticed(recorder, followed, path):
     recorder.discard()
     assert followed.changed() == "was removed"
     other = Recorder(path, backend="b")
-    assert followed.changed() == "was written anew"
+    assert followed.changed() == "was rewritten"
     with qdebug.open_recording(path, follow=True) as again:
         other.put("x", np.arange(4))
         assert again.refresh() == ("x",)
         other.close()
         assert again.refresh() == ()
         assert again.changed() == ""
-        assert followed.changed() == "was written anew"
+        assert followed.changed() == "was rewritten"
         path.unlink()
         assert again.changed() == "was removed"
     assert followed.load("x").tolist() == [0, 1, 2]
@@ -274,11 +274,11 @@ def test_a_finished_recording_that_is_written_anew_is_noticed(recorder, path):
     with qdebug.open_recording(path, follow=True) as recording:
         assert recording.changed() == ""
         other = Recorder(path, backend="b", force=True)
-        assert recording.changed() == "was written anew"
+        assert recording.changed() == "was rewritten"
         other.discard()
         assert recording.changed() == ""
         path.write_bytes(path.read_bytes()[:100])
-        assert recording.changed() == "was written anew"
+        assert recording.changed() == "was rewritten"
         path.unlink()
         assert recording.changed() == "was removed"
 

@@ -83,9 +83,7 @@ class TestWhatIsNoRecording:
         writer.append("x", np.zeros(3))
         writer.leave()
         (tmp_path / "run.h5.part").unlink()
-        with pytest.raises(
-            RecordingError, match=r"journal of a run that did not finish.*run\.h5\.part.*missing"
-        ) as error:
+        with pytest.raises(RecordingError, match=r"journal of an unfinished run.*run\.h5\.part.*missing") as error:
             FileRecording(tmp_path / "run.h5.journal")
         assert "Put that file back" in error.value.hint
         assert "qdebug file recover" in error.value.hint
@@ -501,9 +499,9 @@ def test_a_file_that_was_cut_off_says_how_much_of_it_is_there(tmp_path):
         rec.put("x", np.ones(30_000, np.float32))
     size = whole.stat().st_size
     (tmp_path / "cut.h5").write_bytes(whole.read_bytes()[:50_000])
-    with pytest.raises(RecordingError, match=rf"is cut off: 50,000 of its {size:,} bytes are there"):
+    with pytest.raises(RecordingError, match=rf"is truncated: only 50,000 of its {size:,} bytes are there"):
         FileRecording(tmp_path / "cut.h5")
-    with pytest.raises(RecordingError, match="is cut off"):
+    with pytest.raises(RecordingError, match="is truncated"):
         recover(tmp_path / "cut.h5")
 
 
@@ -534,7 +532,7 @@ def test_values_that_are_not_what_was_recorded_are_not_given(recorded):
         assert recording.load("x").size == 12
         for _ in range(2):
             with pytest.raises(
-                PayloadMismatchError, match=r"bytes of tensor 'big' in .*run\.h5' are not what was"
+                PayloadMismatchError, match=r"bytes of tensor 'big' in .*run\.h5' differ from what was"
             ) as caught:
                 recording.load("big", 1)
         assert "Copy the file again" in caught.value.hint

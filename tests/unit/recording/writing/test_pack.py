@@ -188,7 +188,7 @@ def test_a_damaged_recording_is_not_packed(tmp_path):
     content = bytearray(path.read_bytes())
     content[at + 5000] ^= 1
     path.write_bytes(content)
-    with pytest.raises(RecordingError, match="not what was recorded"):
+    with pytest.raises(RecordingError, match="differ from what was recorded"):
         pack(path)
     assert path.read_bytes() == content
     assert [entry.name for entry in tmp_path.iterdir()] == ["run.h5"]
@@ -284,7 +284,7 @@ def test_damaged_values_are_blamed_on_the_file_that_has_them(tmp_path):
 def test_a_level_that_there_is_not(tmp_path, level):
     path = write(tmp_path / "run.h5", {"a": np.zeros(9)})
     before = path.read_bytes()
-    with pytest.raises(UsageError, match=f"no level {level}; the levels are 1 to 9") as error:
+    with pytest.raises(UsageError, match=f"Invalid level {level}; levels are 1 to 9") as error:
         pack(path, level=level)
     assert "--level 9" in error.value.hint
     assert path.read_bytes() == before
@@ -339,5 +339,5 @@ def test_progress_counts_payloads_and_a_level_is_one_of_nine(tmp_path):
     for level in (1, 9):
         pack(path, level=level)
     for level in (0, 10):
-        with pytest.raises(UsageError, match=f"There is no level {level}"):
+        with pytest.raises(UsageError, match=f"Invalid level {level}"):
             pack(path, level=level)

@@ -200,11 +200,11 @@ def test_values_that_were_put_twice_since_the_first_time_was_interrupted(tmp_pat
 
 
 def test_where_there_is_nothing_to_recover(tmp_path):
-    with pytest.raises(NotARecordingError, match="No unfinished run"):
+    with pytest.raises(NotARecordingError, match="There is no unfinished run"):
         recover(tmp_path / "run.h5")
     left_behind(tmp_path / "run.h5")
     journal_of(tmp_path / "run.h5").write_bytes(b"QDJ1\r\n\x1a\n")
-    with pytest.raises(NotARecordingError, match="no tensor"):
+    with pytest.raises(NotARecordingError, match="lists no tensor"):
         recover(tmp_path / "run.h5")
 
 
@@ -327,7 +327,7 @@ class TestWholeWithoutJournal:
         content = bytearray(part_of(path).read_bytes())
         content[content.index(np.full(4, 1, np.float32).tobytes())] ^= 1
         part_of(path).write_bytes(content)
-        with pytest.raises(RecordingError, match="not what was recorded"):
+        with pytest.raises(RecordingError, match="differ from what was recorded"):
             recover(path)
         assert part_of(path).read_bytes() == content
 
@@ -344,16 +344,16 @@ def test_values_without_their_journal_are_not_recovered(tmp_path):
     path = left_behind(tmp_path / "run.h5")
     journal_of(path).unlink()
     for name in (path, part_of(path)):
-        with pytest.raises(NotARecordingError, match=r"run\.h5\.part' lies there without its journal"):
+        with pytest.raises(NotARecordingError, match=r"The journal of .*run\.h5\.part' is missing"):
             recover(name)
-    with pytest.raises(RecordingError, match="did not finish, and its journal is missing"):
+    with pytest.raises(RecordingError, match="belongs to an unfinished run, and its journal is missing"):
         FileRecording(part_of(path))
 
 
 def test_a_journal_without_the_values_says_what_is_gone(tmp_path):
     path = left_behind(tmp_path / "run.h5")
     part_of(path).unlink()
-    with pytest.raises(RecordingError, match=r"since .*run\.h5\.part', which held the values, is gone"):
+    with pytest.raises(RecordingError, match=r"because .*run\.h5\.part', which held the values, is missing"):
         recover(path)
 
 
@@ -361,7 +361,7 @@ def test_a_journal_without_the_values_says_what_is_gone(tmp_path):
 def test_nothing_is_written_over_what_is_being_recovered(tmp_path, ending):
     path = left_behind(tmp_path / "run.h5")
     before = {file.name: file.read_bytes() for file in tmp_path.iterdir()}
-    with pytest.raises(RecordingError, match=r"belongs to a run that did not finish, and is all that is left of it"):
+    with pytest.raises(RecordingError, match=r"is all that is left of an unfinished run"):
         recover(path, tmp_path / f"run.h5{ending}", force=True)
     assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == before
     assert recover(path).tensors == 9
@@ -369,7 +369,7 @@ def test_nothing_is_written_over_what_is_being_recovered(tmp_path, ending):
 
 @pytest.mark.parametrize("name", [".", "/"])
 def test_a_folder_is_no_run(name):
-    with pytest.raises(NotARecordingError, match="No unfinished run lies"):
+    with pytest.raises(NotARecordingError, match="There is no unfinished run"):
         recover(Path(name))
 
 

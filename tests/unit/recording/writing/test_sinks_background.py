@@ -218,7 +218,7 @@ for number in range(100):
 def test_a_dropped_recorder_lets_its_path_go(tmp_path):
     rec = qdebug.Recorder(tmp_path / "run.h5", backend="b", background=True)
     rec.put("a", [1.0])
-    with pytest.raises(RecordingError, match="which is this one") as error:
+    with pytest.raises(RecordingError, match="which is this process") as error:
         qdebug.Recorder(tmp_path / "run.h5", backend="b", force=True)
     assert "rec.close()" in error.value.hint
     del rec

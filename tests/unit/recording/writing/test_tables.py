@@ -132,10 +132,10 @@ def test_tensors_that_the_graph_does_not_know_get_rows_behind_its_own():
     ("tensor", "said"),
     [
         (TensorInfo(name="t", dtype="int7"), "dtype 'int7'"),
-        (TensorInfo(name="t", shape=(1,) * UNKNOWN), "an extent is a number or None"),
-        (TensorInfo(name="t", shape=(-1,)), "an extent is a number or None"),
-        (TensorInfo(name="t", shape=(2**63,)), "an extent is a number or None"),
-        (TensorInfo(name="t", shape=("n",)), "an extent is a number or None"),
+        (TensorInfo(name="t", shape=(1,) * UNKNOWN), "an extent must be a number or None"),
+        (TensorInfo(name="t", shape=(-1,)), "an extent must be a number or None"),
+        (TensorInfo(name="t", shape=(2**63,)), "an extent must be a number or None"),
+        (TensorInfo(name="t", shape=("n",)), "an extent must be a number or None"),
     ],
 )
 def test_a_tensor_that_no_row_can_describe_is_named(tensor, said):

@@ -190,7 +190,7 @@ class TestAppend:
     @pytest.mark.parametrize("place", [(-1, 0), (0, -1), (2**32, 0), (0, 2**32)])
     def test_numbers_that_no_file_can_hold(self, tmp_path, place):
         writer = RecordingWriter(tmp_path / "run.h5")
-        with pytest.raises(RecordingError, match="no file can hold"):
+        with pytest.raises(RecordingError, match="beyond what a file can hold"):
             writer.append("x", np.zeros(1), place)
         assert writer.events == 0
         finish(writer)
@@ -476,7 +476,7 @@ def test_a_folder_that_was_renamed_still_has_what_was_recorded(tmp_path):
     writer.append("x", np.ones(3))
     (tmp_path / "old").rename(tmp_path / "new")
     writer.append("y", np.ones(4))
-    with pytest.raises(RecordingError, match="the folder has another name now") as caught:
+    with pytest.raises(RecordingError, match="their folder was renamed") as caught:
         writer.close(Graph(), RunInfo(backend="b"))
     assert "If the folder was renamed, rebuild the recording in it" in caught.value.hint
     assert recover(tmp_path / "new" / "run.h5").tensors == 2
@@ -492,7 +492,7 @@ def test_a_recording_that_cannot_get_its_name_is_kept_beside_it(tmp_path, monkey
         patch.setattr(writer_module, "give_name", full)
         with pytest.raises(RecordingError, match="cannot be finished: no space left on device") as caught:
             writer.close(Graph(), RunInfo(backend="b"))
-    assert "What was recorded is kept beside it." in caught.value.message
+    assert "The partial recording is kept in the same folder." in caught.value.message
     assert "qdebug file recover" in caught.value.hint
     assert writer.failure == caught.value.message
     assert recover(tmp_path / "run.h5").tensors == 1

@@ -158,9 +158,9 @@ def test_a_name_that_may_not_outlive_a_power_cut_is_reported(tmp_path, monkeypat
         real(fd)
 
     monkeypatch.setattr(os, "fsync", refuse)
-    with pytest.warns(RecordingStopped, match="may not outlive a power cut"):
+    with pytest.warns(RecordingStopped, match="may not survive a power failure"):
         rec.close()
-    assert "may not outlive a power cut" in rec.failure
+    assert "may not survive a power failure" in rec.failure
     with FileRecording(tmp_path / "run.h5") as recording:
         assert recording.info.complete
 

@@ -67,7 +67,7 @@ async def test_another_run_on_the_same_path_is_shown(followed, tmp_path):
         first.discard()
         await check_shown("b.h5 was removed; shown is what was read of it before", "FAIL", "n2")
         second = recorder(path, wrong=4)
-        await check_shown("b.h5 was written anew, and is opened again", "6 of 6 compared", "first divergence at n4")
+        await check_shown("b.h5 was rewritten, and is opened again", "6 of 6 compared", "first divergence at n4")
         second.close()
         await check_shown("FAIL")
         recorder(path).close()
@@ -100,9 +100,9 @@ async def test_a_finished_file_that_is_cut_off_and_copied_anew_is_shown(followed
         await check_shown("FAIL", "n2")
         whole = (path.parent / "c.h5").read_bytes()
         path.write_bytes(whole[:3000])
-        await check_shown("b.h5 was written anew; shown is what was read of it before")
+        await check_shown("b.h5 was rewritten; shown is what was read of it before")
         path.write_bytes(whole)
-        await check_shown("b.h5 was written anew, and is opened again", "FAIL", "n4")
+        await check_shown("b.h5 was rewritten, and is opened again", "FAIL", "n4")
 
     await followed(act)
 

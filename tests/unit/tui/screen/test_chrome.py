@@ -77,11 +77,11 @@ def test_a_long_name_does_not_hide_the_cause(make_scene, height):
 
 def test_an_apostrophe_is_no_name_to_be_cut(make_scene):
     scene = make_scene(failing=())
-    said = f"Costliest nodes, each with the output's SQNR if it alone had an error: '{'x' * 90}' 17.6 dB."
+    said = f"Costliest nodes, each with the output's SQNR if only that node had an error: '{'x' * 90}' 17.6 dB."
     verdict = replace(scene.result.verdict, status=Status.ACCUMULATED, sentence=said, first_divergence=None)
     scene = replace(scene, result=replace(scene.result, verdict=verdict))
     drawn = " ".join(words(verdict_lines(verdict_on(scene), 80, 2, UNICODE)).split())
-    assert "each with the output's SQNR if it alone had an error: '" in drawn
+    assert "each with the output's SQNR if only that node had an error: '" in drawn
     assert f"…{'x' * 20}" in drawn
 
 

@@ -108,7 +108,7 @@ def test_marks_on_two_nodes_are_replayed_together(looked, session, tmp_path):
     assert effect.outputs[0].trial != one.outputs[0].trial
     assert "with 2 edits" in drawn
     assert "1 sample " in drawn
-    assert "without edits the replay gives the recorded outputs of the first sample bit for bit" in " ".join(
+    assert "without edits the replay reproduces the recorded outputs of the first sample bit for bit" in " ".join(
         drawn.split()
     )
     assert drawn.count("[x]") == 2

@@ -187,8 +187,11 @@ def test_a_replay_is_asked_for_and_given_up_by_any_change(page, scene):
 @pytest.mark.parametrize(
     ("source", "said"),
     [
-        (session(made(arrays={"q": codes()}, scale=[0.1, 0.2], axis=0)), "has 2 scales; one can be tried"),
-        (session(reference=made(arrays={"values": np.arange(3)})), "no quantized codes"),
+        (
+            session(made(arrays={"q": codes()}, scale=[0.1, 0.2], axis=0)),
+            "has 2 scales; only a tensor with one scale can be tried",
+        ),
+        (session(reference=made(arrays={"values": np.arange(3)})), "not quantized codes"),
     ],
 )
 def test_what_cannot_be_tried_says_why(page, scene, source, said):
