@@ -416,7 +416,7 @@ def _padded_softmax(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mi
     data, axis = values.get(node.inputs[0]) if node.inputs else None, node.attrs.get("axis", -1)
     if node.op not in ("Softmax", "LogSoftmax") or data is None or data.dtype.kind != "f" or not isinstance(axis, int):
         return
-    if not -data.ndim <= axis < data.ndim:
+    if not -data.ndim <= axis < data.ndim or not data.size:
         return
     for lanes in _empty_lanes(data.shape[axis]):
         with np.errstate(all="ignore"):
@@ -431,12 +431,12 @@ def _padded_softmax(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mi
 def _ranges_of_parts(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
     """Yield codes whose scale was chosen for a part of the data, as by one of several groups of threads."""
     data = values.get(node.inputs[0]) if node.inputs else None
-    if node.op != "DynamicQuantizeLinear" or data is None or data.dtype != np.float32:
+    if node.op != "DynamicQuantizeLinear" or data is None or data.dtype != np.float32 or not data.size:
         return
     for axis, extent in enumerate(data.shape):
         ends = {extent // 2, extent // 4, extent - extent // 4, *(block for block in _BLOCKS if block < extent)}
         for end in sorted(ends - {0}):
-            for part, where in ((slice(end), f"before place {end}"), (slice(end, None), f"from place {end} on")):
+            for part, where in ((slice(end), f"before index {end}"), (slice(end, None), f"from index {end} on")):
                 range_data = np.moveaxis(data, axis, 0)[part]
                 scale, zero_point = _chosen_scale(range_data)
                 if scale > 0 and (scale, zero_point) != _chosen_scale(data):

@@ -230,7 +230,7 @@ def _allowed_uncompared(given: Sequence[str]) -> int | tuple[str, ...]:
         return tuple(given)
     if len(given) > 1:
         raise UsageError(
-            f"--allow-uncompared got the number {counts[0]} and other values.",
+            f"--allow-uncompared takes one number or names, not the number {counts[0]} with other values.",
             hint="Give either one number, or name patterns: --allow-uncompared 'head/*'.",
         )
     return int(counts[0])

@@ -120,7 +120,7 @@ def tabled(unit: Unit, columns: Columns, variant: Variant) -> Start:
 def leaky(unit: Unit, columns: Columns, variant: Variant) -> Start:
     """Requantize each centered code with the program `operand`, with one multiplier above 0 and another below."""
     if "leaky" not in operators.of(unit.function).forms:
-        raise ValueError("two multipliers are for LeakyRelu")
+        raise ValueError("only LeakyRelu takes two multipliers")
     alpha = np.asarray(np.float32(Call(inputs=(), attrs=unit.attrs).real("alpha", 0.01)))
     return _by_sign(unit, columns, variant, alpha)
 

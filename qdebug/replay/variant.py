@@ -456,7 +456,7 @@ class Arithmetic:
     def __post_init__(self) -> None:
         for key in self.variants:
             if kind_of(key) not in KINDS:
-                raise ValueError(f"{key!r} names no kind of unit; expected one of {KINDS}")
+                raise ValueError(f"{key!r} is not a kind of unit; expected one of {KINDS}")
         object.__setattr__(self, "variants", frozen_mapping(self.variants))
 
     def __reduce__(self) -> tuple[object, ...]:

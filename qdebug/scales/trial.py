@@ -520,7 +520,7 @@ def _find_tensor(name: str, run: Recording, reference: Recording | None = None, 
         )
     if not candidates:
         raise UsageError(
-            f"There is no node or tensor {name!r} with values of the reference.",
+            f"No node or tensor named {name!r} has reference values.",
             hint="List them: qdebug scales choose REF BACKEND.",
         )
     return candidates[0]

@@ -171,7 +171,7 @@ def test_a_worker_that_dies_leaves_what_can_be_recovered_and_the_next_run_clears
     tests = "import os\n\ndef test_x(qdebug_recorder):\n    put(qdebug_recorder)\n    os._exit(3) if DIE else None\n"
     done = project("DIE = True\n" + tests, workers=1)
     done.stdout.fnmatch_lines(["incomplete, because its process died: qdebug file recover *test_x*.gw0.h5"])
-    (line,) = [line for line in done.outlines if line.startswith("cut off")]
+    (line,) = [line for line in done.outlines if line.startswith("incomplete, because")]
     command = [sys.executable, "-m", *shlex.split(line.partition(": ")[2])]
     recovered = subprocess.run(command, check=False, capture_output=True, text=True)
     assert recovered.returncode == 0, recovered.stderr

@@ -91,7 +91,7 @@ def look_up(call: Call, rounded: Callable[[np.ndarray], np.ndarray] = np.asarray
         used, places = np.arange(count), used[places]  # blocks reach over slices: all of them are needed
     else:  # few rows of a table of a hundred thousand words are looked up
         if any(parameter is not None and parameter.shape[axis] != count for parameter in (scales, points)):
-            raise ValueError(f"{count} rows of codes, and scales of {list(scales.shape)}")
+            raise ValueError(f"{count} rows of codes do not match scales of shape {list(scales.shape)}")
         data, scales = (np.take(array, used, axis=axis) for array in (data, scales))
         points = None if points is None else np.take(points, used, axis=axis)
     codes, steps = unpacked(replace(call, inputs=(data, indices, scales, points)))

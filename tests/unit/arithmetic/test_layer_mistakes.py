@@ -423,4 +423,4 @@ def test_a_dynamic_scale_of_a_part_of_the_data_is_one_fault_of_one_node():
     ]
     (fault,) = qdebug.diff(*pair).diagnosis
     assert (fault.node, fault.nodes) == ("n", ("n",))
-    assert "its scale is chosen for the data before place 32 along axis 1 alone" in fault.why
+    assert "its scale is chosen for the data before index 32 along axis 1 alone" in fault.why

@@ -105,7 +105,7 @@ def test_a_bilinear_resize_of_stored_codes_is_taken_only_where_it_is_one():
 
 
 def test_kinds_that_are_none_are_refused():
-    with pytest.raises(ValueError, match="unknown kind of unit 'convolution'"):
+    with pytest.raises(ValueError, match="'convolution' is not a kind of unit"):
         Arithmetic(variants={"convolution": Variant()})
 
 
