@@ -435,7 +435,7 @@ def _ranges_of_parts(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[M
         return
     for axis, extent in enumerate(data.shape):
         ends = {extent // 2, extent // 4, extent - extent // 4, *(block for block in _BLOCKS if block < extent)}
-        for end in sorted(ends - {0}):
+        for end in sorted(ends - {0, extent}):
             for part, where in ((slice(end), f"before index {end}"), (slice(end, None), f"from index {end} on")):
                 range_data = np.moveaxis(data, axis, 0)[part]
                 scale, zero_point = _chosen_scale(range_data)
