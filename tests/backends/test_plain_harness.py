@@ -61,7 +61,7 @@ def answers(recording):
             pytest.param(f"litert:kernels={kernels}", "digits_int8.tflite", "ai_edge_litert", marks=pytest.mark.slow)
             for kernels in ("reference", "builtin")
         ),
-        ("litert", "digits_int8.tflite", "ai_edge_litert"),
+        pytest.param("litert", "digits_int8.tflite", "ai_edge_litert", marks=pytest.mark.slow),
         ("tflm", "digits_int8.tflite", "tflite_micro"),
         ("openvino:precision=f32", "digits.qdq.per_channel.onnx", "openvino.opset13"),
     ],

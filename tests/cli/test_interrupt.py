@@ -93,7 +93,7 @@ def wait_for(journal, size):
         time.sleep(0.001)
 
 
-@pytest.mark.parametrize("size", [1, 30_000, pytest.param(100_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("size", [1, *(pytest.param(size, marks=pytest.mark.slow) for size in (30_000, 100_000))])
 def test_while_it_records(command, tmp_path, size):
     out = tmp_path / "there" / "out.h5"
     out.parent.mkdir()

@@ -55,7 +55,7 @@ sys.exit(main())
         pytest.param(
             ["export", "model-explorer", "REF", "INT8", "-o", "graph"], "graph/reference.json", marks=pytest.mark.slow
         ),
-        (["scales", "profile", "REF", "-o", "profile.h5"], "profile.h5"),
+        pytest.param(["scales", "profile", "REF", "-o", "profile.h5"], "profile.h5", marks=pytest.mark.slow),
         (["file", "pack", "REF", "-o", "packed.h5"], "packed.h5"),
         pytest.param(["diff", "REF", "INT8", "-f", "json", "-o", "/dev/full"], "/dev/full", marks=pytest.mark.slow),
     ],

@@ -95,7 +95,9 @@ def written(screens):
 @pytest.mark.parametrize(
     ("size", "look"),
     [
-        (size, look) if size == "80x24" or look == "dark" else pytest.param(size, look, marks=pytest.mark.slow)
+        (size, look)
+        if size == "80x24" or (look == "dark" and size == "120x40")
+        else pytest.param(size, look, marks=pytest.mark.slow)
         for size in SIZES
         for look in LOOKS
     ],

@@ -461,7 +461,7 @@ def test_the_litert_debuggers_folder_needs_a_model_and_files_of_its_sizes(tmp_pa
 # -- there and back -----------------------------------------------------------------------------------------------
 
 
-@settings(deadline=None, max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(deadline=None, max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(seed=st.integers(0, 2**32 - 1), quantized=st.booleans(), names=st.sampled_from(["", "/", ":é ", "a.b/"]))
 def test_what_is_exported_and_imported_again_is_identical(tmp_path, seed, quantized, names):
     recording = random_recording(np.random.default_rng(seed), quantized=quantized)

@@ -77,6 +77,7 @@ def test_commands_name_the_files_and_the_json_says_all(result):
     assert {"edit", "gain_db", "cost", "command"} <= plain[0][0].keys()
 
 
+@pytest.mark.slow
 def test_a_broken_kernel_is_shown_with_what_right_kernels_give(tmp_path):
     demo = run_demo(tmp_path / "demo")
     session = DiffSession(*map(open_recording, (demo.reference, demo.backend)))

@@ -80,7 +80,7 @@ SLOW = pytest.mark.slow
 ENDS = [
     (signal.SIGINT, 130, "opening .."),
     (signal.SIGTERM, -signal.SIGTERM, "FAIL"),
-    (signal.SIGHUP, -signal.SIGHUP, "FAIL"),
+    pytest.param(signal.SIGHUP, -signal.SIGHUP, "FAIL", marks=SLOW),
     pytest.param(signal.SIGINT, 130, "FAIL", marks=SLOW),
     pytest.param(signal.SIGTERM, -signal.SIGTERM, "opening ..", marks=SLOW),
     pytest.param(signal.SIGHUP, -signal.SIGHUP, "opening ..", marks=SLOW),

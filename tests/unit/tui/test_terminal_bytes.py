@@ -123,7 +123,9 @@ async def test_a_key_whose_bytes_come_in_parts_is_one_key(byte_terminal, make_ap
     assert "block0/qlinearadd_1: within" in await terminal.run(lambda: make_app(make_session()), act)
 
 
-@pytest.mark.parametrize("key", ["up", "down", "right", "left"])
+@pytest.mark.parametrize(
+    "key", ["up", *(pytest.param(key, marks=pytest.mark.slow) for key in ("down", "right", "left"))]
+)
 async def test_an_arrow_that_a_slow_line_cuts_behind_its_escape_is_an_arrow(
     byte_terminal, make_app, make_session, settle, monkeypatch, key
 ):
@@ -268,7 +270,9 @@ def test_an_escape_and_a_key_in_one_burst_are_two_keys(program):
     assert "qlinearadd_1" in under_cursor(program.text)
 
 
-@pytest.mark.parametrize("key", ["K", "é", "\x12", "J", "=", "#", "u"])
+@pytest.mark.parametrize(
+    "key", ["K", "é", "\x12", *(pytest.param(key, marks=pytest.mark.slow) for key in ("J", "=", "#", "u"))]
+)
 async def test_a_key_that_does_nothing_says_so(typed, key):
     name = {"\x12": "ctrl+r"}.get(key, key)
     said = f" {name} does nothing here; ? lists the keys"

@@ -350,7 +350,7 @@ def test_a_reader_that_is_not_the_library(tmp_path, packed):
     assert count > 100
 
 
-@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("packed", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_h5dump_and_h5repack_read_it(tmp_path, packed):
     dump, repack = shutil.which("h5dump"), shutil.which("h5repack")
     if dump is None or repack is None:
