@@ -238,7 +238,7 @@ _TITLES = MappingProxyType(
     {
         "recurrent": {
             3: "the bias",
-            4: "the sequence lengths",
+            4: "the list of sequence lengths",
             5: "the initial state",
             7: "the peepholes",
         },
