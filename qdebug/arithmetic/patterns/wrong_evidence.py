@@ -13,7 +13,7 @@ from qdebug.numerics.checkpoint import checkpoint
 __all__ = ["CodesOfTensor", "Trait", "by_channel", "free_elements", "stretches"]
 
 _STRETCH = 1 << 18
-"""Elements of a piece: widened copies of it stay in a core's cache, and take milliseconds."""
+"""Number of elements in a piece: a widened copy fits into a core's cache and takes milliseconds to process."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -22,7 +22,7 @@ class CodesOfTensor:
 
     Args:
         expected: Codes of the best replay; axis 0 counts samples (and steps).
-        recorded: Codes of the recording, of the same shape.
+        recorded: Codes of the recording, in the same shape.
         layout: Roles of the other axes.
         zero_point: The code of real 0.
         span: Lowest and highest code.
@@ -42,7 +42,7 @@ class CodesOfTensor:
 
     @property
     def error(self) -> np.ndarray:
-        """Recorded less expected codes, in int64; in int32 if they have at most 16 bits."""
+        """Recorded minus expected codes, in int64, or in int32 if they have at most 16 bits."""
         narrow = max(self.recorded.dtype.itemsize, self.expected.dtype.itemsize) <= 2
         return np.asarray(np.subtract(self.recorded, self.expected, dtype=np.int32 if narrow else np.int64))
 
@@ -73,7 +73,7 @@ def free_elements(evidence: CodesOfTensor) -> np.ndarray:
 
 
 def stretches(*arrays: np.ndarray) -> Iterator[tuple[np.ndarray, ...]]:
-    """Yield arrays of one shape piece by piece, in C order, with a checkpoint before each piece."""
+    """Yield arrays of equal shape piece by piece, in C order, with a checkpoint before each piece."""
     flat = [array.reshape(-1) for array in arrays]
     for start in range(0, flat[0].size, _STRETCH):
         checkpoint()
