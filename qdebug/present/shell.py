@@ -1,4 +1,4 @@
-"""Command lines to type: quoted so that a POSIX shell, bash or zsh reads back the very words, and safe to print."""
+"""Command lines to type: quoted so that a POSIX shell, bash or zsh reads back the exact words, and safe to print."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from qdebug.present.text import safe_text
 __all__ = ["command", "shell_word"]
 
 _VALUED = frozenset({"--node", "--filter"})
-"""Options whose value is a name from a recording, which may begin with a dash."""
+"""Options whose value is a name from a recording, which may start with a dash."""
 
 
 def shell_word(word: object) -> str:
-    r"""Quote a word for the shell, all of it, however long it is.
+    r"""Quote a whole word for the shell, however long it is.
 
     Characters that steer a terminal or hide text (a newline, an escape) become escapes of the form `$'a\x0ab'`, which
     bash, zsh and ksh read back as the characters they stand for; the result itself is one line without any of them.
