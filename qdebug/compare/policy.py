@@ -497,7 +497,7 @@ def _contributor_text(table: ResultTable, entry: Contributor, floor: float) -> s
 
 
 def _selection_clause(table: ResultTable, graph: Graph, outputs: Sequence[str]) -> str:
-    """Name a node upstream of the given outputs that selects different elements because of an error within the limits."""
+    """Name a node upstream of the given outputs that selects other elements because of an error within limits."""
     above = upstream(graph, outputs)
     wrong = downstream(graph, (table[row].tensor for row in np.flatnonzero(table.breaking)))
     selections = [

@@ -87,7 +87,7 @@ def _of_others(name: str, theirs: np.ndarray, ours: np.ndarray, quant: QuantPara
 
 
 def _of_ends(codes: np.ndarray, quant: QuantParams) -> str | None:
-    """Return a clause saying that wide codes, such as those of a bias, are clipped at the ends of their type, or None."""
+    """Return a clause saying that codes of a wide type, such as a bias, are at the ends of their range, or None."""
     if codes.dtype.kind != "i" or codes.dtype.itemsize < 4:
         return None
     ends = np.iinfo(codes.dtype)

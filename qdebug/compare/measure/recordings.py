@@ -144,7 +144,7 @@ def with_understood_graph(recording: Recording) -> Recording:
 
 
 def _in_words_of_onnx(recording: Recording) -> Recording:
-    """Return a recording with nodes of other frameworks translated to ONNX if fully understood, and weights permuted."""
+    """Return a recording with fully understood nodes of other frameworks translated to ONNX, weights permuted."""
     graph = recording.graph
     known = _constants_of(recording)
     found = {node.name: each for node in graph.nodes if (each := translated(node, graph, known)) is not None}

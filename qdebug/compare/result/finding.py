@@ -76,7 +76,7 @@ class FindingRole(StrEnum):
     BREACH = "breach"
     """An error exceeds its limit."""
     COST = "cost"
-    """The chosen codes or a known arithmetic lose too much, but the node computes correctly with them: the outputs decide."""
+    """The chosen codes or a known arithmetic lose too much, but the node computes correctly: the outputs decide."""
     EXCUSE = "excuse"
     """An error exceeds a limit, and why that does not count: the reason given for a node within its limits."""
     OUTPUT = "output"

@@ -47,7 +47,7 @@ __all__ = [
 ]
 
 ErrorsByInput = Callable[[str, Sequence[str], int], Mapping[str, float] | None]
-"""Returns the error that each of the given inputs alone causes in a compared tensor in one sample, or None if unknown."""
+"""Returns the error that each of the given inputs causes on its own in a tensor in one sample, or None if unknown."""
 
 
 def with_gain(node: NodeResult, graph: Graph, error_of: Callable[[str], ErrorStats | None]) -> NodeResult:
@@ -173,7 +173,7 @@ def sole_contributor(
 
 
 def original_of(graph: Graph, node: Node | None) -> str | None:
-    """Return the output of the model's node that a node is a copy of, or None if it is not a copy or that node does not run.
+    """Return the output of the model's node that a node is a copy of, or None if there is no such node.
 
     A runtime may duplicate a node for each reader of its output. All copies read and compute the same.
 

@@ -90,7 +90,7 @@ class ResultTable:
 
     @cached_property
     def partial(self) -> np.ndarray:
-        """Which tensors were compared only in part, whether elements or samples are missing."""
+        """Which tensors have something left out although they were compared in full, or lack samples on one side."""
         return self.which(lambda node: bool(node.note) and (node.basis == "full" or node.lacking))
 
     # Their errors
