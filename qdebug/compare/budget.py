@@ -243,7 +243,7 @@ class _Sums:
         self._of: dict[tuple[str, str], float] = {}
 
     def add(self, powers: Mapping[tuple[str, str], float]) -> None:
-        """Add the powers of one sample; NaN stays NaN."""
+        """Add the powers of one sample. NaN stays NaN."""
         for key, power in powers.items():
             self._of[key] = self._of.get(key, 0.0) + power
 

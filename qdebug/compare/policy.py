@@ -576,7 +576,7 @@ def _overall_status(table: ResultTable, *, incomplete: bool, accumulated: bool) 
 
 
 def _acknowledged_clause(table: ResultTable) -> str:
-    """Count the failing tensors that are acknowledged, and name the acknowledgements that expired."""
+    """Count the failing tensors that are acknowledged, and name expired acknowledgements."""
     excused = np.flatnonzero(table.breaking & table.excused)
     expired = np.flatnonzero(table.beyond & table.accepted)
     text = ""

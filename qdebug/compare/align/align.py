@@ -46,7 +46,7 @@ def align(reference: Recording, backend: Recording, *, given: PairList | None = 
     Args:
         reference: The reference run.
         backend: The backend run.
-        given: Pairs that the user stated; they take precedence over all others.
+        given: Pairs that the user stated. They take precedence over all others.
 
     Returns:
         Pairs in the backend's topological order, and every recorded tensor without a partner, with the reason.
@@ -72,7 +72,7 @@ def align_runs(
         reference: The reference run.
         backend: The backend run.
         told: Called with the current stage, at most a hundred times. Raise an exception in it to end the search.
-        given: Pairs that the user stated; they take precedence over all others.
+        given: Pairs that the user stated. They take precedence over all others.
     """
     context = Context(ref=reference.expanded(), be=backend.expanded(), given=given or PairList())
     _apply(FIRST, context)

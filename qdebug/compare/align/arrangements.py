@@ -1,7 +1,7 @@
 """Orders in which two tensors of equal size may hold the same values, and sampled elements that identify the right one.
 
 Any permutation of dimensions is possible, dimensions of extent 1 may be missing on either side, and neighbouring
-dimensions may be merged. Samples are spread evenly and are the same in every run: nothing here is random.
+dimensions may be merged. Samples are spread evenly and are the same in every run: nothing is random.
 """
 
 from __future__ import annotations

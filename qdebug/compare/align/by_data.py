@@ -300,7 +300,7 @@ def _disproved(context: Context, named: str, nearest: str, distance: float, tens
 class _Lineage:
     """Reference tensors that cannot be a backend tensor's partner, because of the pairs before and after it.
 
-    If a tensor depends on another one, or was recorded after it, its partner must not be upstream of the other's
+    If a tensor depends on a second one, or was recorded after it, its partner must not be upstream of the second one's
     partner.
 
     Args:

@@ -119,7 +119,7 @@ def _arranges(context: Context, pair: Pair) -> bool:
 
 
 def _is_stated_transpose(context: Context, pair: Pair) -> bool:
-    """Tell whether a pair's backend tensor is the output of a Transpose with a stated order."""
+    """Return whether a pair's backend tensor is the output of a Transpose with a declared order."""
     node = context.be.graph.producer(pair.backend)
     return node is not None and operators.plain(node).transposes and not _is_unstated_transpose(node)
 

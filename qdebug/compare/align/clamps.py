@@ -43,7 +43,7 @@ def codes_clamp(run: IndexedRecording, tensor: str, bounds: tuple[float, float] 
 
     Args:
         run: The run that contains the tensor.
-        tensor: Its name; a tensor without integer codes clamps nothing.
+        tensor: Its name. A tensor without integer codes does not clamp.
         bounds: The interval, or None if unknown. An unknown interval is never replaced.
     """
     quant, span = run.graph.tensors[tensor].quant, code_span(run, tensor)
@@ -88,7 +88,7 @@ def within(run: IndexedRecording, tensor: str, bounds: tuple[float, float]) -> b
 
 
 def code_span(run: IndexedRecording, tensor: str) -> tuple[float, float] | None:
-    """Return the smallest and the largest real value of a tensor's integer codes; None without codes."""
+    """Return the smallest and the largest real value of a tensor's integer codes, or None without codes."""
     quant = run.graph.tensors[tensor].quant
     return None if quant is None else quant.span
 
@@ -167,7 +167,7 @@ def is_clamped_later(context: Context, tensor: str, reference: str, clamp: Node)
 
 
 def after_codes(context: Context, tensor: str, reference: str) -> str:
-    """Return the dequantized form of a reference tensor, if there is one, preferably one with the same name."""
+    """Return the quantized or dequantized form of a reference tensor that suits a backend tensor."""
     ref = context.ref
     forms = ref.forms_after_codes(reference)
     if not forms:
@@ -179,7 +179,7 @@ def after_codes(context: Context, tensor: str, reference: str) -> str:
 
 
 def held_to_codes(context: Context) -> Iterator[Pair]:
-    """Clamp a tensor that is quantized later to the code range of a partner that was already quantized."""
+    """Clamp a tensor to the code range of the quantizers that read it, if its partner was already quantized."""
     be = context.be
     for pair in list(context.found.values()):
         tensor, readers = pair.backend, be.graph.consumers(pair.backend)

@@ -18,8 +18,8 @@ __all__ = ["alike", "clamps_at_zero", "expanded", "goes_into_weights", "kind", "
 def goes_into_weights(reader: Node, node: Node) -> bool:
     """Return whether a node's reader, with any constant of its own, can be folded into the node's constants.
 
-    A product without a bias can be scaled by its weights, but nothing can be added to it. A factor absorbs factors, and
-    a term absorbs terms.
+    A product without a bias can be scaled by its weights, but nothing can be added to it. Factors can be merged with
+    factors, and terms with terms.
     """
     row, neutral = operators.of(reader.op), operators.plain(node).neutral
     if not row.goes_into_weights:

@@ -99,7 +99,7 @@ class IndexedRecording:
         return np.asarray(dequantize(self.recording.load(tensor), self.graph.tensors[tensor].quant), np.float64)
 
     def has(self, tensor: str) -> bool:
-        """Tell whether the values of a tensor were recorded."""
+        """Return whether the values of a tensor were recorded."""
         return self.recording.has(tensor)
 
     def shape(self, tensor: str) -> tuple[int, ...]:
@@ -111,7 +111,7 @@ class IndexedRecording:
         return math.prod(self.shape(tensor))
 
     def _follow(self, node: Node) -> None:
-        """Derive the facts of a node's outputs from those of its inputs."""
+        """Derive facts about a node's outputs from its inputs."""
         folded, shapes = self._folded, self._shapes
         fed = [tensor for tensor in node.inputs if tensor]
         outputs = [tensor for tensor in node.outputs if tensor]

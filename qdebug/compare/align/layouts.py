@@ -221,7 +221,7 @@ def _transpose_order(node: Node | None) -> tuple[int, ...] | None:
 
 
 def _inverse(perm: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the inverse of a permutation."""
+    """Return the inverse permutation."""
     return tuple(perm.index(axis) for axis in range(len(perm)))
 
 

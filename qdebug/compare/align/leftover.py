@@ -74,7 +74,7 @@ class _SideFacts:
 
     @cached_property
     def roots(self) -> Mapping[str, str]:
-        """The first compared tensor of each class, by its root."""
+        """The first compared tensor of each class, by the root of the class."""
         return {self.run.root(tensor): tensor for tensor in reversed(self.twins)}
 
     @cached_property
@@ -217,7 +217,7 @@ def _unchecked(reason: str, why: str) -> str:
 
 
 def _harmless(tensor: str, run: IndexedRecording, paired: set[str]) -> str:
-    """Return why an unpaired tensor of either side does no harm to the comparison, or "" if it does."""
+    """Return why nothing is lost by leaving a tensor of either side unpaired, or "" if something is."""
     graph = run.graph
     node = graph.producer(tensor)
     if not graph.consumers(tensor) and tensor not in graph.outputs and not (node and says_nothing(node)):

@@ -263,10 +263,10 @@ def _of_node(context: Context, tensor: str) -> str | None:
 def _support_of(context: Context, tensor: str, reference: str) -> NameSupport:
     """Return how strongly the two graphs confirm that a backend tensor is a reference tensor.
 
-    One node with the same operator on the same inputs is strong evidence, and so is an output of both networks.
-    Otherwise two of three must agree: the operator, the inputs (possibly with several nodes in between, on either
-    side), and the readers. A changed node keeps its inputs and readers; a rewired node keeps its operator and readers.
-    In a recording that states only tensor names, nothing contradicts a name.
+    One node with the same operator on the same inputs is strong evidence, and so is an output of both networks. If
+    there is no strong evidence, two of three must agree: the operator, the inputs (possibly with several nodes in
+    between, on either side), and the readers. A changed node keeps its inputs and readers; a rewired node keeps its
+    operator and readers. In a recording that states only tensor names, nothing contradicts a name.
     """
     ref, be = context.ref, context.be
     backend_node, reference_node = be.graph.producer(tensor), ref.graph.producer(reference)

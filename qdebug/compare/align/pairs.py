@@ -131,7 +131,7 @@ class Unmatched(JsonObject):
         side: The run it belongs to.
         tensor: Its name.
         kind: Benign if nothing is lost by not comparing it.
-        reason: A clause with the reason why it has no partner.
+        reason: A clause on why it has no partner.
         inside: The compared backend tensor whose result covers it, or None.
         unchecked: Whether it lies in a region where nothing checked that both runs compute the same, as the reason
             says.
@@ -184,5 +184,5 @@ class Alignment:
 
     @property
     def lost(self) -> tuple[Unmatched, ...]:
-        """The tensors whose absence from the comparison matters."""
+        """The unpaired tensors that are a loss to the comparison."""
         return tuple(entry for entry in self.unmatched if entry.kind is UnmatchedKind.LOST)

@@ -144,7 +144,7 @@ def _at_confirmed_stage(context: Context, pair: Pair) -> Pair | None:
 def _at_stage_of_name(context: Context, pair: Pair) -> Pair:
     """Return the pair with the later reference tensor of the same name, unless the backend has nodes for the rest.
 
-    Values are weaker evidence: wrong ones may be close to neither.
+    Values are weaker evidence, because wrong values may be close to neither.
     """
     same_name = namesake(context, pair.backend) if context.loose else None
     stages = [] if same_name is None else list(in_turn(context.ref, pair.reference))
@@ -480,7 +480,7 @@ def _holds(name: str, part: str) -> bool:
 
 
 def _same_extents(context: Context, reference: str, backend: str) -> bool:
-    """Return whether two tensors have the same extents in any order, ignoring a leading dimension."""
+    """Return whether two tensors have equal extents in a different order, with the leading dimension in place."""
     if not (context.ref.has(reference) and context.be.has(backend)):
         return False
     reference_shape, backend_shape = context.ref.shape(reference), context.be.shape(backend)

@@ -17,7 +17,7 @@ def is_loose(node: Node) -> bool:
 
 
 def has_loose(graph: Graph) -> bool:
-    """Tell whether any node of a graph is loose."""
+    """Return whether any node of a graph is loose."""
     return any(map(says_nothing, graph.nodes)) or any(map(is_foreign, kinds_of(graph.nodes)))
 
 

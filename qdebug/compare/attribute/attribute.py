@@ -2,8 +2,8 @@
 
 Two replays run on the backend's recorded inputs, on real numbers and in reference arithmetic: the reference's nodes
 with the reference's constants, and the backend's node with its own. Then propagated = first replay - reference output;
-constants = second replay - first, the effect of other weights, biases, attributes or operators; arithmetic = backend
-output - second replay. introduced = constants + arithmetic.
+constants = second replay - first, the effect of different weights, biases, attributes or operators; arithmetic =
+backend output - second replay. introduced = constants + arithmetic.
 """
 
 from __future__ import annotations
@@ -95,9 +95,9 @@ class Attribution(ErrorParts):
 
     Its parts are measured against two replays. `introduced` is the error of the backend's output against the replay
     with the reference's constants, or with its own if `constants` is unknown. `propagated` is the error of that replay
-    against the reference's output, `constants` that of the replay with the backend's constants against that with the
-    reference's. `arithmetic` is the error of the backend's output against the replay with its own constants, and
-    `clipping` the part of that replay that the codes of the tensor clip.
+    against the reference's output. `constants` is the difference between the replays with the backend's and with the
+    reference's constants. `arithmetic` is the error of the backend's output against the replay with its own constants,
+    and `clipping` is the part of that replay that the codes of the tensor clip.
 
     Args:
         arithmetic_unsaturated: `arithmetic` without `clipping`, which is compared with the limits. Equal to
@@ -183,7 +183,7 @@ def attribute(
 ) -> Attribution:
     """Replay the node of a compared tensor for every sample and step, and split its error.
 
-    A tensor that no node computes introduces nothing and has no attribution.
+    A tensor that is not computed by a node introduces no error and has no attribution.
 
     Args:
         reference: The reference run.
@@ -654,7 +654,7 @@ class _Split:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Own:
-    """The arithmetic error of one sample and step, and the replay that it refers to."""
+    """The arithmetic error of one sample and step, and the replay that it is measured against."""
 
     replayed: np.ndarray
     error: ErrorAccumulator

@@ -141,7 +141,7 @@ def beyond_own_terms(
             format.
 
     Returns:
-        The count; 0 for operators without such a bound.
+        The count, or 0 for operators without such a bound.
     """
     row = operators.of(node.op)
     if not row.rounds_by_element or "activation" in node.attrs or recorded.shape != output.shape:
@@ -195,7 +195,7 @@ def beyond_own_sums(
             format.
 
     Returns:
-        The count; 0 for operators without such a bound.
+        The count, or 0 for operators without such a bound.
     """
     is_product = operators.of(node.op).sums in (Sums.FILTER, Sums.MATRIX)
     if "activation" in node.attrs:
@@ -262,7 +262,7 @@ def replay_noise(
         values: Its inputs.
         output: The replayed output.
         opset: Version of each operator set.
-        allowed: The result of `allowed_error` for float32; computed if None.
+        allowed: The result of `allowed_error` for float32. Computed if None.
     """
     row = operators.of(node.op)
     if (row.rounds_by_element and not row.adds) or not output.size:

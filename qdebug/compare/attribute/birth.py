@@ -15,7 +15,7 @@ class BirthRule(StrEnum):
     """Why the result of a node is not finite."""
 
     OVERFLOW = "overflow"
-    """The exact result is beyond the largest number of the format."""
+    """The exact result exceeds the largest number of the format."""
     SUM_OVERFLOW = "sum_overflow"
     """The exact result fits the format, but the sum of the terms' magnitudes does not."""
     INSIDE_OVERFLOW = "inside_overflow"

@@ -1,4 +1,4 @@
-"""The float format that a run declares to compute in, whatever format its tensors are stored in."""
+"""The float format in which a run declares to compute, whatever format its tensors are stored in."""
 
 from __future__ import annotations
 

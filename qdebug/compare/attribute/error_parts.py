@@ -17,7 +17,7 @@ class ErrorParts:
     Args:
         introduced: Error added by this node: `constants` plus `arithmetic`, or `arithmetic` alone if `constants` is
             unknown. None until measured.
-        propagated: Error that reaches it through its inputs; None until measured.
+        propagated: Error that reaches it through its inputs. None until measured.
         constants: The part of `introduced` that is due to weights, biases, attributes or operators that differ from the
             reference's. None if unknown.
         arithmetic: The part due to the node's arithmetic, clipping included. None if unknown.

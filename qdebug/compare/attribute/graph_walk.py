@@ -17,7 +17,7 @@ def between(graph: Graph, tensor: str, compared: Container[str]) -> tuple[tuple[
     Args:
         graph: A graph.
         tensor: One of its tensors.
-        compared: The tensors where the search ends; `tensor` itself does not end it.
+        compared: The tensors where the search ends. `tensor` itself does not end it.
     """
     nodes: dict[str, Node] = {}
     entries: dict[str, None] = {}

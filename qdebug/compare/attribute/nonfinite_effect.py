@@ -35,7 +35,7 @@ class NonfiniteEffect:
     def is_none(self, tensor: str, place: tuple[int, int]) -> bool:
         """Return whether the non-finite values of a compared tensor change no other tensor.
 
-        False for an output of the network, and if a reader was not recorded or cannot be replayed.
+        Return False for a network output, and if a reader was not recorded or cannot be replayed.
 
         Args:
             tensor: The backend tensor.

@@ -1,4 +1,4 @@
-"""The list of tensors to compare, known from the graphs before any value is read."""
+"""The list of tensors to compare, determined from the graphs before any value is read."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class PlannedNode:
     Args:
         index: Position among the compared tensors, in the backend's topological order.
         node: Backend node that computes it, or the tensor's own name for a graph input.
-        op: Its operator; "Input" for a graph input.
+        op: Its operator, or "Input" for a graph input.
         pair: The tensor and its partner.
         shape: Shape declared in the graph, or None if unknown.
         quant: The backend tensor's quantization.

@@ -27,8 +27,8 @@ __all__ = ["selection"]
 def selection(context: NodeContext) -> Finding | None:
     """Find which input difference flips the result of a node that is consistent with its own inputs.
 
-    For an index or a comparison, it is how much the distance between the two candidate values differs between the
-    sides. For a conversion to integers, it is the difference of the converted number.
+    For an index or a comparison, this difference is how much the distance between the two candidate values changes from
+    one side to the other. For a conversion to integers, it is the difference of the converted number.
     """
     node, stats, attribution = context.node, context.stats, context.attribution
     if node is None or stats is None or not stats.mismatches or not context.entry.whole:

@@ -67,7 +67,7 @@ def findings_of(context: NodeContext) -> tuple[Finding, ...]:
 
 
 def _is_arithmetic(found: Finding) -> bool:
-    """Return whether a finding is that a node, or one fused into it, does not compute what its inputs account for."""
+    """Return whether a finding says that a node, or one fused into it, gives a result its inputs do not explain."""
     return found.role is FindingRole.BREACH and found.kind is FindingKind.ARITHMETIC
 
 

@@ -619,7 +619,7 @@ def _recorded(finding: SearchResult) -> Recorded | None:
 
 
 def _with_recorded(answer: NodeExplanation) -> NodeExplanation:
-    """Note if recorded integers do not reproduce a node, and where the recorded scales give a different quotient."""
+    """Note if recorded integers do not reproduce a node, or if the recorded scales give a different quotient."""
     known = answer.recorded
     if known is None:
         return answer

@@ -94,7 +94,7 @@ class ChosenScale(TensorCheck):
         return limited_sums(self.facts)
 
     def unaccounted(self, sample: int) -> Node | None:
-        """Return the first of several nodes that its inputs in a sample do not account for, or None."""
+        """Return the first node whose output does not follow from its recorded inputs in a sample, or None."""
         return self._plain.unaccounted(sample)
 
     @cached_property

@@ -73,8 +73,8 @@ class _RoundedValues(NamedTuple):
 def constants_are_other(facts: TensorFacts) -> bool:
     """Return whether a constant of a node provably differs from the reference's, by more than its rounding.
 
-    False if nodes of the reference may be folded into it, or if it is computed from others, as the precision may
-    differ.
+    Return False if nodes of the reference may be folded into it, or if it is computed from others, because the
+    precision may differ.
     """
     main = facts.main
     if main is None or _are_computed(facts.ref, [main]) or scales_by_constants(facts.ref, facts.segment.beside(main)):

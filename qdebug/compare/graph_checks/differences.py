@@ -226,7 +226,7 @@ def _other_attribute_inside(facts: TensorFacts) -> Finding | None:
 def _same_attributes(facts: TensorFacts, reference_node: Node, places: Sequence[tuple[int, int]]) -> bool:
     """Return whether the backend's node has the attributes of a reference node.
 
-    An attribute that only one side states may be the default: then both compute the same with it.
+    An attribute that only one side declares may be the default, in which case both compute the same.
 
     Args:
         facts: The backend node's tensor.

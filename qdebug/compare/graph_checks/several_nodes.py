@@ -139,7 +139,7 @@ class SeveralNodes(TensorCheck):
         return graph_difference(FindingKind.PRECISION, facts.node, said, evidence=short.name)
 
     def unaccounted(self, sample: int) -> Node | None:
-        """Return the first node whose inputs in a sample do not account for it, or None if all are accounted for."""
+        """Return the first node whose output does not follow from its recorded inputs in a sample, or None."""
         place = next((place for place in self.facts.places if place[0] == sample), None)
         found = None if place is None else unaccounted_node(self.facts, place)
         return None if found is None else found.node

@@ -234,7 +234,7 @@ class TensorCheck(ABC):
         return None if one_shape(theirs.shape, ours.shape) else declared_difference(facts)
 
     def unaccounted(self, sample: int) -> Node | None:  # noqa: ARG002  one node has none before it
-        """Return the first of several nodes that its inputs in a sample do not account for, or None."""
+        """Return the first node whose output does not follow from its recorded inputs in a sample, or None."""
         return None
 
     def rounded_factors(self) -> tuple[str, ...]:

@@ -62,7 +62,7 @@ def class_of(kind: FindingKind) -> FaultClass:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutputGain:
-    """By how many dB a change raises the SQNR of an output."""
+    """The increase in an output's SQNR caused by a change, in dB."""
 
     output: str
     db: float

@@ -2,7 +2,7 @@
 
 Objects of a dataclass are stored as NumPy columns, value for value. The type hints of a dataclass define its columns,
 so a new field needs no change here. A column is named after its field; "field?" marks the rows that have a value,
-"field#" counts the entries of a tuple, and "texts" holds every different text once. Columns are checked before objects
+"field#" counts the entries of a tuple, and "texts" holds every distinct string once. Columns are checked before objects
 are made from them.
 """
 

@@ -79,7 +79,7 @@ class NodeResult(JsonObject, ErrorParts):
     Args:
         index: Position in the backend's topological order of tensors.
         node: Backend node that computes the tensor, or the tensor's own name for a graph input.
-        op: Its operator; "Input" for a graph input.
+        op: Its operator, or "Input" for a graph input.
         tensor: The backend tensor.
         reference_tensor: The reference tensor.
         match: The kind of evidence for the pair.
