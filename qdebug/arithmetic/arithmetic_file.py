@@ -49,7 +49,7 @@ def read_arithmetic(path: str | Path) -> Preset:
         path: The file.
 
     Returns:
-        The arithmetic of the file on top of its base; its provenance is "file".
+        The arithmetic of the file on top of its base, with provenance "file".
 
     Raises:
         UsageError: The file cannot be read, is not valid TOML, or does not describe an arithmetic.

@@ -198,7 +198,7 @@ def _quotients(unit: Unit) -> Iterator[str]:
 
 
 def _slopes(unit: Unit) -> Iterator[str]:
-    """Yield PRelu: numbers below 0 times a quantized slope, all others unchanged."""
+    """Yield PRelu variants: negative numbers times a quantized slope, all others unchanged."""
     del unit
     yield from (_MADE_REAL, _MADE_REAL_LEVELS)
     yield f"form=slopes operand={_WHOLE_PROGRAMS} m=q31:<d:xw/y|xw/y> steps=zp,sat"

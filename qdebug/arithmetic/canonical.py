@@ -173,7 +173,7 @@ def _traits(unit: Unit, columns: Columns | None) -> _Traits:
 
 @lru_cache(maxsize=1 << 14)
 def _reset_unread(variant: Variant, traits: _Traits) -> Variant:
-    """Return a variant with all stages that a unit does not read at their defaults."""
+    """Return a variant with every stage that a unit does not read set to its default."""
     reset = _reset_unused(variant)
     if traits.narrow and reset.accumulate in ("wrap32", "exact"):
         reset = replace(reset, accumulate="wrap32")
@@ -199,7 +199,7 @@ def _multiplies(steps: tuple[Step, ...]) -> bool:
 
 
 def _reset_unused(variant: Variant) -> Variant:
-    """Return a variant with all stages that its form or program does not use at their defaults."""
+    """Return a variant with every stage that its form or program does not use set to its default."""
     reset = variant
     if not FORMS[reset.form].own_scales:
         reset = replace(reset, operand=())

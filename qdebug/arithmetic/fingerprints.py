@@ -46,7 +46,7 @@ _LEVELS: Mapping[str, str] = MappingProxyType(
         "asimd": "arm",
     }
 )
-"""Names of processors by their best flag for products of codes, the best first."""
+"""Names of processors by their best flag for products of codes, best first."""
 _PACKAGES: Mapping[str, str] = MappingProxyType({"litert": "ai-edge-litert", "tflm": "tflite-micro"})
 """Package whose version counts, if its name differs from the backend's."""
 _CHOICES = ("kernels", "opt", "precision", "delegate", "compile")

@@ -40,7 +40,7 @@ class Shape:
     """A unit and its columns without values: only scales, zero points, attributes and shapes.
 
     Args:
-        unit: The unit; its codes are zeros that take no memory.
+        unit: The unit. Its codes are zeros that take no memory.
         columns: Its columns without values, by heavy part.
     """
 

@@ -291,7 +291,7 @@ def _usual_gate_parameters(node: Node, values: Mapping[str, np.ndarray]) -> Iter
 
 
 def _int_tuple(value: object) -> tuple[int, ...]:
-    """Return the integers of an attribute; empty if there are none."""
+    """Return the integers of an attribute, or an empty tuple if there are none."""
     return tuple(each for each in value if isinstance(each, int)) if isinstance(value, tuple) else ()
 
 

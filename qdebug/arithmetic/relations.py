@@ -167,7 +167,7 @@ def _line(result: Result, right: np.ndarray, recorded: np.ndarray) -> Iterator[s
 
 
 def _known_factor(result: Result, factor: float) -> str:
-    """Return a clause that names the scalar input whose value, or its reciprocal, is the factor; "" if none is."""
+    """Return a clause that names the scalar input whose value, or reciprocal, is the factor, or "" if none is."""
     for name, array in {**result.operands, **result.numbers}.items():
         value = float(array.reshape(-1)[0]) if array.size == 1 and array.dtype.kind == "f" else 0.0
         if value and _written(value) == _written(factor):

@@ -423,7 +423,7 @@ class _Search:
             start = 2 * start + 1
 
     def _known(self) -> Mapping[HeavyPart, Sequence[Variant]]:
-        """Group the known variants by their heavy part; empty for a node without elements."""
+        """Group the known variants by their heavy part. Empty for a node without elements."""
         groups: dict[HeavyPart, list[Variant]] = {}
         for variant in known_variants(self._unit) if self._elements else ():
             groups.setdefault(variant.sums, []).append(variant)

@@ -93,7 +93,7 @@ class Suspect:
 
 
 def _cast_whole(values: np.ndarray, how: str, dtype: np.dtype) -> np.ndarray:
-    """Cast whole numbers to a type, or to 16 bits of its signedness, by saturating or wrapping."""
+    """Cast whole numbers to a type, or to 16 bits with the same signedness, by saturating or wrapping."""
     target = np.dtype(f"{dtype.kind}2") if how.endswith("16") else dtype
     if how.startswith("wrap"):
         return np.asarray(values.astype(target).astype(np.int64))
@@ -114,7 +114,7 @@ _CASTS = {
 
 
 def suspects(unit: Unit) -> Iterator[Suspect]:
-    """Yield the mistakes that a kernel could make with a unit and that would show in its codes."""
+    """Yield the mistakes that a kernel could make in computing a unit and that would show in its codes."""
     yield from _bias_mistakes(unit)
     yield from _zero_point_mistakes(unit)
     yield from _early_zero_point(unit)
@@ -298,7 +298,7 @@ def _zero_points_off_by_one(unit: Unit) -> Iterator[Suspect]:
 
 
 def _wrapped_to_8_bits(operand: Operand) -> Operand | None:
-    """Return an operand whose codes minus zero point wrap around in 8 bits; None if they fit."""
+    """Return an operand whose codes minus zero point wrap around in 8 bits, or None if they fit."""
     if operand.codes.dtype.itemsize > 1:
         return None
     centred = operand.centred

@@ -55,7 +55,7 @@ class _LastUnit:
         return _LastUnit, ()  # pickle an empty cache: its arrays would be copied to every process
 
     def get(self, tensor: str, places: tuple[Place, ...], make: Callable[[], Unit]) -> Unit:
-        """Return the unit of a tensor in some samples and steps; make it if it is not cached."""
+        """Return the unit of a tensor for given samples and steps, making it if it is not cached."""
         cached = self._known
         if cached is None or cached[0] != (tensor, places):
             cached = self._known = (tensor, places), make()

@@ -21,14 +21,14 @@ class CodesOfTensor:
     """The codes of one tensor in all samples, recorded and expected.
 
     Args:
-        expected: Codes of the best replay; axis 0 counts samples (and steps).
+        expected: Codes of the best replay. Axis 0 counts samples (and steps).
         recorded: Codes of the recording, in the same shape.
         layout: Roles of the other axes.
         zero_point: The code of real 0.
         span: Lowest and highest code.
-        distance: Each element's distance from the nearest tie before rounding, in steps; None if unknown.
-        magnitude: Sum of the magnitudes of each element's products; None if unknown.
-        sums: Magnitude of each element's sum; None if unknown.
+        distance: Each element's distance from the nearest tie before rounding, in steps, or None if unknown.
+        magnitude: Sum of the magnitudes of each element's products, or None if unknown.
+        sums: Magnitude of each element's sum, or None if unknown.
     """
 
     expected: np.ndarray
@@ -81,7 +81,7 @@ def stretches(*arrays: np.ndarray) -> Iterator[tuple[np.ndarray, ...]]:
 
 
 def by_channel(array: np.ndarray, layout: Layout) -> np.ndarray:
-    """Return the elements of each channel as a row; a single row if there are no channels."""
+    """Return the elements of each channel as a row, or a single row if there are no channels."""
     if layout.channel is None:
         return array.reshape(1, -1)
     return np.moveaxis(array, layout.channel + 1, 0).reshape(array.shape[layout.channel + 1], -1)

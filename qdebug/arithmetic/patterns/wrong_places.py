@@ -115,7 +115,7 @@ def chance(share: float, wrong: int, choices: int = 1, *, total: int | None = No
         share: Share of the tensor's elements in the place.
         wrong: Number of wrong elements.
         choices: Number of such places to choose from.
-        total: Number of elements of the tensor, drawn without replacement; None if it is far larger than `wrong`.
+        total: Number of elements of the tensor, drawn without replacement, or None if it is far larger than `wrong`.
     """
     likelihood = wrong * math.log(share)
     if total is not None:
@@ -132,7 +132,7 @@ def places(wrong: np.ndarray, layout: Layout) -> tuple[WrongPlace, ...]:
     """Find the places that contain all wrong elements, smallest first.
 
     Args:
-        wrong: Boolean mask; axis 0 counts samples (and steps), the others are the tensor's own.
+        wrong: Boolean mask. Axis 0 counts samples (and steps), the other axes are the tensor's own.
         layout: Roles of the tensor's axes, counted without axis 0 of `wrong`.
     """
     count = int(np.count_nonzero(wrong))

@@ -120,7 +120,7 @@ def _away_from_borders(evidence: CodesOfTensor) -> tuple[slice, ...] | None:
 
 
 def _mean_error_of_channels(evidence: CodesOfTensor, part: slice | tuple[slice, ...]) -> list[float] | None:
-    """Return the mean error of each channel; None if the error within a channel varies."""
+    """Return the mean error of each channel, or None if the error within a channel varies."""
     errors = by_channel(evidence.error[part], evidence.layout)
     shifts: list[float] = []
     slight_channels = 0
