@@ -36,7 +36,7 @@ class EditEffect:
 
 
 class EditBench:
-    """Offers the edits of `qdebug repair`, fitted to the same samples and replayed in the same manner.
+    """Offers the edits of `qdebug repair`, fitted to the same samples and replayed identically.
 
     Args:
         session: The two runs.

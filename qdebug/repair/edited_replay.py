@@ -298,7 +298,7 @@ class _ReplayedValues:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of its arrays."""
+        """Size of its arrays in bytes."""
         return sum(
             array.nbytes for held in (self._kept, self._real) for runs in held.values() for array in runs.values()
         )
@@ -339,7 +339,7 @@ class _ReplayedValues:
         return recorded.dtype == array.dtype and np.array_equal(recorded, array)
 
     def drop(self, name: str) -> None:
-        """Free a tensor that no node reads any more."""
+        """Free a tensor that no later node reads."""
         self._kept.pop(name, None)
         self._real.pop(name, None)
 

@@ -103,7 +103,7 @@ def _encoding(quant: QuantParams) -> list[dict[str, Any]]:
 
 
 def _recipe(edits: Sequence[Edit]) -> list[dict[str, Any]]:
-    """Return entries for the end of a recipe, where the last matching entry wins."""
+    """Return entries for the end of a recipe, in which the last matching entry wins."""
     algorithms = {"per-channel": _static(8), "16-bit": _static(16), "float": ("no_quantize", dict[str, Any]())}
     entries = []
     for kind, (algorithm, config) in algorithms.items():

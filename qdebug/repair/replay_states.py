@@ -11,7 +11,7 @@ from typing import Generic, Protocol, Self, TypeVar
 __all__ = ["STATES_BYTES", "ReplayStates"]
 
 STATES_BYTES = 256 << 20
-"""Memory that states may take."""
+"""Maximum memory for states."""
 _LEAST_BYTES = 4 << 10
 """Minimum memory that a state takes in addition to its arrays."""
 

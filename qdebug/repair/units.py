@@ -93,7 +93,7 @@ class ChangeableNodes:
     def _quantized_node(self, quantizer: Node) -> Node | None:
         """Return the node whose result a quantizer rounds to codes, or None if the quantizer counts as a separate node.
 
-        It does if its input was only moved since it was computed, unless it had the same codes before.
+        It does if its input was moved before, unless it had the same codes before the move.
         """
         graph, producer = self.run.graph, self.run.graph.producer(quantizer.inputs[0])
         mover = producer if producer is not None and hands_on(producer) else None
