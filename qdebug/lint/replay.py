@@ -116,7 +116,7 @@ class LintModel:
 
         Args:
             node: A node.
-            place: Position of the operand; -1 for the output.
+            place: Position of the operand, or -1 for the output.
         """
         row, graph = operators.of(node.op), self.graph
         if row.converts_codes:

@@ -209,7 +209,7 @@ class _Rewrites:
         self.parts = 0
 
     def look(self, tensor: str, partner: str) -> None:
-        """Compare the parts that compute a tensor."""
+        """Compare the parts that compute a tensor and its partner."""
         try:
             finding, nodes = self._compare_parts(tensor, partner)
         except KernelError as error:
@@ -253,7 +253,7 @@ class _Rewrites:
         return sorted([*self._found, *self._pending.values()], key=lambda each: order[each.tensor])
 
     def _compare_parts(self, tensor: str, partner: str) -> tuple[LintFinding | None, frozenset[str]]:
-        """Return the difference of the parts that compute a tensor, and the nodes in them.
+        """Return the difference between the parts that compute a tensor, and the nodes in them.
 
         Raises:
             KernelError: The parts cannot be decided.
@@ -285,7 +285,7 @@ class _Rewrites:
 
 
 def _allowed(finding: LintFinding) -> LintFinding:
-    """Mark a finding as allowed if values are only rounded differently and none is clipped more or less."""
+    """Mark a finding as allowed if values are only rounded differently, and not clipped more or less."""
     same = covers(finding.span_before, finding.span_after, finding.step) and covers(
         finding.span_after, finding.span_before, finding.step
     )
