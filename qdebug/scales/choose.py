@@ -66,7 +66,7 @@ class ScaleChoice(JsonObject):
         high: Upper end of the chosen range, or None for recorded parameters.
         score: The quantity that was minimized, or None.
         unit: Name of the score.
-        reason: How the range came about, or why there is none.
+        reason: How the range was determined, or why there is none.
         error: Loss of quantizing the values, or None if unknown.
     """
 
