@@ -115,7 +115,7 @@ class StateFeeds:
     """Inputs of a run with states: the outputs of a plain run at one step are inputs at the next.
 
     Args:
-        feeds: The inputs; for states, their first values.
+        feeds: The inputs, or the first values for states.
         run: Runs the model plainly on one array per input, and returns its outputs.
         pairs: The output that feeds each state's input.
         restart: Called before the first run of each sample to clear state inside the model.

@@ -178,7 +178,7 @@ _START_LOCK = threading.Lock()
 
 
 def _call_safely(call: Callable[[], Any]) -> tuple[bool, Any]:
-    """Return whether a call succeeded, and its result or exception."""
+    """Run a call. Return whether it succeeded, and its result or exception."""
     try:
         return True, call()
     except Exception as error:  # noqa: BLE001  raised again in the main process
