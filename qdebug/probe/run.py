@@ -431,7 +431,7 @@ def _chosen_by(preset: Preset) -> Callable[[Unit], Variant]:
 
 
 def _without_nodes(model: ProbeModel, nodes: Sequence[NodeExplanation]) -> ProbeEntry:
-    """Return why no node of the kind was seen."""
+    """Return an entry stating why no node of the kind was seen."""
     unknown = [node for node in nodes if node.on_codes and node.status is ExplainStatus.NO_KERNEL]
     if any(operators.named(node.op).quantizes for node in nodes) and not unknown:
         reason = "computed in floating point, between dequantizing and quantizing"
