@@ -145,7 +145,7 @@ class Loss(JsonObject):
 
     @property
     def decision(self) -> Decision:
-        """Whether the interval is within the margin."""
+        """How the interval relates to the margin."""
         if self.interval is None or not all(map(math.isfinite, self.interval)):
             return Decision.WORSE if math.isnan(self.value) or self.value == math.inf else Decision.UNDECIDED
         low, high = self.interval
