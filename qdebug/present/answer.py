@@ -71,7 +71,7 @@ _CLASSES: Mapping[FaultClass, str] = MappingProxyType(
     }
 )
 _NARROW = ("float16", "bfloat16", "float8")
-"""Types whose largest number a result may exceed."""
+"""Types that are so narrow that a result may exceed their largest number."""
 _CLAUSE = re.compile(r";| \(|\. ")
 """The end of the first clause of a reason."""
 _CLAUSE_MOST = 140

@@ -21,7 +21,7 @@ _LIMIT = 1000
 """Maximum number of characters that any name or message needs."""
 
 _HIDDEN = frozenset({"Cc", "Cf", "Cs", "Co", "Zl", "Zp"})
-"""Unicode categories that move the cursor, reorder or hide text, or have no agreed look."""
+"""Unicode categories that move the cursor, reorder or hide text, or have no standard appearance."""
 
 _SHORT = {"\n": r"\n", "\r": r"\r", "\t": r"\t", "\x1b": r"\x1b"}
 

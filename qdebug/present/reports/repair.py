@@ -51,7 +51,7 @@ def _title(repair: Repair) -> Title:
 
 
 def _refuted(repair: Repair) -> Iterator[str]:
-    """Yield the evidence against a repair."""
+    """Yield the evidence that contradicts a repair."""
     goal = _value(repair, repair.goal)
     for name, where in (("held out", "on the samples held out"), ("model run", "when the changed model is run")):
         score = repair.proofs.get(name)

@@ -97,7 +97,7 @@ def answer_blocks(
         most: Maximum number of faults.
         whys: Number of faults that are shown with a reason.
         remarks: Number of remarks that are shown. The others are counted.
-        rest: Where the reader finds what is only counted here.
+        rest: Where the reader finds the items that are only counted here.
         terse: Whether ruled-out faults and coverage take one line each.
     """
     faults = result.diagnosis[:most]
@@ -231,7 +231,7 @@ def key_facts(result: RunComparison, *, rest: str = "--verbose") -> FactList:
 
     Args:
         result: The comparison.
-        rest: Where the reader finds what is only counted here.
+        rest: Where the reader finds the items that are only counted here.
     """
     return FactList(
         [*_outputs(result), *_remarks(result, rest), *_coverage(result, rest), *_notes_on_runs(result, rest)]
@@ -265,7 +265,7 @@ def _rows(result: RunComparison, positions: Sequence[int]) -> Grid:
 
 
 def _outputs(result: RunComparison, *, terse: bool = False) -> list[Fact]:
-    """Return the error of each network output, and whether its winner is the same if it holds scores.
+    """Return the error of each network output, and for scores, whether the winner is the same.
 
     Args:
         result: The comparison.

@@ -1,4 +1,4 @@
-"""A document as a terminal shows it."""
+"""Renders a document in a terminal."""
 
 from __future__ import annotations
 
