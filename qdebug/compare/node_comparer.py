@@ -267,7 +267,7 @@ def _by_arithmetics(context: NodeContext) -> Attribution | None:
 
 
 def _without_error_parts(attribution: Attribution | None, stats: ErrorStats | None) -> Attribution | None:
-    """Return the attribution. If there is no error, its parts are zero, however a replay rounds."""
+    """Return the attribution. If there is no error, its parts are zero, no matter how a replay rounds."""
     if attribution is None or attribution.introduced is None or stats is None or stats.mismatches:
         return attribution
     constants = None if attribution.constants is None else stats

@@ -124,7 +124,7 @@ class IndexedRecording:
             shapes.update(outputs)
 
     def _group(self, node: Node) -> None:
-        """Add an output that only passes on an input to the input's class."""
+        """If an output only passes an input on, add it to the class of that input."""
         row = operators.of(node.op)
         if row.transposes:
             self._follow_turn(node)

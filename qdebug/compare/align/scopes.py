@@ -90,7 +90,7 @@ def _result_of(module: str, results: Mapping[str, list[str]], names: Sequence[st
 
 
 def _modules(graph: Graph, tensor: str) -> tuple[str, ...]:
-    """Return the modules in which a tensor is computed. Runtime-generated and fused names do not say."""
+    """Return the modules in which a tensor is computed. Runtime-generated and fused names do not reveal them."""
     return modules_of(graph.tensors[tensor].stands_for or tensor) if tensor else ()
 
 

@@ -308,7 +308,7 @@ class NodeContext:
 
     @property
     def _is_finite_as_replayed(self) -> bool:
-        """Return whether the backend's values are finite, and those of a replay of its node are too."""
+        """Whether the backend's values, and those of a replay of its node, are all finite."""
         own_error = None if self.attribution is None else self.attribution.arithmetic_unsaturated
         ends = None if self.stats is None else (self.stats.backend_min, self.stats.backend_max)
         if own_error is None or own_error.nonfinite or ends is None or None in ends:
@@ -448,7 +448,7 @@ class NodeContext:
 
     @cached_property
     def _reproduced_firmly(self) -> bool:
-        """Whether a known arithmetic gives the same bits, too many to be chance, and there is no other cause."""
+        """Whether a known arithmetic gives the same bits, on too many elements for chance, without any other cause."""
         return self.reproduced is not None and self.reproduced.firm and self.cause is None
 
     @cached_property

@@ -1,4 +1,4 @@
-"""Checks whether values near zero became exactly zero: because of a coarse step, or next to correct values."""
+"""Checks whether values near zero became exactly zero, because of a coarse step or although others are correct."""
 
 from __future__ import annotations
 

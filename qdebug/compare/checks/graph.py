@@ -99,7 +99,7 @@ def unholdable(context: NodeContext) -> Finding | None:
 
 
 def read_otherwise(context: NodeContext) -> Finding | None:
-    """Find why an error exceeds its limit: codes were read with parameters other than their own, or rounded."""
+    """Find why an error exceeds its limit: codes read with parameters other than their own, or rounded factors."""
     return context.cause if context.diverges else None
 
 

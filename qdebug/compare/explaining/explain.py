@@ -327,7 +327,7 @@ def _pooled(
 def _looked(
     explainer: Explainer, todo: Sequence[tuple[Node, str]], progress: OnProgress | None
 ) -> list[SearchResult | NodeExplanation]:
-    """Examine outputs in sequence. After too many failures of an operator, skip what failed for its other nodes."""
+    """Examine outputs in sequence. After too many failures of an operator, skip unknown programs for its nodes."""
     vain: Counter[str] = Counter()
     looked = []
     for position, (node, tensor) in enumerate(todo):

@@ -213,7 +213,7 @@ class _Case:
         return found
 
     def count(self) -> str | None:
-        """Return that one operand counts several times, or partially, if that reproduces every element."""
+        """Return a clause saying that an operand counts several times, or in part, if that reproduces every element."""
         first = self._sample(self._places[0]).result
         found = list(filter(None, (self._counts(name) for name in first.operands))) if self._telling else []
         return found[0] if len(found) == 1 else None

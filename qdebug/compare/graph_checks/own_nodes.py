@@ -1,4 +1,4 @@
-"""Finds backend nodes whose recorded inputs do not account for their recorded outputs, one node at a time.
+"""Finds backend nodes whose recorded outputs do not follow from their recorded inputs, one node at a time.
 
 A wrong row can hide among the errors of quantized data. But the codes are recorded or follow from the data. Their sums
 are whole numbers with one right value each, and scaling rounds only once. So each node with recorded inputs is
@@ -38,7 +38,7 @@ __all__ = ["WrongElements", "limited_sums", "short_sums", "unaccounted_node", "w
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WrongElements:
-    """A node with elements that its recorded inputs do not account for.
+    """A node with elements that do not follow from its recorded inputs.
 
     Args:
         node: The node.
@@ -67,7 +67,7 @@ class WrongElements:
 
 
 def wrong_elements(facts: TensorFacts, places: Iterable[tuple[int, int]]) -> Finding | None:
-    """Find the node with some elements that its recorded inputs do not account for, although most are right.
+    """Find the node with elements that do not follow from its recorded inputs, although most elements do.
 
     Their error counts even if quantizing the data causes far larger errors, because the right value follows from the
     codes.
@@ -123,7 +123,7 @@ def short_sums(facts: TensorFacts) -> frozenset[str]:
 
 
 def _counted_wrong(recording: Recording, node: Node, place: tuple[int, int]) -> tuple[WrongElements | None, str | None]:
-    """Count the elements that a node's recorded inputs do not account for, and find short sums that would.
+    """Count the elements that do not follow from a node's recorded inputs, and find short sums that explain them.
 
     Returns:
         The count, or None if all elements are right or it is unknown; and the method of accumulation in words, or None.
